@@ -1,0 +1,9 @@
+//! The in-memory backend of [`lockcore`]: for tests, and for single processes.
+//!
+//! [`MemoryBackend`] is also the reference: the shortest code that keeps every clause of the
+//! [`Backend`](lockcore::Backend) contract.
+
+mod backend;
+mod state;
+
+pub use backend::MemoryBackend;

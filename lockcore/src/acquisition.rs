@@ -1,0 +1,373 @@
+//! The life of one acquisition: nest, queue, try, subscribe, try again, sleep until woken.
+
+use std::{
+    panic::Location,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tracing::Instrument;
+
+use crate::{
+    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
+    LossReason, Mode, Owner, SubscribeRequest,
+    background::Job,
+    client::Client,
+    clock::Moment,
+    hold::{Entry, Hold},
+    lease::{self, Lease},
+    renewal,
+    retry::Backoff,
+    task::TaskKey,
+    waiters::{Arrival, Place, Step},
+};
+
+/// How long after a refusal without an end in sight the backend is asked again. Only locks that others have written
+/// without an expiry have none.
+const NO_END_IN_SIGHT: Duration = Duration::from_secs(10);
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquisition {
+    pub(crate) client: Arc<Client>,
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
+    pub(crate) lease: Lease,
+    /// The one given with `owned_by`.
+    pub(crate) owner: Option<Owner>,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) trouble: Trouble,
+}
+
+/// How the wait of one that has queued ended.
+enum Turn {
+    Granted(LockGuard),
+    Refused,
+    /// Its owner got the lock by another acquisition.
+    Nest(Arc<Hold>),
+}
+
+/// How one attempt ended.
+enum Attempt {
+    Granted(Arc<Hold>, Moment),
+    Refused { until: Moment },
+}
+
+impl Acquisition {
+    /// Acquires, or returns `None` if the lock is not free and `waits` is false.
+    pub(crate) async fn acquire(self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+        let owner = self.owner.clone().or_else(Owner::current).unwrap_or_default();
+        let span = tracing::debug_span!(
+            "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
+            wait = tracing::field::Empty, token = tracing::field::Empty,
+        );
+        let start = self.client.store.clock.now();
+        let acquired = self.run(owner, waits).instrument(span.clone()).await;
+        if let Ok(Some(guard)) = &acquired {
+            let wait = self.client.store.clock.now().since(start);
+            span.record("wait", tracing::field::debug(wait));
+            span.record("token", u64::from(guard.token()));
+            tracing::debug!(parent: &span, lock = %self.name, token = %guard.token(), ?wait, "acquired");
+        }
+        acquired
+    }
+
+    async fn run(&self, owner: Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
+        owner.check()?;
+        if !self.client.store.backend.capabilities().supports(self.mode) {
+            return Err(LockError::Unsupported { lock: self.name.clone(), mode: self.mode });
+        }
+        if self.client.is_closed() {
+            return Err(self.closed());
+        }
+        self.client.background.ensure_running(&self.client.store);
+        tokio::select! {
+            biased;
+            acquired = self.nest_or_queue(&owner, waits) => acquired,
+            () = self.client.closed() => Err(self.closed()),
+        }
+    }
+
+    fn closed(&self) -> LockError {
+        LockError::Closed { lock: self.name.clone() }
+    }
+
+    async fn nest_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
+        loop {
+            let store = &self.client.store;
+            let hold = match store.names.arrive(&self.name, owner, waits, store.clock.now()) {
+                Arrival::Nested(hold) => hold,
+                Arrival::Contended => return Ok(None),
+                Arrival::Queued(place) => match self.take_turn(place, owner, waits).await? {
+                    Turn::Granted(guard) => return Ok(Some(guard)),
+                    Turn::Refused => return Ok(None),
+                    Turn::Nest(hold) => hold,
+                },
+            };
+            if self.nest(&hold).await? {
+                return Ok(Some(self.guard(hold)));
+            }
+        }
+    }
+
+    fn guard(&self, hold: Arc<Hold>) -> LockGuard {
+        LockGuard::new(self.client.clone(), hold, self.lease)
+    }
+
+    /// Enters a hold of the same owner. False if it ended meanwhile.
+    async fn nest(&self, hold: &Arc<Hold>) -> Result<bool, LockError> {
+        let now = self.client.store.clock.now();
+        let entry = match hold.enter(self.lease, now) {
+            Entry::Grow { .. } => self.grow(hold).await?,
+            entry => entry,
+        };
+        match entry {
+            Entry::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
+            Entry::Ended | Entry::Grow { .. } => Ok(false),
+            Entry::Entered => Ok(true),
+        }
+    }
+
+    /// Has the backend extend the lease of a hold for a nested acquisition that asks for more.
+    async fn grow(&self, hold: &Arc<Hold>) -> Result<Entry, LockError> {
+        let store = &self.client.store;
+        let _order = hold.storing.lock().await;
+        let (count, lease) = match hold.enter(self.lease, store.clock.now()) {
+            Entry::Grow { count, lease } => (count, lease),
+            entry => return Ok(entry),
+        };
+        let stored = hold.stored();
+        hold.set_stored(stored.max(count));
+        let correction = CountCorrection { client: &self.client, hold };
+        let request = AcquireRequest::new(self.name.clone(), hold.id.clone(), lease)
+            .mode(hold.mode)
+            .count(stored.max(count));
+        let sent = store.clock.now();
+        match store.backend.acquire(&request).await {
+            Ok(AcquireOutcome::Acquired { .. }) => {
+                let entry = hold.grown(self.lease, sent, store.clock.now());
+                renewal::register(store, hold, sent);
+                drop(correction);
+                Ok(entry)
+            }
+            Ok(_) => {
+                store.schedule.remove(hold);
+                if hold.gone(store.clock.now()) {
+                    renewal::report_loss(store, hold, LossReason::Gone);
+                }
+                Ok(Entry::Lost(LossReason::Gone))
+            }
+            Err(error) => Err(error.with_lock(&self.name).into()),
+        }
+    }
+
+    /// Waits for the turn of a queued acquisition, and takes it.
+    async fn take_turn(&self, mut place: Place, owner: &Owner, waits: bool) -> Result<Turn, LockError> {
+        let mut patience = Patience::new(self);
+        let mut hold_id = self.client.hold_id(owner);
+        let mut warned = false;
+        loop {
+            match place.step(waits) {
+                Step::Nest(hold) => return Ok(Turn::Nest(hold)),
+                Step::Await => {
+                    self.warn_of_deadlock(owner, waits, &mut warned);
+                    place.signalled().await;
+                }
+                Step::Try { news } => match self.attempt(owner, &hold_id).await {
+                    Ok(Attempt::Granted(hold, sent)) => return self.enter_first(place, hold, sent),
+                    Ok(Attempt::Refused { .. }) if !waits => return Ok(Turn::Refused),
+                    Ok(Attempt::Refused { until }) => {
+                        patience.answered();
+                        place.refused(news, until);
+                    }
+                    Err(error) if !waits => return Err(error),
+                    Err(error) => {
+                        patience.bear(error).await?;
+                        // The failed attempt is being undone under its id.
+                        hold_id = self.client.hold_id(owner);
+                    }
+                },
+                Step::Wait { until } => {
+                    self.warn_of_deadlock(owner, waits, &mut warned);
+                    if let Err(error) = self.sleep(&mut place, &hold_id, until).await {
+                        patience.bear(error.with_lock(&self.name).into()).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a wake-up, a local event, or `until`; subscribes first where nobody has.
+    async fn sleep(&self, place: &mut Place, hold_id: &HoldId, until: Moment) -> Result<(), BackendError> {
+        let store = &self.client.store;
+        let signal = place.signal();
+        let Some(wakeups) = place.wakeups() else {
+            let request = SubscribeRequest::new(self.name.clone(), hold_id.clone()).mode(self.mode);
+            let wakeups = store.backend.subscribe(&request).await?;
+            place.subscribed(wakeups);
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = wakeups.woken() => place.news(),
+            () = signal.notified() => {}
+            () = store.clock.sleep_until(until) => place.news(),
+        }
+        Ok(())
+    }
+
+    /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
+    async fn attempt(&self, owner: &Owner, hold_id: &HoldId) -> Result<Attempt, LockError> {
+        let store = &self.client.store;
+        let lease = self.lease.duration();
+        let request = AcquireRequest::new(self.name.clone(), hold_id.clone(), lease).mode(self.mode);
+        let unanswered = Unanswered { client: &self.client, request: Some(&request) };
+        let sent = store.clock.now();
+        let answer = store.backend.acquire(&request).await;
+        let now = store.clock.now();
+        match answer {
+            Ok(AcquireOutcome::Acquired { token }) => {
+                if now >= lease::deadline(sent, lease) {
+                    drop(unanswered);
+                    let reason = LossReason::LeaseEnded;
+                    return Err(LockError::Lost { lock: self.name.clone(), reason });
+                }
+                unanswered.disarm();
+                let task = TaskKey::current();
+                let hold = Hold::granted(&request, owner.clone(), token, self.lease, sent, self.site, task);
+                Ok(Attempt::Granted(hold, sent))
+            }
+            Ok(AcquireOutcome::Held { remaining }) => {
+                unanswered.disarm();
+                // The store's clock ticks in milliseconds: come after the tick, not on it.
+                let wait = remaining.unwrap_or(NO_END_IN_SIGHT) + Duration::from_millis(1);
+                Ok(Attempt::Refused { until: now.after(wait) })
+            }
+            Ok(AcquireOutcome::NotHeld) => {
+                let error = BackendError::new(
+                    BackendErrorKind::Protocol,
+                    "an outermost acquisition was answered as a nested one",
+                );
+                Err(error.with_lock(&self.name).into())
+            }
+            Err(error) => {
+                if !error.is_outcome_unknown() {
+                    unanswered.disarm();
+                }
+                Err(error.with_lock(&self.name).into())
+            }
+        }
+    }
+
+    /// Registers a new hold and makes its first guard.
+    fn enter_first(&self, place: Place, hold: Arc<Hold>, sent: Moment) -> Result<Turn, LockError> {
+        let store = &self.client.store;
+        // From here on the guard is what gives the hold back.
+        let guard = self.guard(hold.clone());
+        if place.granted(&hold, hold.deadline(), || !self.client.is_closed()) {
+            renewal::register(store, &hold, sent);
+            Ok(Turn::Granted(guard))
+        } else {
+            Err(self.closed())
+        }
+    }
+
+    /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
+    fn warn_of_deadlock(&self, owner: &Owner, waits: bool, warned: &mut bool) {
+        if !waits || std::mem::replace(warned, true) {
+            return;
+        }
+        let store = &self.client.store;
+        let task = TaskKey::current();
+        if let Some(hold) = store.names.held_by_task(&self.name, task, owner, store.clock.now()) {
+            tracing::warn!(
+                lock = %self.name, held_since = %hold.site, waiting_at = %self.site,
+                "this task waits for a lock that it holds itself under another owner, which is probably a deadlock; \
+                 acquire both in one scope, with `run` or with `owned_by`"
+            );
+        }
+    }
+}
+
+/// Follows an acquisition whose outcome is not known with a release of the very same hold.
+struct Unanswered<'a> {
+    client: &'a Client,
+    request: Option<&'a AcquireRequest>,
+}
+
+impl Unanswered<'_> {
+    fn disarm(mut self) {
+        self.request = None;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.request {
+            drop(self.client.pending_release(request.undo(), request.lease));
+        }
+    }
+}
+
+/// Brings the backend's count down again after a growth that failed, was dropped, or has been overtaken.
+struct CountCorrection<'a> {
+    client: &'a Client,
+    hold: &'a Arc<Hold>,
+}
+
+impl Drop for CountCorrection<'_> {
+    fn drop(&mut self) {
+        if self.hold.count_to_store().is_some() {
+            self.client.background.submit(&self.client.store, Job::StoreCount(self.hold.clone()));
+        }
+    }
+}
+
+/// Bears failures that may pass, with growing pauses, for a limited time without an answer.
+struct Patience<'a> {
+    acquisition: &'a Acquisition,
+    since: Option<Moment>,
+    backoff: Backoff,
+}
+
+impl<'a> Patience<'a> {
+    fn new(acquisition: &'a Acquisition) -> Self {
+        Self { acquisition, since: None, backoff: Backoff::default() }
+    }
+
+    fn answered(&mut self) {
+        self.since = None;
+        self.backoff = Backoff::default();
+        self.acquisition.trouble.set(None);
+    }
+
+    /// Pauses after `error`, or returns it if it will not pass or has not passed for too long.
+    async fn bear(&mut self, error: LockError) -> Result<(), LockError> {
+        let client = &self.acquisition.client;
+        let now = client.store.clock.now();
+        let since = *self.since.get_or_insert(now);
+        match &error {
+            LockError::Backend(cause) if cause.is_retryable() && now.since(since) < client.retry_for => {
+                tracing::debug!(%error, "attempt failed, will be retried");
+                self.acquisition.trouble.set(Some(error));
+                tokio::time::sleep(self.backoff.next()).await;
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// What an acquisition is struggling with: whoever stops waiting for it learns the true reason.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble(Arc<Mutex<Option<LockError>>>);
+
+impl Trouble {
+    fn set(&self, error: Option<LockError>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    pub(crate) fn take(&self) -> Option<LockError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,111 @@
+//! The one background task of a client: renewals, and releases that nobody waits for.
+
+use std::{
+    future::pending,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinSet,
+};
+
+use crate::{
+    hold::Hold,
+    release::{ReleaseWork, store_count},
+    renewal,
+    store::Store,
+};
+
+/// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
+const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
+
+/// Work that is to be done without its originator.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Release(ReleaseWork),
+    /// See [`store_count`].
+    StoreCount(Arc<Hold>),
+}
+
+/// The way to the background task. The task ends when this is dropped and its work is done.
+#[derive(Debug, Default)]
+pub(crate) struct Background {
+    /// To the task that runs, if one does: it ends with its runtime. Short critical sections without awaits.
+    jobs: Mutex<Option<UnboundedSender<Job>>>,
+}
+
+impl Background {
+    /// Makes sure that the task runs. Cheap when it does; needs a runtime when it does not.
+    pub(crate) fn ensure_running(&self, store: &Arc<Store>) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.as_ref().is_some_and(|jobs| !jobs.is_closed()) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (sender, receiver) = unbounded_channel();
+        runtime.spawn(serve(store.clone(), receiver));
+        *jobs = Some(sender);
+    }
+
+    /// Hands over `job`. Works outside of a runtime as long as the one that the task runs on is there.
+    pub(crate) fn submit(&self, store: &Arc<Store>, job: Job) {
+        self.ensure_running(store);
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
+            tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
+        }
+    }
+
+    /// Lets the task end when its work is done. A later job starts a new one.
+    pub(crate) fn stop(&self) {
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+async fn serve(store: Arc<Store>, mut jobs: UnboundedReceiver<Job>) {
+    let mut work = JoinSet::new();
+    let mut suspended = store.clock.suspended();
+    loop {
+        tokio::select! {
+            biased;
+            () = next_due(&store) => {
+                if store.clock.suspended() > suspended {
+                    suspended = store.clock.suspended();
+                    renewal::check_all(&store);
+                }
+                for batch in renewal::collect(&store) {
+                    work.spawn(batch);
+                }
+            }
+            job = jobs.recv() => match job {
+                Some(job) => { work.spawn(carry_out(store.clone(), job)); }
+                None => break,
+            },
+            () = store.schedule.earlier.notified() => {}
+            Some(_) = work.join_next() => {}
+        }
+    }
+    // All handles and guards are gone, or the client is closed: what is left are releases.
+    while work.join_next().await.is_some() {}
+}
+
+async fn carry_out(store: Arc<Store>, job: Job) {
+    match job {
+        Job::Release(work) => work.carry_out(&store).await,
+        Job::StoreCount(hold) => store_count(&store, &hold).await,
+    }
+}
+
+/// Resolves when a hold is due, and now and then while there is one.
+async fn next_due(store: &Store) {
+    match store.schedule.next() {
+        None => pending().await,
+        Some(moment) => {
+            let check = store.clock.now().after(SUSPENSION_CHECK);
+            store.clock.sleep_until(moment.min(check)).await;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Client`]: what a [`Locks`](crate::Locks) and everything made from it share.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::watch, task::JoinSet};
+use uuid::Uuid;
+
+use crate::{
+    HoldId, LockError, LockName, LossReason, Owner,
+    background::{Background, Job},
+    hold::{Departure, Hold},
+    lease::Lease,
+    release::PendingRelease,
+    renewal,
+    store::Store,
+};
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) store: Arc<Store>,
+    pub(crate) background: Arc<Background>,
+    /// The lease of acquisitions that name none.
+    pub(crate) lease: Duration,
+    /// For how long failures of the backend are borne without an answer in between.
+    pub(crate) retry_for: Duration,
+    pub(crate) namespace: String,
+    id: Uuid,
+    next_number: AtomicU64,
+    closed: watch::Sender<bool>,
+}
+
+impl Client {
+    pub(crate) fn new(store: Store, lease: Duration, retry_for: Duration, namespace: String) -> Self {
+        Self {
+            store: Arc::new(store),
+            background: Arc::default(),
+            lease,
+            retry_for,
+            namespace,
+            id: Uuid::new_v4(),
+            next_number: AtomicU64::new(1),
+            closed: watch::Sender::new(false),
+        }
+    }
+
+    /// The identity of a new outermost acquisition: never the same twice, so that a late duplicate of an old request
+    /// cannot touch a newer hold.
+    pub(crate) fn hold_id(&self, owner: &Owner) -> HoldId {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}:{number}", self.id);
+        match owner.name() {
+            None => HoldId::unique(id),
+            Some(name) => HoldId::named(name, id),
+        }
+    }
+
+    pub(crate) fn pending_release(&self, request: crate::ReleaseRequest, lease: Duration) -> PendingRelease {
+        PendingRelease::new(&self.store, &self.background, request, lease)
+    }
+
+    /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
+    pub(crate) fn depart(&self, hold: &Arc<Hold>, lease: Lease) -> Result<Option<PendingRelease>, LockError> {
+        let lock = || hold.name.clone();
+        match hold.leave(lease, self.store.clock.now()) {
+            Departure::Nested { store: false } => Ok(None),
+            Departure::Nested { store: true } => {
+                self.background.submit(&self.store, Job::StoreCount(hold.clone()));
+                Ok(None)
+            }
+            Departure::Last => {
+                let pending = self.withdraw(hold);
+                let held_for = self.store.clock.now().since(hold.acquired_at);
+                tracing::debug!(parent: &hold.span, lock = %hold.name, token = %hold.token, ?held_for, "released");
+                Ok(Some(pending))
+            }
+            Departure::Lost { reason, last } => {
+                if last {
+                    self.clear_away(hold, reason);
+                }
+                Err(LockError::Lost { lock: lock(), reason })
+            }
+            Departure::Ended => Err(LockError::NotHeld { lock: lock() }),
+        }
+    }
+
+    /// Takes a hold that is over out of the local layer, and prepares its release.
+    fn withdraw(&self, hold: &Arc<Hold>) -> PendingRelease {
+        // A renewal that is still on its way may give it one more lease.
+        let left = hold.deadline().since(self.store.clock.now()) + hold.renewal_lease();
+        let pending = self.pending_release(hold.release_request(), left);
+        self.store.schedule.remove(hold);
+        self.store.names.remove(hold);
+        pending
+    }
+
+    /// Takes a lost hold out. If only our own clock says that it is over, the backend may still have it: it is freed
+    /// there, so that others need not wait for the rest of the lease.
+    fn clear_away(&self, hold: &Arc<Hold>, reason: LossReason) {
+        let pending = self.withdraw(hold);
+        if reason == LossReason::LeaseEnded {
+            drop(pending);
+        } else {
+            pending.disarm();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Resolves when the client is closed.
+    pub(crate) async fn closed(&self) {
+        // The sender is `self`: it cannot be gone.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    pub(crate) async fn close(&self) -> Result<(), LockError> {
+        self.closed.send_replace(true);
+        let now = self.store.clock.now();
+        let mut releases = JoinSet::new();
+        for hold in self.store.names.all_holds() {
+            let pending = self.withdraw(&hold);
+            if hold.take_back(now) {
+                releases.spawn(pending.confirm());
+            } else {
+                pending.disarm();
+            }
+        }
+        let mut result = Ok(());
+        while let Some(released) = releases.join_next().await {
+            match released {
+                // What was lost before needs no release.
+                Ok(Ok(()) | Err(LockError::Lost { .. })) | Err(_) => {}
+                Ok(Err(error)) => result = Err(error),
+            }
+        }
+        self.background.stop();
+        result
+    }
+
+    /// The backend has freed `name` on somebody's order: our own holds of it are over.
+    pub(crate) fn forced(&self, name: &LockName) {
+        let now = self.store.clock.now();
+        for hold in self.store.names.holds_of(name) {
+            self.store.schedule.remove(&hold);
+            if hold.gone(now) {
+                renewal::report_loss(&self.store, &hold, LossReason::Gone);
+            }
+        }
+        self.store.names.wake(name);
+    }
+}

@@ -1,0 +1,135 @@
+//! [`LockGuard`].
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{FencingToken, LockError, LockName, LossReason, Owner, client::Client, hold::Hold, lease::Lease};
+
+/// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.
+///
+/// The lock is free when every guard of its owner is gone, in whatever order they go.
+///
+/// # What a guard cannot promise
+/// A lease ends when it is not renewed in time, whatever the holder is doing: a process that is stopped for longer
+/// than its lease loses the lock without noticing until it runs again. [`lost`](Self::lost) and
+/// [`is_held`](Self::is_held) tell as soon as it can be told, and always before the backend lets somebody else
+/// in; but between the look and the act there is always time to be stopped. What must not happen twice has to check
+/// the [`token`](Self::token) where it happens.
+///
+/// # Drop
+/// Dropping never blocks and works outside of a runtime. The release is made by the client's background task and is
+/// tried again until the lease is over. If the runtime is gone as well, the lock is free when the lease ends.
+#[must_use = "dropping the guard releases the lock at once"]
+pub struct LockGuard {
+    client: Arc<Client>,
+    hold: Arc<Hold>,
+    lease: Lease,
+    /// Whether the hold has been told that this guard is gone.
+    left: bool,
+}
+
+impl LockGuard {
+    /// A guard that its hold has counted already.
+    pub(crate) fn new(client: Arc<Client>, hold: Arc<Hold>, lease: Lease) -> Self {
+        Self { client, hold, lease, left: false }
+    }
+
+    /// The name of the lock, with the namespace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.hold.name.as_str()
+    }
+
+    /// To whom the hold belongs.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.hold.owner
+    }
+
+    /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
+    /// owner. It is what [`state`](crate::ReentrantLock::state) reports.
+    #[must_use]
+    pub fn wire_owner(&self) -> &str {
+        self.hold.id.owner()
+    }
+
+    /// The token of the hold, the same for all its guards.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// How many guards the hold has.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.hold.count()
+    }
+
+    /// For how long this client may still believe in the hold, if it is not renewed: a little less than what is left at
+    /// the backend. Zero when it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let now = self.client.store.clock.now();
+        if self.hold.is_live(now) { self.hold.deadline().since(now) } else { Duration::ZERO }
+    }
+
+    /// Whether the hold is still there. No I/O: this is what the client may believe.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_live(self.client.store.clock.now())
+    }
+
+    pub(crate) fn lock_name(&self) -> LockName {
+        self.hold.name.clone()
+    }
+
+    /// Resolves when the hold is lost, and says how: before the backend lets somebody else in.
+    ///
+    /// It never resolves for a hold that is released as usual, so wait for it beside the work, with `select!`,
+    /// or let [`run`](crate::ReentrantLock::run) do that. The future does not borrow the guard.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it can be called any number of times.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        let (hold, clock) = (self.hold.clone(), self.client.store.clock.clone());
+        async move { hold.ended(&clock).await }
+    }
+
+    /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip.
+    ///
+    /// # Errors
+    /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped with that of another holder.
+    /// - [`LockError::NotHeld`] if `Locks::close()` had released it.
+    /// - [`LockError::Backend`] if the backend could not be reached in three attempts, or refused. After a failure that may
+    ///   pass, the release goes on in the background until the lease is over.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the release is completed in the background.
+    pub async fn release(mut self) -> Result<(), LockError> {
+        self.left = true;
+        match self.client.depart(&self.hold, self.lease)? {
+            Some(pending) => pending.confirm().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.left {
+            // A pending release that is dropped is carried out in the background, and a loss was reported when it happened.
+            drop(self.client.depart(&self.hold, self.lease));
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.hold.name)
+            .field("owner", self.owner())
+            .field("token", &self.token())
+            .field("hold_count", &self.hold_count())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

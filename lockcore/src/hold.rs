@@ -1,0 +1,428 @@
+//! One owner's hold of one lock: how many guards it has, how long it lasts, how it ended.
+//!
+//! [`Account`] is the whole state machine, without I/O and without a clock: whoever calls says what time it is.
+//! [`Hold`] puts it behind a mutex and adds who holds, since when and from where.
+
+use std::{
+    panic::Location,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReleaseRequest, RenewRequest,
+    clock::{Clock, Moment},
+    lease::{self, Lease},
+    task::TaskKey,
+};
+
+/// How a hold ended, or that it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Live,
+    Lost(LossReason),
+    /// Its last guard is gone, or `Locks::close()` took it back.
+    Released,
+}
+
+/// What a nested acquisition finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It is counted, the lease suffices.
+    Entered,
+    /// The lease must grow at the backend first, which is asked for this count and lease.
+    Grow {
+        count: u32,
+        lease: Duration,
+    },
+    Lost(LossReason),
+    /// The hold is over; there is nothing to nest in.
+    Ended,
+}
+
+/// What a departing guard leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// Other guards remain. `store` says that the backend has counted more of them.
+    Nested { store: bool },
+    /// It was the last guard.
+    Last,
+    /// It was one of a hold that is lost; `last` says that no guard remains.
+    Lost { reason: LossReason, last: bool },
+    /// `Locks::close()` had taken the hold back.
+    Ended,
+}
+
+/// The counts and times of one hold.
+#[derive(Debug)]
+struct Account {
+    phase: Phase,
+    /// Guards alive.
+    count: u32,
+    /// The greatest count that the backend may have been told.
+    stored: u32,
+    /// Guards alive that the watchdog renews for, and the longest lease that one of them wants.
+    renewed: u32,
+    renewal_lease: Duration,
+    /// Until when fixed leases were promised: renewals never end earlier.
+    promised: Moment,
+    /// Until when this client may believe in the hold.
+    deadline: Moment,
+    /// Where the hold stands in the renewal schedule.
+    due: Option<(Moment, u64)>,
+}
+
+impl Account {
+    fn granted(lease: Lease, sent: Moment) -> Self {
+        let mut account = Self {
+            phase: Phase::Live,
+            count: 0,
+            stored: 1,
+            renewed: 0,
+            renewal_lease: lease::MIN,
+            promised: sent,
+            deadline: lease::deadline(sent, lease.duration()),
+            due: None,
+        };
+        account.count_in(lease, sent);
+        account
+    }
+
+    fn count_in(&mut self, lease: Lease, now: Moment) {
+        self.count += 1;
+        match lease {
+            Lease::Renewed(lease) => {
+                self.renewed += 1;
+                self.renewal_lease = self.renewal_lease.max(lease);
+            }
+            Lease::Fixed(lease) => self.promised = self.promised.max(now.after(lease)),
+        }
+    }
+
+    /// Turns a passed deadline into a loss.
+    fn settle(&mut self, now: Moment) -> Phase {
+        if self.phase == Phase::Live && now >= self.deadline {
+            self.phase = Phase::Lost(LossReason::LeaseEnded);
+        }
+        self.phase
+    }
+
+    fn enter(&mut self, lease: Lease, now: Moment) -> Entry {
+        match self.settle(now) {
+            Phase::Lost(reason) => return Entry::Lost(reason),
+            Phase::Released => return Entry::Ended,
+            Phase::Live => {}
+        }
+        let suffices = match lease {
+            Lease::Renewed(lease) => self.renewed > 0 && self.renewal_lease >= lease,
+            Lease::Fixed(lease) => self.deadline >= now.after(lease),
+        };
+        if !suffices {
+            return Entry::Grow { count: self.count + 1, lease: lease.duration() };
+        }
+        self.count_in(lease, now);
+        Entry::Entered
+    }
+
+    /// The backend has granted the growth that was asked for at `sent`.
+    fn grown(&mut self, lease: Lease, sent: Moment, now: Moment) -> Entry {
+        self.extended(lease.duration(), sent);
+        match self.settle(now) {
+            Phase::Lost(reason) => Entry::Lost(reason),
+            Phase::Released => Entry::Ended,
+            Phase::Live => {
+                self.count_in(lease, sent);
+                Entry::Entered
+            }
+        }
+    }
+
+    /// The backend has the hold for at least `lease` from `sent`: it never shortens one.
+    fn extended(&mut self, lease: Duration, sent: Moment) {
+        self.deadline = self.deadline.max(lease::deadline(sent, lease));
+    }
+
+    fn leave(&mut self, lease: Lease, now: Moment) -> Departure {
+        self.count = self.count.saturating_sub(1);
+        if matches!(lease, Lease::Renewed(_)) {
+            self.renewed = self.renewed.saturating_sub(1);
+        }
+        match self.settle(now) {
+            Phase::Released => Departure::Ended,
+            Phase::Lost(reason) => Departure::Lost { reason, last: self.count == 0 },
+            Phase::Live if self.count == 0 => {
+                self.phase = Phase::Released;
+                Departure::Last
+            }
+            Phase::Live => Departure::Nested { store: self.stored > self.count },
+        }
+    }
+
+    /// The lease to ask for in a renewal now, if the watchdog is wanted.
+    fn renewal(&self, now: Moment) -> Option<Duration> {
+        (self.phase == Phase::Live && self.renewed > 0)
+            .then(|| self.renewal_lease.max(self.promised.since(now)).min(lease::MAX))
+    }
+}
+
+/// A hold, shared by its guards, the local layer and the renewal.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) id: HoldId,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) token: FencingToken,
+    /// Where and by which task it was acquired, for the deadlock warning.
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) task: TaskKey,
+    pub(crate) acquired_at: Moment,
+    /// Open while the hold lives.
+    pub(crate) span: tracing::Span,
+    /// Keeps requests that carry a count in order. The account itself is never locked across an await.
+    pub(crate) storing: tokio::sync::Mutex<()>,
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    account: Mutex<Account>,
+    ended: Notify,
+}
+
+impl Hold {
+    /// The hold that `request`, sent at `sent`, was granted.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the facts of one grant, all of them needed, none derivable"
+    )]
+    pub(crate) fn granted(
+        request: &AcquireRequest,
+        owner: Owner,
+        token: FencingToken,
+        lease: Lease,
+        sent: Moment,
+        site: &'static Location<'static>,
+        task: TaskKey,
+    ) -> Arc<Self> {
+        let span = tracing::debug_span!(
+            "lockcore.hold", lock = %request.name, owner = %owner, token = %token, mode = %request.mode
+        );
+        Arc::new(Self {
+            name: request.name.clone(),
+            id: request.hold.clone(),
+            owner,
+            mode: request.mode,
+            token,
+            site,
+            task,
+            acquired_at: sent,
+            span,
+            storing: tokio::sync::Mutex::default(),
+            account: Mutex::new(Account::granted(lease, sent)),
+            ended: Notify::new(),
+        })
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, lease: Lease, now: Moment) -> Entry {
+        let entry = self.account().enter(lease, now);
+        self.announce_if_lost(matches!(entry, Entry::Lost(_)));
+        entry
+    }
+
+    pub(crate) fn grown(&self, lease: Lease, sent: Moment, now: Moment) -> Entry {
+        self.account().grown(lease, sent, now)
+    }
+
+    pub(crate) fn leave(&self, lease: Lease, now: Moment) -> Departure {
+        self.account().leave(lease, now)
+    }
+
+    pub(crate) fn extended(&self, lease: Duration, sent: Moment) {
+        self.account().extended(lease, sent);
+    }
+
+    /// How the hold stands at `now`.
+    pub(crate) fn phase(&self, now: Moment) -> Phase {
+        let mut account = self.account();
+        let before = account.phase;
+        let phase = account.settle(now);
+        drop(account);
+        self.announce_if_lost(phase != before);
+        phase
+    }
+
+    pub(crate) fn is_live(&self, now: Moment) -> bool {
+        self.phase(now) == Phase::Live
+    }
+
+    /// The backend no longer knows the hold. False if it had ended already.
+    pub(crate) fn gone(&self, now: Moment) -> bool {
+        let mut account = self.account();
+        let was_live = account.settle(now) == Phase::Live;
+        if was_live {
+            account.phase = Phase::Lost(LossReason::Gone);
+        }
+        drop(account);
+        self.ended.notify_waiters();
+        was_live
+    }
+
+    /// Takes the hold back from its guards. False if it had ended already.
+    pub(crate) fn take_back(&self, now: Moment) -> bool {
+        let mut account = self.account();
+        let was_live = account.settle(now) == Phase::Live;
+        if was_live {
+            account.phase = Phase::Released;
+        }
+        drop(account);
+        self.ended.notify_waiters();
+        was_live
+    }
+
+    fn announce_if_lost(&self, changed: bool) {
+        if changed {
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// Resolves when the hold has ended otherwise than by its last guard.
+    pub(crate) async fn ended(&self, clock: &Clock) -> LossReason {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            match self.phase(clock.now()) {
+                Phase::Lost(reason) => return reason,
+                Phase::Released if self.count() > 0 => return LossReason::Closed,
+                Phase::Live | Phase::Released => {}
+            }
+            let deadline = self.deadline();
+            tokio::select! {
+                () = ended => {}
+                () = clock.sleep_until(deadline), if self.is_live(clock.now()) => {}
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.account().count
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.account().deadline
+    }
+
+    /// The count that the backend has to be told, if it was told a greater one.
+    pub(crate) fn count_to_store(&self) -> Option<u32> {
+        let account = self.account();
+        let store = account.phase == Phase::Live && account.count > 0 && account.stored > account.count;
+        store.then_some(account.count)
+    }
+
+    pub(crate) fn set_stored(&self, count: u32) {
+        self.account().stored = count;
+    }
+
+    pub(crate) fn stored(&self) -> u32 {
+        self.account().stored
+    }
+
+    /// The request that renews the hold, if the watchdog is wanted.
+    pub(crate) fn renewal(&self, now: Moment) -> Option<RenewRequest> {
+        let lease = self.account().renewal(now)?;
+        Some(RenewRequest::new(self.name.clone(), self.id.clone(), lease).mode(self.mode))
+    }
+
+    /// The lease that renewals ask for, for spacing them.
+    pub(crate) fn renewal_lease(&self) -> Duration {
+        self.account().renewal_lease
+    }
+
+    pub(crate) fn release_request(&self) -> ReleaseRequest {
+        ReleaseRequest::new(self.name.clone(), self.id.clone()).mode(self.mode)
+    }
+
+    /// Exchanges the place in the renewal schedule.
+    pub(crate) fn replace_due(&self, due: Option<(Moment, u64)>) -> Option<(Moment, u64)> {
+        std::mem::replace(&mut self.account().due, due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn start() -> Moment {
+        Clock::with_suspension(|| Duration::ZERO).now()
+    }
+
+    #[test]
+    fn nested_entries_under_the_watchdog_need_no_growth() {
+        let t = start();
+        let mut account = Account::granted(Lease::Renewed(SECOND), t);
+        assert_eq!(account.enter(Lease::Renewed(SECOND), t.after(SECOND / 2)), Entry::Entered);
+        assert_eq!(account.enter(Lease::Fixed(SECOND / 10), t.after(SECOND / 2)), Entry::Entered);
+        assert_eq!(account.count, 3);
+    }
+
+    #[test]
+    fn a_longer_lease_and_a_new_watchdog_have_to_be_asked_for() {
+        let t = start();
+        let mut account = Account::granted(Lease::Fixed(SECOND), t);
+        assert_eq!(
+            account.enter(Lease::Renewed(SECOND), t),
+            Entry::Grow { count: 2, lease: SECOND },
+            "a fixed hold is not renewed until a nested guard wants it"
+        );
+        assert_eq!(account.grown(Lease::Renewed(SECOND), t, t), Entry::Entered);
+        assert_eq!(account.enter(Lease::Fixed(2 * SECOND), t), Entry::Grow { count: 3, lease: 2 * SECOND });
+        assert_eq!(account.count, 2, "nothing is counted before the backend has agreed");
+    }
+
+    #[test]
+    fn renewals_keep_what_a_fixed_lease_was_promised() {
+        let t = start();
+        let mut account = Account::granted(Lease::Renewed(SECOND), t);
+        account.grown(Lease::Fixed(10 * SECOND), t, t);
+        assert_eq!(account.renewal(t.after(SECOND)), Some(9 * SECOND));
+        assert_eq!(account.renewal(t.after(20 * SECOND)), Some(SECOND));
+    }
+
+    #[test]
+    fn a_reply_never_shortens_the_deadline() {
+        let t = start();
+        let mut account = Account::granted(Lease::Fixed(10 * SECOND), t);
+        let before = account.deadline;
+        account.extended(SECOND, t.after(SECOND));
+        assert_eq!(account.deadline, before);
+    }
+
+    #[test]
+    fn any_order_of_leaving_ends_with_the_last_guard() {
+        let t = start();
+        let mut account = Account::granted(Lease::Renewed(SECOND), t);
+        account.enter(Lease::Renewed(SECOND), t);
+        assert_eq!(account.leave(Lease::Renewed(SECOND), t), Departure::Nested { store: false });
+        assert_eq!(account.leave(Lease::Renewed(SECOND), t), Departure::Last);
+        assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::Ended);
+    }
+
+    #[test]
+    fn a_passed_deadline_is_a_loss_for_everybody() {
+        let t = start();
+        let mut account = Account::granted(Lease::Fixed(SECOND), t);
+        let late = t.after(SECOND);
+        assert_eq!(account.enter(Lease::Fixed(SECOND), late), Entry::Lost(LossReason::LeaseEnded));
+        assert_eq!(
+            account.leave(Lease::Fixed(SECOND), late),
+            Departure::Lost { reason: LossReason::LeaseEnded, last: true }
+        );
+        account.extended(SECOND, late);
+        assert_eq!(account.settle(late), Phase::Lost(LossReason::LeaseEnded), "a late reply revives nothing");
+    }
+}

@@ -1,0 +1,84 @@
+//! Lease arithmetic: which leases are valid, and until when a holder may believe in one.
+
+use std::time::Duration;
+
+use crate::{LockError, LockName, clock::Moment};
+
+pub(crate) const DEFAULT: Duration = Duration::from_secs(30);
+pub(crate) const MIN: Duration = Duration::from_millis(1);
+pub(crate) const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What an acquisition asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Renewed by the watchdog while a guard lives.
+    Renewed(Duration),
+    /// Never renewed.
+    Fixed(Duration),
+}
+
+impl Lease {
+    pub(crate) fn duration(self) -> Duration {
+        match self {
+            Self::Renewed(lease) | Self::Fixed(lease) => lease,
+        }
+    }
+}
+
+/// Refuses a lease that a backend could not keep: zero would delete a Redis key at once, and one that does not fit
+/// the server's arithmetic would leave it for ever.
+pub(crate) fn check(lease: Duration, lock: Option<&LockName>) -> Result<(), LockError> {
+    if (MIN..=MAX).contains(&lease) {
+        return Ok(());
+    }
+    Err(LockError::InvalidOption {
+        lock: lock.cloned(),
+        option: "lease",
+        reason: format!("a lease goes from 1 ms to 365 days, {lease:?} was given"),
+    })
+}
+
+/// Until when the holder of `lease`, asked for at `sent`, may believe in it.
+///
+/// The server starts counting when the request arrives, which is never before it was sent. The margin
+/// covers clocks that run at different rates (1 %, the figure that the Redlock libraries use) and the
+/// server's and our rounding to milliseconds (2 ms).
+pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
+    sent.after(lease.saturating_sub(lease / 100 + Duration::from_millis(2)))
+}
+
+/// How long after sending a renewal, or the acquisition, the next renewal is due.
+pub(crate) fn renewal_period(lease: Duration) -> Duration {
+    lease / 3
+}
+
+/// How long after a failed renewal the next one is tried.
+pub(crate) fn renewal_retry(lease: Duration) -> Duration {
+    (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    #[test]
+    fn the_deadline_lies_before_the_end_of_the_lease_whatever_the_lease() {
+        let sent = Clock::system().now();
+        for lease in [MIN, Duration::from_millis(3), Duration::from_secs(1), DEFAULT, MAX] {
+            let end = sent.after(lease);
+            assert!(deadline(sent, lease) < end, "{lease:?}");
+            assert!(end.since(deadline(sent, lease)) <= lease / 100 + Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn leases_outside_the_range_are_refused() {
+        assert!(check(MIN, None).is_ok() && check(MAX, None).is_ok());
+        for lease in
+            [Duration::ZERO, Duration::from_micros(999), MAX + Duration::from_nanos(1), Duration::MAX]
+        {
+            assert!(check(lease, None).is_err(), "{lease:?}");
+        }
+    }
+}

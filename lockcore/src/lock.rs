@@ -1,0 +1,268 @@
+//! [`ReentrantLock`].
+
+use std::{future::Future, panic::Location, sync::Arc, time::Duration};
+
+use crate::{
+    LockError, LockGuard, LockName, LockState, Mode, Owner,
+    acquisition::{Acquisition, Trouble},
+    client::Client,
+    lease::{self, Lease},
+};
+
+/// A handle of a reentrant lock: cheap, `Clone`, and without any effect until something is called on it.
+///
+/// Made by [`Locks::lock`](crate::Locks::lock). A bad name or option is reported by the first call, before any I/O.
+///
+/// # When not to use it
+/// Inside one process, for data that is itself in memory, `tokio::sync::Mutex` is faster and cannot be lost. And no lock with a
+/// lease replaces the check of the [`token`](LockGuard::token) at the resource, if a mistake there is costly.
+///
+/// # Examples
+/// ```
+/// use lockcore::Locks;
+/// use lockcore_memory::MemoryBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockcore::LockError> {
+/// let locks = Locks::new(MemoryBackend::new());
+/// let lock = locks.lock("order:42");
+///
+/// let guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none(), "another owner has to wait");
+/// guard.release().await?;
+/// assert!(lock.try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantLock {
+    client: Arc<Client>,
+    name: Result<LockName, LockError>,
+    fixed_lease: Option<Duration>,
+    owner: Option<Owner>,
+}
+
+impl ReentrantLock {
+    pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>) -> Self {
+        Self { client, name, fixed_lease: None, owner: None }
+    }
+
+    /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. Without this, the lease is the client's (30 s by default)
+    /// and is renewed while a guard lives.
+    ///
+    /// Inside a hold of the same owner, a nested acquisition never shortens the lease; one that asks for more than is left
+    /// has it extended at the backend.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.fixed_lease = Some(lease);
+        self
+    }
+
+    /// Acquires for `owner` instead of the scope's owner or a fresh one.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// The name of the lock, with the namespace.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`] if it is no valid name.
+    pub fn name(&self) -> Result<&str, LockError> {
+        self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
+    }
+
+    /// Acquires the lock, and waits for it as long as it takes.
+    ///
+    /// Tasks of one process get it in the order in which they asked. There is no polling: a waiter is woken by
+    /// the release, by the end of the holder's lease, or when the connection for wake-ups was interrupted.
+    ///
+    /// # Errors
+    /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`], [`LockError::Closed`]: before any I/O.
+    /// - [`LockError::Lost`] if this owner already had the lock and lost it, or if a fixed lease was shorter than the round trip.
+    /// - [`LockError::Backend`] at once for what a retry cannot help, and for the rest when the backend has given no answer for
+    ///   [`retry_for`](crate::LocksBuilder::retry_for).
+    ///
+    /// # Cancel safety
+    /// Dropped at any await, the lock is not held, no place in a queue is left, and whoever is next gets it at once. A request
+    /// that was on its way is followed by its release.
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(Location::caller());
+        async move { acquired(acquisition?.acquire(true).await?) }
+    }
+
+    /// Acquires the lock if it is free now: one attempt, which makes no round trip when this client knows that the lock is
+    /// held. `None` if it is not free.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(Location::caller());
+        async move { acquisition?.acquire(false).await }
+    }
+
+    /// Acquires the lock, and waits for it at most `timeout`. With zero, it is tried once.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`] if it was not free in time; otherwise as [`acquire`](Self::acquire). If the time ran out while the
+    /// backend gave no answer, its last error.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(Location::caller());
+        async move {
+            let acquisition = acquisition?;
+            let (lock, trouble) = (acquisition.name.clone(), acquisition.trouble.clone());
+            let waits = !timeout.is_zero();
+            let acquire = acquisition.acquire(waits);
+            let acquired = if waits {
+                // An over-long time-out is none; tokio caps it.
+                tokio::time::timeout(timeout, acquire).await.unwrap_or(Ok(None))
+            } else {
+                acquire.await
+            };
+            acquired?.ok_or_else(|| trouble.take().unwrap_or(LockError::Timeout { lock, waited: timeout }))
+        }
+    }
+
+    /// Acquires the lock, runs `body` and releases. Locks that `body` acquires belong to the same owner, so nested calls just work.
+    ///
+    /// If the hold is lost, `body` is dropped at its next await, and no later than the lease counted from the last successful
+    /// renewal: before anybody else can get in. Work that must not be cut off in the middle belongs into a task of its own, and what it
+    /// writes must carry the [`token`](LockGuard::token).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire); and [`LockError::Lost`] if the hold was lost before `body` was done. A release that fails
+    /// otherwise is no error of the work: it goes on in the background, and is reported by `tracing`.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits: as [`acquire`](Self::acquire). Dropped later: `body` is dropped and the lock released.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// async fn pay(locks: &Locks) -> Result<u64, LockError> {
+    ///     locks.lock("account:7").run(async |guard| u64::from(guard.token())).await
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let nested = locks.lock("account:7").run(async |outer| {
+    ///     // `pay` takes the same lock again; its owner is that of the surrounding hold.
+    ///     Ok::<_, LockError>(pay(&locks).await? == u64::from(outer.token()))
+    /// });
+    /// assert!(nested.await??);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
+    where
+        F: AsyncFnOnce(&LockGuard) -> T,
+    {
+        let acquire = self.acquire();
+        async move {
+            let guard = acquire.await?;
+            let work = async {
+                tokio::select! {
+                    biased;
+                    reason = guard.lost() => Err(reason),
+                    output = body(&guard) => Ok(output),
+                }
+            };
+            let output = guard.owner().scope(work).await;
+            let lock = guard.lock_name();
+            let output = output.map_err(|reason| LockError::Lost { lock: lock.clone(), reason })?;
+            match guard.release().await {
+                Err(LockError::Backend(error)) => {
+                    tracing::warn!(%lock, %error, "release failed after the work was done");
+                    Ok(output)
+                }
+                released => released.map(|()| output),
+            }
+        }
+    }
+
+    /// Who holds the lock now, in whatever process, and what is left of the lease.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn state(&self) -> Result<LockState, LockError> {
+        let name = self.name.clone()?;
+        let store = &self.client.store;
+        let mut state = store.backend.inspect(&name).await.map_err(|error| error.with_lock(&name))?;
+        let now = store.clock.now();
+        for hold in store.names.holds_of(&name).iter().filter(|hold| hold.is_live(now)) {
+            // Nested acquisitions that needed no round trip are known here only.
+            for holder in state.holders_mut().iter_mut().filter(|holder| holder.owner() == hold.id.owner()) {
+                holder.set_hold_count(hold.count().max(1));
+            }
+        }
+        Ok(state)
+    }
+
+    /// Frees the lock, whoever holds it: an operator's tool. True if it was held.
+    ///
+    /// Holders in this client learn of it at once, those in other clients with their next renewal. Until then both they and the next
+    /// holder are inside; only the fencing token tells them apart.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the lock may or may not have been freed.
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        let name = self.name.clone()?;
+        let forced =
+            self.client.store.backend.force_release(&name).await.map_err(|error| error.with_lock(&name))?;
+        if forced {
+            tracing::warn!(lock = %name, "lock force-released");
+            self.client.forced(&name);
+        }
+        Ok(forced)
+    }
+
+    fn acquisition(&self, site: &'static Location<'static>) -> Result<Acquisition, LockError> {
+        let name = self.name.clone()?;
+        let lease = match self.fixed_lease {
+            None => Lease::Renewed(self.client.lease),
+            Some(lease) => {
+                lease::check(lease, Some(&name))?;
+                Lease::Fixed(lease)
+            }
+        };
+        let (client, owner) = (self.client.clone(), self.owner.clone());
+        Ok(Acquisition {
+            client,
+            name,
+            mode: Mode::Exclusive,
+            lease,
+            owner,
+            site,
+            trouble: Trouble::default(),
+        })
+    }
+}
+
+/// The guard of an acquisition that waits: it ends with a guard or an error.
+fn acquired(guard: Option<LockGuard>) -> Result<LockGuard, LockError> {
+    match guard {
+        Some(guard) => Ok(guard),
+        None => unreachable!("an acquisition that waits is not refused"),
+    }
+}

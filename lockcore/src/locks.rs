@@ -1,0 +1,152 @@
+//! [`Locks`] and its builder.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    Backend, Clock, LockError, LockName, Owner, ReentrantLock, client::Client, lease, renewal::Schedule,
+    store::Store, waiters::Names,
+};
+
+/// The entry point: locks over one backend.
+///
+/// Clones are the same client. Two `Locks` made separately are two clients, as two processes would be: they exclude each
+/// other, queue separately and renew separately.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockcore::Locks;
+/// use lockcore_memory::MemoryBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockcore::LockError> {
+/// let locks = Locks::builder(MemoryBackend::new())
+///     .namespace("shop:")
+///     .lease(Duration::from_secs(10))
+///     .build()?;
+///
+/// let guard = locks.lock("order:42").acquire().await?;
+/// assert_eq!(guard.name(), "shop:order:42");
+/// locks.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks {
+    client: Arc<Client>,
+}
+
+impl Locks {
+    /// Locks over `backend`, with the default options of [`LocksBuilder`].
+    #[must_use]
+    pub fn new(backend: impl Backend) -> Self {
+        LocksBuilder::new(backend).finish()
+    }
+
+    /// Locks over `backend` with other options.
+    pub fn builder(backend: impl Backend) -> LocksBuilder {
+        LocksBuilder::new(backend)
+    }
+
+    /// A handle of the reentrant lock called `name`. No I/O; a bad name is reported by the first call on the handle. For the
+    /// rules see [`LockName`].
+    #[must_use]
+    pub fn lock(&self, name: impl Into<String>) -> ReentrantLock {
+        let name = name.into();
+        let name = if name.is_empty() { name } else { format!("{}{name}", self.client.namespace) };
+        ReentrantLock::new(self.client.clone(), LockName::new(name))
+    }
+
+    /// Runs `future` with a fresh owner: every lock that it acquires, however deep, belongs to it, so that nested
+    /// acquisitions enter. See [`Owner::scope`].
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `future`.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        Owner::new().scope(future).await
+    }
+
+    /// Releases every hold and stops the background work. Acquisitions that wait, and later ones, fail with
+    /// [`LockError::Closed`]; `lost()` of every guard resolves.
+    ///
+    /// # Errors
+    /// [`LockError::Backend`] if a hold could not be released: it ends with its lease, or earlier if an attempt in the
+    /// background succeeds. Everything else is released all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the releases that were begun are completed in the background. It can be called again.
+    pub async fn close(&self) -> Result<(), LockError> {
+        self.client.close().await
+    }
+}
+
+/// The options of [`Locks`].
+#[derive(Debug)]
+#[must_use = "options have no effect before `build()`"]
+pub struct LocksBuilder {
+    backend: Arc<dyn Backend>,
+    namespace: String,
+    lease: Duration,
+    retry_for: Duration,
+    clock: Clock,
+}
+
+impl LocksBuilder {
+    fn new(backend: impl Backend) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            namespace: String::new(),
+            lease: lease::DEFAULT,
+            retry_for: Duration::from_secs(5),
+            clock: Clock::system(),
+        }
+    }
+
+    /// What every name begins with. Default: nothing. The whole name has at most 512 bytes.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// How long a hold outlives its holder: 1 ms to 365 days, default 30 s. It is renewed every third of it while a guard
+    /// lives, so it is also how long an unreachable backend can be borne by a holder.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long an acquisition that waits bears a backend that gives no answer, before it fails with the last error.
+    /// Default 5 s; zero fails at once.
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.retry_for = time;
+        self
+    }
+
+    /// The clock against which leases are judged. Default [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the client. No I/O, and no runtime needed.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidOption`] for a lease out of range, [`LockError::InvalidName`] for a namespace that no name can follow.
+    pub fn build(self) -> Result<Locks, LockError> {
+        lease::check(self.lease, None)?;
+        if !self.namespace.is_empty() {
+            // Braces may be closed by the name that follows; the rest is the namespace's own.
+            LockName::new(self.namespace.replace(['{', '}'], "_") + "x")?;
+        }
+        Ok(self.finish())
+    }
+
+    fn finish(self) -> Locks {
+        let store = Store {
+            backend: self.backend,
+            clock: self.clock,
+            names: Arc::<Names>::default(),
+            schedule: Schedule::default(),
+            batching: self.lease / 30,
+        };
+        Locks { client: Arc::new(Client::new(store, self.lease, self.retry_for, self.namespace)) }
+    }
+}

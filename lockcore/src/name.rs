@@ -1,0 +1,139 @@
+//! [`LockName`]: what a lock may be called.
+
+use std::{fmt, sync::Arc};
+
+use crate::LockError;
+
+/// The checked name of a lock, namespace included. Cheap to clone.
+///
+/// # Rules
+/// A name has 1 to [`LockName::MAX_LEN`] bytes of UTF-8 without NUL. Braces are Redis hash tags and follow
+/// Redisson's rule for the keys that belong to a lock: either there are none, or the first `{` opens a
+/// tag that is not empty and is closed by a later `}`. A name such as `a{b`, `{}` or `a}b` would put
+/// the keys of one lock into different slots of a Redis Cluster, so it is refused; and it is refused on every
+/// backend, so that changing the backend never makes a name invalid.
+///
+/// # Examples
+/// ```
+/// use lockcore::LockName;
+///
+/// assert_eq!(LockName::new("order:42")?.as_str(), "order:42");
+/// assert!(LockName::new("{shop}:order:42").is_ok());
+/// assert!(LockName::new("").is_err());
+/// assert!(LockName::new("order{42").is_err());
+/// # Ok::<(), lockcore::LockError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 512;
+
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`] with the reason, if `name` breaks one of the rules above.
+    pub fn new(name: impl Into<String>) -> Result<Self, LockError> {
+        let name = name.into();
+        match objection(&name) {
+            Some(reason) => Err(LockError::InvalidName { name: excerpt(&name), reason }),
+            None => Ok(Self(name.into())),
+        }
+    }
+
+    /// The name as the user wrote it, with the namespace in front.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why `name` cannot be a lock's name.
+fn objection(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("it is empty; give the lock a name of 1 to 512 bytes");
+    }
+    if name.len() > LockName::MAX_LEN {
+        return Some("it is longer than 512 bytes; shorten it or use a hash of it");
+    }
+    if name.contains('\0') {
+        return Some("it contains a NUL character; remove it");
+    }
+    if splits_slots(name) {
+        return Some(
+            "its braces would put the keys of this lock into different cluster slots; use no braces, or a tag that is not empty, as in `{shop}:order`",
+        );
+    }
+    None
+}
+
+/// Whether a key derived from `name` by Redisson's rule hashes to another slot than `name` itself.
+///
+/// Redisson derives `prefix:{name}` from a name without `{` and `prefix:name` from any other. Redis hashes what
+/// stands between the first `{` and the next `}`, if it is not empty, and the whole key otherwise.
+fn splits_slots(name: &str) -> bool {
+    match name.split_once('{') {
+        None => name.contains('}'),
+        Some((_, after)) => !matches!(after.find('}'), Some(1..)),
+    }
+}
+
+/// The start of a bad name, fit for a log line: escaped, and short however long the name is.
+fn excerpt(name: &str) -> String {
+    const SHOWN: usize = 64;
+    let mut shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if name.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.escape_debug().fmt(f)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_what_redisson_can_store_in_one_slot() {
+        for name in ["a", "order:42", "{shop}", "{shop}:order", "a{b}c", "a{b}c}d{", "ü", &"x".repeat(512)] {
+            assert_eq!(LockName::new(name).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn refuses_each_bad_name_with_its_reason() {
+        for (name, reason) in [
+            ("", "empty"),
+            (&*"x".repeat(513), "512 bytes"),
+            ("a\0b", "NUL"),
+            ("a{b", "slots"),
+            ("a}b", "slots"),
+            ("{}", "slots"),
+            ("a{}b", "slots"),
+            ("}{", "slots"),
+            ("{", "slots"),
+        ] {
+            let error = LockName::new(name).unwrap_err().to_string();
+            assert!(error.contains(reason), "{name:?}: {error}");
+            assert!(error.len() < 400, "the message stays short however long the name is");
+        }
+    }
+}

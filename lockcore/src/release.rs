@@ -1,0 +1,149 @@
+//! Giving holds back: at once and confirmed, or in the background until the lease is over.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    BackendError, LockError, LossReason, ReleaseOutcome, ReleaseRequest,
+    background::{Background, Job},
+    clock::Moment,
+    hold::Hold,
+    retry::Backoff,
+    store::Store,
+    waiters::Releasing,
+};
+
+/// How often a caller of `release()` is kept waiting for another attempt.
+const ATTEMPTS: u32 = 3;
+
+/// A hold that has to be given back. Dropped before that is done, it is done in the background.
+#[derive(Debug)]
+pub(crate) struct PendingRelease {
+    store: Arc<Store>,
+    background: Arc<Background>,
+    work: Option<ReleaseWork>,
+}
+
+/// What is to be released, and until when it is worth trying.
+#[derive(Debug)]
+pub(crate) struct ReleaseWork {
+    request: ReleaseRequest,
+    /// When the hold ends by itself at the latest.
+    until: Moment,
+    /// Until the first answer, no acquisition of this client asks for the name.
+    releasing: Option<Releasing>,
+    /// An attempt went unanswered, so the hold may be gone already.
+    unanswered: bool,
+}
+
+impl ReleaseWork {
+    /// One attempt. Its answer, or its failure, lets local waiters go on.
+    async fn attempt(&mut self, store: &Store) -> Result<ReleaseOutcome, BackendError> {
+        let answer = store.backend.release(&self.request).await;
+        if let Err(error) = &answer {
+            self.unanswered |= error.is_outcome_unknown();
+        }
+        self.releasing = None;
+        answer.map_err(|error| error.with_lock(&self.request.name))
+    }
+
+    /// Attempts until it is done, hopeless or needless.
+    pub(crate) async fn carry_out(mut self, store: &Store) {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.attempt(store).await {
+                Ok(_) => break,
+                Err(error) if error.is_retryable() && store.clock.now() < self.until => {
+                    tracing::debug!(lock = %self.request.name, %error, "release failed, will be retried");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => {
+                    tracing::warn!(lock = %self.request.name, %error, "release failed; the lock is free when its lease ends");
+                    break;
+                }
+            }
+        }
+        store.names.wake(&self.request.name);
+    }
+}
+
+impl PendingRelease {
+    /// Prepares the release of a hold that nobody can enter any more and whose lease is at most `lease`.
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        background: &Arc<Background>,
+        request: ReleaseRequest,
+        lease: Duration,
+    ) -> Self {
+        let work = ReleaseWork {
+            until: store.clock.now().after(lease),
+            releasing: Some(store.names.releasing(&request.name)),
+            request,
+            unanswered: false,
+        };
+        Self { store: store.clone(), background: background.clone(), work: Some(work) }
+    }
+
+    /// Releases now. After a failure that may pass, the background goes on.
+    pub(crate) async fn confirm(mut self) -> Result<(), LockError> {
+        let mut backoff = Backoff::default();
+        let mut attempts = 0;
+        loop {
+            let Some(work) = &mut self.work else { return Ok(()) };
+            attempts += 1;
+            match work.attempt(&self.store).await {
+                // An earlier attempt that went unanswered may be what freed it.
+                Ok(ReleaseOutcome::NotHeld) if !work.unanswered => {
+                    let lock = work.request.name.clone();
+                    self.work = None;
+                    return Err(LockError::Lost { lock, reason: LossReason::Gone });
+                }
+                Ok(_) => {
+                    self.store.names.wake(&work.request.name);
+                    self.work = None;
+                    return Ok(());
+                }
+                Err(error) if !error.is_retryable() => {
+                    self.work = None;
+                    return Err(error.into());
+                }
+                Err(error) if attempts == ATTEMPTS => return Err(error.into()),
+                Err(_) => tokio::time::sleep(backoff.next()).await,
+            }
+        }
+    }
+
+    /// It turned out that there is nothing to release.
+    pub(crate) fn disarm(mut self) {
+        self.work = None;
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.background.submit(&self.store, Job::Release(work));
+        }
+    }
+}
+
+/// Brings the count at the backend down to the one that is true here, for a hold whose nested growth had to be
+/// told to the backend.
+pub(crate) async fn store_count(store: &Store, hold: &Hold) {
+    let mut backoff = Backoff::default();
+    loop {
+        let order = hold.storing.lock().await;
+        let Some(count) = hold.count_to_store() else { return };
+        match store.backend.release(&hold.release_request().remaining(count)).await {
+            Ok(_) => hold.set_stored(count),
+            Err(error) if error.is_retryable() && hold.is_live(store.clock.now()) => {
+                drop(order);
+                tokio::time::sleep(backoff.next()).await;
+            }
+            Err(error) => {
+                let error = error.with_lock(&hold.name);
+                tracing::warn!(lock = %hold.name, %error, "the hold count at the backend stays too high until the release");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The watchdog: renews all holds of a client in batches, and notices the end of those that are not renewed.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    BackendError, BackendErrorKind, LossReason, RenewOutcome, RenewRequest,
+    clock::Moment,
+    hold::{Hold, Phase},
+    lease,
+    store::Store,
+};
+
+/// Holds per call to the backend.
+const BATCH: usize = 128;
+
+/// When which hold is due next: for its renewal, or for its deadline if a renewal is under way or none is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    due: Mutex<Due>,
+    /// Signals that something is due earlier than was known.
+    pub(crate) earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    holds: BTreeMap<(Moment, u64), Arc<Hold>>,
+    next_number: u64,
+}
+
+impl Schedule {
+    fn due(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts `hold` in at `moment`, instead of where it was.
+    pub(crate) fn set(&self, hold: &Arc<Hold>, moment: Moment) {
+        let mut due = self.due();
+        let key = (moment, due.next_number);
+        due.next_number += 1;
+        if let Some(old) = hold.replace_due(Some(key)) {
+            due.holds.remove(&old);
+        }
+        due.holds.insert(key, hold.clone());
+        let is_first = due.holds.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(due);
+        if is_first {
+            self.earlier.notify_one();
+        }
+    }
+
+    pub(crate) fn remove(&self, hold: &Hold) {
+        let mut due = self.due();
+        if let Some(old) = hold.replace_due(None) {
+            due.holds.remove(&old);
+        }
+    }
+
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.due().holds.first_key_value().map(|((moment, _), _)| *moment)
+    }
+
+    fn take_until(&self, moment: Moment) -> Vec<Arc<Hold>> {
+        let mut due = self.due();
+        let rest = due.holds.split_off(&(moment, u64::MAX));
+        let taken: Vec<_> = std::mem::replace(&mut due.holds, rest).into_values().collect();
+        for hold in &taken {
+            hold.replace_due(None);
+        }
+        taken
+    }
+
+    fn holds(&self) -> Vec<Arc<Hold>> {
+        self.due().holds.values().cloned().collect()
+    }
+}
+
+/// Takes a granted hold into the schedule.
+pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
+    let now = store.clock.now();
+    let moment = match hold.renewal(now) {
+        Some(_) => sent.after(lease::renewal_period(hold.renewal_lease())),
+        None => hold.deadline(),
+    };
+    store.schedule.set(hold, moment.min(hold.deadline()));
+}
+
+/// Deals with everything that is due: reports losses, and returns the renewals to be made, a batch a future.
+///
+/// Holds that are due within a small part of their period are taken along, so that after the first time
+/// they are renewed together.
+pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    let now = store.clock.now();
+    let mut batch = Vec::new();
+    for hold in store.schedule.take_until(now.after(store.batching)) {
+        match hold.phase(now) {
+            Phase::Lost(reason) => report_loss(store, &hold, reason),
+            Phase::Released => {}
+            Phase::Live if hold.renewal(now).is_some() => {
+                // Until the answer is there, what is due next is the deadline.
+                store.schedule.set(&hold, hold.deadline());
+                batch.push(hold);
+            }
+            Phase::Live => store.schedule.set(&hold, hold.deadline()),
+        }
+    }
+    batch.chunks(BATCH).map(|holds| renew(store.clone(), holds.to_vec())).collect()
+}
+
+/// Looks at every hold after the host was suspended: timers do not know that their time has come.
+pub(crate) fn check_all(store: &Store) {
+    let now = store.clock.now();
+    for hold in store.schedule.holds() {
+        if let Phase::Lost(reason) = hold.phase(now) {
+            store.schedule.remove(&hold);
+            report_loss(store, &hold, reason);
+        }
+    }
+}
+
+/// Renews one batch. Its holds are scheduled again whatever comes of it.
+async fn renew(store: Arc<Store>, holds: Vec<Arc<Hold>>) {
+    let sent = store.clock.now();
+    let (holds, requests): (Vec<_>, Vec<_>) =
+        holds.into_iter().filter_map(|hold| hold.renewal(sent).map(|request| (hold, request))).unzip();
+    // A call that never returns must not keep its holds from being tried again.
+    let patience =
+        requests.iter().map(|request| lease::renewal_period(request.lease)).min().unwrap_or(lease::MIN);
+    let answers = match tokio::time::timeout(patience, store.backend.renew(&requests)).await {
+        Ok(answers) => answers,
+        Err(_) => Err(BackendError::new(BackendErrorKind::Timeout, "no answer to a renewal")),
+    };
+    match answers {
+        Ok(answers) if answers.len() == holds.len() => {
+            for ((hold, request), answer) in holds.iter().zip(&requests).zip(answers) {
+                match answer {
+                    RenewOutcome::Renewed => renewed(&store, hold, request.lease, sent),
+                    RenewOutcome::NotHeld => gone(&store, hold),
+                    RenewOutcome::Failed(error) => failed(&store, hold, request.lease, &error),
+                }
+            }
+        }
+        Ok(_) => {
+            let error = BackendError::new(BackendErrorKind::Protocol, "renewals were answered in part");
+            retry_all(&store, &holds, &requests, &error);
+        }
+        Err(error) => retry_all(&store, &holds, &requests, &error),
+    }
+}
+
+fn retry_all(store: &Store, holds: &[Arc<Hold>], requests: &[RenewRequest], error: &BackendError) {
+    for (hold, request) in holds.iter().zip(requests) {
+        failed(store, hold, request.lease, error);
+    }
+}
+
+fn renewed(store: &Store, hold: &Arc<Hold>, lease: Duration, sent: Moment) {
+    hold.extended(lease, sent);
+    if hold.is_live(store.clock.now()) {
+        let next = sent.after(lease::renewal_period(hold.renewal_lease())).min(hold.deadline());
+        store.schedule.set(hold, next);
+    }
+}
+
+fn gone(store: &Store, hold: &Arc<Hold>) {
+    store.schedule.remove(hold);
+    if hold.gone(store.clock.now()) {
+        report_loss(store, hold, LossReason::Gone);
+    }
+}
+
+/// A failed renewal is no loss: it is tried again until the deadline.
+fn failed(store: &Store, hold: &Arc<Hold>, lease: Duration, error: &BackendError) {
+    let now = store.clock.now();
+    if !hold.is_live(now) {
+        return;
+    }
+    let error = error.clone().with_lock(&hold.name);
+    tracing::warn!(
+        parent: &hold.span, lock = %hold.name, %error, remaining = ?hold.deadline().since(now), "renewal failed, will be retried"
+    );
+    store.schedule.set(hold, now.after(lease::renewal_retry(lease)).min(hold.deadline()));
+}
+
+/// Tells of a loss, and lets local waiters try: what was lost here may be free there.
+pub(crate) fn report_loss(store: &Store, hold: &Hold, reason: LossReason) {
+    let held_for = store.clock.now().since(hold.acquired_at);
+    tracing::warn!(
+        parent: &hold.span, lock = %hold.name, owner = %hold.owner, token = %hold.token, ?held_for, %reason, "hold lost"
+    );
+    store.names.wake(&hold.name);
+}

@@ -1,0 +1,43 @@
+//! [`FencingToken`].
+
+use std::fmt;
+
+/// The number of one hold: greater than that of every earlier hold of the same name.
+///
+/// No lease can stop a holder that was paused for longer than its lease from going on with its
+/// work when it wakes up. The resource behind the lock can: it remembers the greatest token that it
+/// has seen and refuses anything that comes with a smaller one. Hand the token to whatever the
+/// lock protects, with every write.
+///
+/// Nested acquisitions of one owner share the token of the hold.
+///
+/// # Examples
+/// ```
+/// use lockcore::FencingToken;
+///
+/// let earlier = FencingToken::from(41);
+/// let later = FencingToken::from(42);
+/// assert!(later > earlier);
+/// assert_eq!(later.to_string(), "42");
+/// assert_eq!(u64::from(later), 42);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl From<u64> for FencingToken {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,300 @@
+//! The local layer: per name, the holds of this client and the queue of its tasks that wait.
+//!
+//! Tasks queue first in, first out, and only the head of a queue talks to the backend. What the head learns is kept
+//! here, not in the head, so that a head that gives up takes nothing with it: neither the subscription nor a wake-up
+//! that it had heard but not yet acted on.
+//!
+//! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dashmap::{DashMap, mapref::entry::Entry as Slot};
+use tokio::sync::Notify;
+
+use crate::{LockName, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
+
+/// Everything that is going on under any name. Its locks are short and never held across an await.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    entries: DashMap<LockName, Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    holds: Vec<Arc<Hold>>,
+    /// By ticket: the first is the head.
+    queue: BTreeMap<u64, Waiter>,
+    next_ticket: u64,
+    /// Releases of this client that have not had their first answer.
+    releasing: usize,
+    outlook: Outlook,
+    /// The subscription, while no head has it.
+    wakeups: Option<Box<dyn Wakeups>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    owner: Owner,
+    signal: Arc<Notify>,
+}
+
+/// What is known of the backend: whether an attempt is worth it.
+#[derive(Debug, Default)]
+struct Outlook {
+    /// Refused, and until when nothing is expected to change. `None`: try.
+    refused_until: Option<Moment>,
+    /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
+    news: u64,
+}
+
+/// How an acquisition stands when it arrives at a name.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Its owner holds the lock.
+    Nested(Arc<Hold>),
+    /// It would have to wait, and did not want to.
+    Contended,
+    Queued(Place),
+}
+
+/// What the waiter at a [`Place`] does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Its owner has got the lock meanwhile.
+    Nest(Arc<Hold>),
+    /// Wait for the signal: others are first, or a release is under way.
+    Await,
+    /// Ask the backend. Comes back with [`Place::refused`].
+    Try { news: u64 },
+    /// Refused until then, unless a wake-up comes.
+    Wait { until: Moment },
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.queue.is_empty() && self.releasing == 0
+    }
+
+    fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
+        self.holds.iter().find(|hold| &hold.owner == owner).cloned()
+    }
+
+    fn signal_head(&self) {
+        if let Some((_, head)) = self.queue.first_key_value() {
+            head.signal.notify_one();
+        }
+    }
+
+    /// Something may have freed the lock.
+    fn news(&mut self) {
+        self.outlook.news += 1;
+        self.outlook.refused_until = None;
+        self.signal_head();
+    }
+}
+
+impl Names {
+    /// Brings an acquisition of `owner` to `name`. One that does not want to wait only queues if it is first and
+    /// this client does not hold the lock.
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        name: &LockName,
+        owner: &Owner,
+        waits: bool,
+        now: Moment,
+    ) -> Arrival {
+        let mut entry = self.entries.entry(name.clone()).or_default();
+        if let Some(hold) = entry.hold_of(owner) {
+            return Arrival::Nested(hold);
+        }
+        if !waits && (!entry.queue.is_empty() || entry.holds.iter().any(|hold| hold.is_live(now))) {
+            return Arrival::Contended;
+        }
+        let ticket = entry.next_ticket;
+        entry.next_ticket += 1;
+        let signal = Arc::new(Notify::new());
+        entry.queue.insert(ticket, Waiter { owner: owner.clone(), signal: signal.clone() });
+        Arrival::Queued(Place {
+            names: self.clone(),
+            name: name.clone(),
+            owner: owner.clone(),
+            ticket,
+            signal,
+            wakeups: None,
+        })
+    }
+
+    /// Changes the entry of `name`, if there is one, and removes it if that left it idle.
+    ///
+    /// Returns the subscription that nobody needs any more, to be dropped outside of the map's lock.
+    fn change<T>(&self, name: &LockName, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let Slot::Occupied(mut slot) = self.entries.entry(name.clone()) else { return None };
+        let result = change(slot.get_mut());
+        let entry = slot.get_mut();
+        let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
+        if entry.is_idle() {
+            slot.remove();
+        } else {
+            drop(slot);
+        }
+        drop(unneeded);
+        Some(result)
+    }
+
+    /// Something may have freed `name`: its head tries again.
+    pub(crate) fn wake(&self, name: &LockName) {
+        self.change(name, Entry::news);
+    }
+
+    /// Forgets `hold`.
+    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
+        self.change(&hold.name, |entry| entry.holds.retain(|other| !Arc::ptr_eq(other, hold)));
+    }
+
+    /// Notes that a release of `name` is on its way. Until the result is dropped, no acquisition of this client asks
+    /// the backend for that name: whoever drops a guard and then tries the lock must not be refused by his own hold.
+    pub(crate) fn releasing(self: &Arc<Self>, name: &LockName) -> Releasing {
+        self.entries.entry(name.clone()).or_default().releasing += 1;
+        Releasing { names: self.clone(), name: name.clone() }
+    }
+
+    /// The holds of `name` that are registered here, live or lost.
+    pub(crate) fn holds_of(&self, name: &LockName) -> Vec<Arc<Hold>> {
+        self.entries.get(name).map(|entry| entry.holds.clone()).unwrap_or_default()
+    }
+
+    /// The live hold that `task` has on `name` under another owner than `owner`.
+    pub(crate) fn held_by_task(
+        &self,
+        name: &LockName,
+        task: TaskKey,
+        owner: &Owner,
+        now: Moment,
+    ) -> Option<Arc<Hold>> {
+        let entry = self.entries.get(name)?;
+        entry
+            .holds
+            .iter()
+            .find(|hold| hold.task == task && &hold.owner != owner && hold.is_live(now))
+            .cloned()
+    }
+
+    /// Every hold of this client.
+    pub(crate) fn all_holds(&self) -> Vec<Arc<Hold>> {
+        self.entries.iter().flat_map(|entry| entry.holds.clone()).collect()
+    }
+}
+
+/// A place in the queue of a name. Dropping it leaves the queue, and leaves to the next what it had.
+#[derive(Debug)]
+pub(crate) struct Place {
+    names: Arc<Names>,
+    name: LockName,
+    owner: Owner,
+    ticket: u64,
+    signal: Arc<Notify>,
+    wakeups: Option<Box<dyn Wakeups>>,
+}
+
+impl Place {
+    /// What to do now. One that does not want to wait tries whatever the outlook is.
+    pub(crate) fn step(&mut self, waits: bool) -> Step {
+        let Some(mut entry) = self.names.entries.get_mut(&self.name) else { return Step::Await };
+        if let Some(hold) = entry.hold_of(&self.owner) {
+            return Step::Nest(hold);
+        }
+        let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
+        if !is_head || entry.releasing > 0 {
+            return Step::Await;
+        }
+        if let Some(wakeups) = entry.wakeups.take() {
+            self.wakeups = Some(wakeups);
+        }
+        match entry.outlook.refused_until {
+            Some(until) if waits => Step::Wait { until },
+            _ => Step::Try { news: entry.outlook.news },
+        }
+    }
+
+    /// Resolves when [`step`](Self::step) may have changed. Cancel safe.
+    pub(crate) async fn signalled(&self) {
+        self.signal.notified().await;
+    }
+
+    pub(crate) fn signal(&self) -> Arc<Notify> {
+        self.signal.clone()
+    }
+
+    /// The subscription, if the head has it.
+    pub(crate) fn wakeups(&mut self) -> Option<&mut Box<dyn Wakeups>> {
+        self.wakeups.as_mut()
+    }
+
+    /// Keeps a new subscription. What happened before it was in effect was not heard, so an attempt is due.
+    pub(crate) fn subscribed(&mut self, wakeups: Box<dyn Wakeups>) {
+        self.wakeups = Some(wakeups);
+        self.news();
+    }
+
+    /// Something may have freed the lock.
+    pub(crate) fn news(&self) {
+        self.names.wake(&self.name);
+    }
+
+    /// The attempt was refused; nothing changes before `until`, unless something came after the attempt began.
+    pub(crate) fn refused(&self, news: u64, until: Moment) {
+        if let Some(mut entry) = self.names.entries.get_mut(&self.name)
+            && entry.outlook.news == news
+        {
+            entry.outlook.refused_until = Some(until);
+        }
+    }
+
+    /// Registers the hold that was granted, leaves the queue, and lets in whoever waits for the same owner.
+    ///
+    /// `accept` decides under the lock of the name whether the hold may still be registered.
+    pub(crate) fn granted(self, hold: &Arc<Hold>, until: Moment, accept: impl FnOnce() -> bool) -> bool {
+        let Some(mut entry) = self.names.entries.get_mut(&self.name) else { return false };
+        if !accept() {
+            return false;
+        }
+        entry.holds.push(hold.clone());
+        entry.outlook.refused_until = Some(until);
+        if entry.queue.len() > 1 {
+            for waiter in entry.queue.values().filter(|waiter| waiter.owner == hold.owner) {
+                waiter.signal.notify_one();
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let wakeups = self.wakeups.take();
+        self.names.change(&self.name, |entry| {
+            let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
+            entry.queue.remove(&self.ticket);
+            if was_head {
+                entry.wakeups = wakeups;
+                entry.signal_head();
+            }
+        });
+    }
+}
+
+/// A release on its way; see [`Names::releasing`].
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    names: Arc<Names>,
+    name: LockName,
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        self.names.change(&self.name, |entry| {
+            entry.releasing -= 1;
+            entry.news();
+        });
+    }
+}
