@@ -1,1 +1,42 @@
-//! x
+//! The Redis and Valkey backend of [`lockcore`], wire-compatible with Redisson's `RLock`.
+//!
+//! A Rust process with [`RedisBackend`] and a Java process with Redisson contend for the same lock: the same hash, the same
+//! channel, the same message.
+//!
+//! # Requirements
+//! Redis 6.0 or newer, or Valkey, as a single server. `maxmemory-policy` must be `noeviction`: a server that evicts keys
+//! evicts locks. What a server loses, the lock loses: see the non-guarantees in the README.
+//!
+//! # What is stored
+//! For a lock called `order:42`:
+//!
+//! | key | type | content | time to live |
+//! |---|---|---|---|
+//! | `order:42` | hash | owner to hold count | the lease |
+//! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer |
+//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only | the lease |
+//!
+//! The release message `0` goes to the channel `redisson_lock__channel:{order:42}`.
+//!
+//! # Rights
+//! With ACLs, the user needs:
+//! ```text
+//! ~NAMES ~redisson_lock_token:* ~lockcore_hold:* &redisson_lock__channel:*
+//! +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl +pexpire +get +set +del
+//! +publish +subscribe +unsubscribe +ping
+//! ```
+//! `client` is used for its harmless `SETINFO` alone and may be left out, and so may `info`, but then the check for a server
+//! that evicts keys cannot be made.
+
+mod backend;
+mod commands;
+mod connect;
+mod error;
+mod health;
+mod keys;
+mod reply;
+mod script;
+mod wakeups;
+
+pub use backend::RedisBackend;
+pub use connect::RedisBackendBuilder;

@@ -1,0 +1,85 @@
+//! The connection for commands: one for all tasks, replaced when it is broken or silent.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{PushKind, Value, aio::MultiplexedConnection};
+
+use crate::{connect::Connector, script::Call};
+
+/// Sends script calls, each at most once.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    connector: Arc<Connector>,
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    current: Mutex<Option<Connection>>,
+    /// Held while connecting, so that tasks which lost the same connection make one new one.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// A connection, and whether it has been found unusable.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    inner: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Sends `call` once. After a failure of the connection, or a silence, nobody else uses it: what is sent on a
+    /// connection that does not answer may arrive much later.
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+        let reply = call.send(&mut self.inner.clone()).await;
+        if let Err(error) = &reply
+            && matches!(
+                error.kind(),
+                BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
+            )
+        {
+            self.broken.store(true, Ordering::Release);
+        }
+        reply
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.broken.load(Ordering::Acquire)
+    }
+}
+
+impl Commands {
+    pub(crate) fn new(connector: Arc<Connector>) -> Self {
+        Self { connector, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
+    fn current(&self) -> Option<Connection> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|connection| connection.is_usable()).cloned()
+    }
+
+    /// The connection in use, or a new one.
+    pub(crate) async fn connection(&self) -> Result<Connection, BackendError> {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let broken = Arc::new(AtomicBool::new(false));
+        let notice = broken.clone();
+        let on_push = move |push: redis::PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                notice.store(true, Ordering::Release);
+            }
+        };
+        let connection = Connection { inner: self.connector.open_checked(on_push).await?, broken };
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        Ok(connection)
+    }
+
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+        self.connection().await?.call(call).await
+    }
+}

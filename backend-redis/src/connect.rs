@@ -1,0 +1,238 @@
+//! [`RedisBackendBuilder`], and opening connections.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
+};
+
+use crate::{RedisBackend, error, health};
+
+/// Where and how to connect. Made by [`RedisBackend::builder`].
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use lockcore::Locks;
+/// use lockcore_redis::RedisBackend;
+///
+/// # async fn connect() -> Result<(), lockcore::LockError> {
+/// let backend = RedisBackend::builder()
+///     .url("rediss://worker:secret@redis.internal:6380/2")
+///     .response_timeout(Duration::from_secs(2))
+///     .key_prefix("shop:")
+///     .connect()
+///     .await?;
+/// let locks = Locks::new(backend);
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is connected before `connect()`"]
+pub struct RedisBackendBuilder {
+    source: Source,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    key_prefix: String,
+    eviction_allowed: bool,
+}
+
+enum Source {
+    Url(String),
+    Client(Box<Client>),
+}
+
+impl RedisBackendBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            source: Source::Url("redis://127.0.0.1:6379".into()),
+            response_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(5),
+            key_prefix: String::new(),
+            eviction_allowed: false,
+        }
+    }
+
+    /// The server. Default `redis://127.0.0.1:6379`.
+    ///
+    /// - `redis://[user][:password@]host[:port][/database]`
+    /// - `rediss://…`: the same over TLS, with the system's root certificates. There is no fall-back to plain text.
+    /// - `unix:///path/to/socket[?db=1&user=…&pass=…]`
+    ///
+    /// Percent-encode what has a meaning in URLs. `valkey://` and `valkeys://` do as well.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.source = Source::Url(url.into());
+        self
+    }
+
+    /// Connects as `client` does instead of by URL: for client certificates or a private certificate authority, see
+    /// `redis::Client::build_with_tls`. The connections are the backend's own, with RESP3 and its time-outs.
+    pub fn client(mut self, client: Client) -> Self {
+        self.source = Source::Client(Box::new(client));
+        self
+    }
+
+    /// How long an answer may take: at least 1 ms, default 3 s. After that the request may have been carried out or not, and it is
+    /// undone. Keep it well below a third of the lease, so that a renewal can be tried again in time.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// How long connecting, with TLS and log-in, may take: at least 1 ms, default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// What every key begins with, as a name mapper in Redisson would have it. Default: nothing. At most 128 bytes, without
+    /// braces or NUL.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// Accepts a server that evicts keys when its memory is full, with a warning. A lock that is evicted is lost: its holder
+    /// learns of it with the next renewal, and until then somebody else can be inside.
+    pub fn allow_eviction(mut self) -> Self {
+        self.eviction_allowed = true;
+        self
+    }
+
+    /// Connects, and checks that the server can be trusted with locks.
+    ///
+    /// # Errors
+    /// [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, or a server that evicts keys or is part of a
+    /// cluster; [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica; [`Auth`](BackendErrorKind::Auth) for wrong credentials;
+    /// [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if the server cannot be
+    /// reached.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, no connection is left.
+    pub async fn connect(self) -> Result<RedisBackend, BackendError> {
+        check_timeout("response_timeout", self.response_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
+        check_prefix(&self.key_prefix)?;
+        let connector = Arc::new(Connector::new(
+            &self.source,
+            self.response_timeout,
+            self.connect_timeout,
+            self.eviction_allowed,
+        )?);
+        RedisBackend::connect_with(connector, self.key_prefix).await
+    }
+}
+
+/// Without the URL: it may carry a password.
+impl fmt::Debug for RedisBackendBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackendBuilder")
+            .field("response_timeout", &self.response_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+fn misconfigured(message: impl Into<String>) -> BackendError {
+    BackendError::new(BackendErrorKind::Configuration, message)
+}
+
+fn check_timeout(option: &str, timeout: Duration) -> Result<(), BackendError> {
+    if timeout < Duration::from_millis(1) {
+        return Err(misconfigured(format!("`{option}` is at least 1 ms, {timeout:?} was given")));
+    }
+    Ok(())
+}
+
+fn check_prefix(prefix: &str) -> Result<(), BackendError> {
+    const MAX_LEN: usize = 128;
+    if prefix.len() > MAX_LEN || prefix.contains(['{', '}', '\0']) {
+        return Err(misconfigured("`key_prefix` has at most 128 bytes, without braces or NUL"));
+    }
+    Ok(())
+}
+
+/// Opens connections to one server.
+pub(crate) struct Connector {
+    client: Client,
+    /// Host and port, or the path of the socket: fit for messages.
+    address: String,
+    pub(crate) response_timeout: Duration,
+    connect_timeout: Duration,
+    eviction_allowed: bool,
+}
+
+impl Connector {
+    fn new(
+        source: &Source,
+        response_timeout: Duration,
+        connect_timeout: Duration,
+        eviction_allowed: bool,
+    ) -> Result<Self, BackendError> {
+        let info = match source {
+            Source::Client(client) => client.get_connection_info().clone(),
+            // The parser's own error may quote what it was given.
+            Source::Url(url) => url.as_str().into_connection_info().map_err(|_| {
+                misconfigured(
+                    "this is no URL of a Redis server; use redis://, rediss:// or unix:// with host, and percent-encode what is special in URLs",
+                )
+            })?,
+        };
+        let address = info.addr().to_string();
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            ensure_crypto_provider();
+        }
+        // Two probes lost in a row tell of a dead peer in well under a minute; a request that waits notices by its own time-out.
+        let probe = Duration::from_secs(5);
+        let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
+        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
+        let client = Client::open(info).map_err(|error| error::of_connecting(error, &address))?;
+        Ok(Self { client, address, response_timeout, connect_timeout, eviction_allowed })
+    }
+
+    /// Opens a connection for commands, to a server that can be trusted with locks.
+    pub(crate) async fn open_checked(
+        &self,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let mut connection = self.open(on_push).await?;
+        health::check(&mut connection, &self.address, self.eviction_allowed).await?;
+        Ok(connection)
+    }
+
+    /// Opens a connection. `on_push` is called for messages, and when the connection breaks.
+    pub(crate) async fn open(
+        &self,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+            .set_push_sender(move |push| {
+                on_push(push);
+                Ok::<(), ()>(())
+            });
+        self.client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| error::of_connecting(error, &self.address))
+    }
+}
+
+/// Without the client: it knows the password.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// rustls refuses to choose when a program links several crypto providers and has installed none.
+fn ensure_crypto_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that somebody else was faster, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}

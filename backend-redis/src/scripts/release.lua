@@ -1,0 +1,22 @@
+-- Ends an exclusive hold, or lowers its count. The full release uses no command that fails when memory is full.
+--
+-- KEYS  1 the lock  2 the id of the hold; for named owners only
+-- ARGV  1 owner  2 hold count to reach  3 channel  4 id of the hold
+-- Reply 1 released  2 the hold goes on  0 there is no such hold
+local count = redis.call('HGET', KEYS[1], ARGV[1])
+if not count or KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[4] then
+    return 0
+end
+if ARGV[2] ~= '0' then
+    if count ~= ARGV[2] then
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+    end
+    return 2
+end
+redis.call('DEL', KEYS[1])
+if KEYS[2] then
+    redis.call('DEL', KEYS[2])
+end
+-- The lock is free: that nobody may be told is no failure of the release.
+redis.pcall('PUBLISH', ARGV[3], '0')
+return 1

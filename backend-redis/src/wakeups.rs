@@ -1,0 +1,333 @@
+//! The connection for messages: one subscription a channel while somebody listens, and none after.
+//!
+//! A [`Listener`] is the handle, its task is the only one that touches the connection. A subscription that was
+//! interrupted is made again, and then everybody is woken, since a message may have been missed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockcore::{BackendError, BackendErrorKind, Wakeups};
+use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use tokio::sync::{
+    Notify,
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    oneshot, watch,
+};
+
+use crate::{connect::Connector, error};
+
+/// How often an idle connection is asked whether it is still there, while somebody listens.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// Pauses between attempts to connect again.
+const RECONNECT: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
+
+/// Subscribes to channels.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    connector: Arc<Connector>,
+    channels: Arc<Channels>,
+    /// To the task, if one runs: it ends with its runtime. Short critical sections without awaits.
+    orders: Mutex<Option<UnboundedSender<Order>>>,
+}
+
+/// What the task is asked to do. Orders for one channel are carried out in the order in which its listeners came
+/// and went.
+#[derive(Debug)]
+enum Order {
+    Subscribe { channel: String, done: oneshot::Sender<Result<(), BackendError>> },
+    Unsubscribe { channel: String },
+}
+
+/// Who listens to which channel.
+#[derive(Debug, Default)]
+struct Channels {
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    listeners: Mutex<HashMap<String, Listeners>>,
+}
+
+#[derive(Debug)]
+struct Listeners {
+    count: usize,
+    news: watch::Sender<()>,
+}
+
+impl Channels {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Listeners>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A message came. Whatever it says: it carries no authority, it is a reason to look.
+    fn on_message(&self, push: &PushInfo) {
+        if let Some(Value::BulkString(channel)) = push.data.first()
+            && let Ok(channel) = std::str::from_utf8(channel)
+            && let Some(listeners) = self.lock().get(channel)
+        {
+            listeners.news.send_replace(());
+        }
+    }
+
+    fn wake_all(&self) {
+        for listeners in self.lock().values() {
+            listeners.news.send_replace(());
+        }
+    }
+}
+
+impl Listener {
+    pub(crate) fn new(connector: Arc<Connector>) -> Self {
+        Self { connector, channels: Arc::default(), orders: Mutex::default() }
+    }
+
+    /// Listens to `channel`. The subscription is in effect when this returns.
+    pub(crate) async fn subscribe(&self, channel: String) -> Result<Subscription, BackendError> {
+        let (done, confirmed) = oneshot::channel();
+        let subscription = self.order_subscription(channel, done);
+        match confirmed.await {
+            Ok(Ok(())) => Ok(subscription),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                Err(BackendError::new(BackendErrorKind::Connection, "the connection for wake-ups was closed"))
+            }
+        }
+    }
+
+    /// Counts a listener in, and orders the subscription under the same lock, so that the orders of listeners that come and
+    /// go cannot overtake each other.
+    fn order_subscription(
+        &self,
+        channel: String,
+        done: oneshot::Sender<Result<(), BackendError>>,
+    ) -> Subscription {
+        let orders = self.task();
+        let mut listeners = self.channels.lock();
+        let entry = listeners
+            .entry(channel.clone())
+            .or_insert_with(|| Listeners { count: 0, news: watch::Sender::new(()) });
+        entry.count += 1;
+        let news = entry.news.subscribe();
+        // If the task is gone, `done` is dropped, which the caller sees.
+        let _ = orders.send(Order::Subscribe { channel: channel.clone(), done });
+        drop(listeners);
+        Subscription { channels: self.channels.clone(), orders, channel, news }
+    }
+
+    /// The way to the task, which is started if none runs.
+    fn task(&self) -> UnboundedSender<Order> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        match orders.as_ref().filter(|orders| !orders.is_closed()) {
+            Some(orders) => orders.clone(),
+            None => {
+                let (sender, receiver) = unbounded_channel();
+                let task = Task {
+                    connector: self.connector.clone(),
+                    channels: self.channels.clone(),
+                    subscribed: HashSet::new(),
+                    connection: None,
+                    broken: Arc::default(),
+                    pause: *RECONNECT.start(),
+                };
+                tokio::spawn(task.serve(receiver));
+                *orders = Some(sender.clone());
+                sender
+            }
+        }
+    }
+}
+
+/// One listener of one channel.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    channels: Arc<Channels>,
+    orders: UnboundedSender<Order>,
+    channel: String,
+    news: watch::Receiver<()>,
+}
+
+#[async_trait]
+impl Wakeups for Subscription {
+    async fn woken(&mut self) {
+        if self.news.changed().await.is_err() {
+            // The sender goes with the last listener, and this is one.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut listeners = self.channels.lock();
+        let Some(entry) = listeners.get_mut(&self.channel) else { return };
+        entry.count -= 1;
+        if entry.count == 0 {
+            listeners.remove(&self.channel);
+            // If the task is gone, so are its subscriptions.
+            let _ = self.orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
+        }
+    }
+}
+
+/// The only user of the connection.
+struct Task {
+    connector: Arc<Connector>,
+    channels: Arc<Channels>,
+    /// What the server is to send messages of.
+    subscribed: HashSet<String>,
+    connection: Option<MultiplexedConnection>,
+    /// Signals that this very connection broke.
+    broken: Arc<Notify>,
+    /// Before the next attempt to connect again.
+    pause: Duration,
+}
+
+impl Task {
+    /// Serves until the last handle is gone.
+    async fn serve(mut self, mut orders: UnboundedReceiver<Order>) {
+        loop {
+            let broken = self.broken.clone();
+            tokio::select! {
+                biased;
+                () = broken.notified() => self.lose_connection(),
+                order = orders.recv() => match order {
+                    Some(order) => {
+                        let mut batch = vec![order];
+                        while let Ok(order) = orders.try_recv() {
+                            batch.push(order);
+                        }
+                        self.carry_out(batch).await;
+                    }
+                    None => return,
+                },
+                () = tokio::time::sleep(self.pause), if self.is_interrupted() => self.restore().await,
+                () = tokio::time::sleep(PING_EVERY), if self.is_listening() => self.ping().await,
+            }
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.connection.is_none() && !self.subscribed.is_empty()
+    }
+
+    fn is_listening(&self) -> bool {
+        self.connection.is_some() && !self.subscribed.is_empty()
+    }
+
+    fn lose_connection(&mut self) {
+        if self.connection.take().is_some() {
+            tracing::debug!("the connection for wake-ups broke");
+        }
+    }
+
+    /// Carries out what was ordered meanwhile, with one command for all new subscriptions and one for all that ended.
+    async fn carry_out(&mut self, batch: Vec<Order>) {
+        let before = self.subscribed.clone();
+        let mut waiting = Vec::new();
+        for order in batch {
+            match order {
+                Order::Subscribe { channel, done } => {
+                    self.subscribed.insert(channel);
+                    waiting.push(done);
+                }
+                Order::Unsubscribe { channel } => {
+                    self.subscribed.remove(&channel);
+                }
+            }
+        }
+        let ended: Vec<&String> = before.difference(&self.subscribed).collect();
+        let new: Vec<String> = self.subscribed.difference(&before).cloned().collect();
+        if !ended.is_empty()
+            && let Some(connection) = &mut self.connection
+            && connection.unsubscribe(&ended).await.is_err()
+        {
+            // A new connection will not have them.
+            self.lose_connection();
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let result = self.subscribe(&new, before.is_empty()).await;
+        if result.is_err() {
+            // Whoever is told of the failure asks again; the channel is not kept for one who gave up.
+            self.subscribed.retain(|channel| !new.contains(channel));
+        }
+        for done in waiting {
+            // One who no longer waits has unsubscribed.
+            let _ = done.send(result.clone());
+        }
+    }
+
+    /// Adds channels to the connection, which is opened if there is none. A connection that broke under others is
+    /// restored for all of them.
+    async fn subscribe(&mut self, new: &[String], nobody_listened: bool) -> Result<(), BackendError> {
+        if self.connection.is_none() {
+            if !nobody_listened {
+                return self.reconnect().await;
+            }
+            self.open().await?;
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.add(new).await
+    }
+
+    async fn open(&mut self) -> Result<(), BackendError> {
+        let (channels, broken) = (self.channels.clone(), Arc::new(Notify::new()));
+        self.broken = broken.clone();
+        let on_push = move |push: PushInfo| match push.kind {
+            PushKind::Message => channels.on_message(&push),
+            PushKind::Disconnection => broken.notify_one(),
+            _ => {}
+        };
+        self.connection = Some(self.connector.open(on_push).await?);
+        Ok(())
+    }
+
+    /// Opens a new connection with all channels, and wakes everybody.
+    async fn reconnect(&mut self) -> Result<(), BackendError> {
+        self.open().await?;
+        let all: Vec<String> = self.subscribed.iter().cloned().collect();
+        if let Err(error) = self.add(&all).await {
+            self.lose_connection();
+            return Err(error);
+        }
+        self.pause = *RECONNECT.start();
+        self.channels.wake_all();
+        Ok(())
+    }
+
+    /// Subscribes to `channels`. A connection that cannot is given up.
+    async fn add(&mut self, channels: &[String]) -> Result<(), BackendError> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let subscribed = connection.subscribe(channels).await;
+        subscribed.map_err(|error| {
+            let error = error::of_request(error, "subscribe").not_applied();
+            if error.is_retryable() {
+                self.lose_connection();
+            }
+            error
+        })
+    }
+
+    /// Tries to reconnect, and makes the pause before the next attempt longer if that fails.
+    async fn restore(&mut self) {
+        match self.reconnect().await {
+            Ok(()) => tracing::debug!("the connection for wake-ups is restored"),
+            Err(error) => {
+                tracing::debug!(%error, "the connection for wake-ups is not restored yet");
+                self.pause = (self.pause * 2).min(*RECONNECT.end());
+            }
+        }
+    }
+
+    /// Finds out about a connection that is dead without having been closed.
+    async fn ping(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        if redis::cmd("PING").query_async::<()>(connection).await.is_err_and(|error| error.is_io_error()) {
+            self.lose_connection();
+        }
+    }
+}
