@@ -1,0 +1,157 @@
+//! C17: futures that are dropped, after any number of polls.
+
+use lockcore::{Backend, SubscribeRequest};
+
+use crate::{
+    Fixture,
+    conformance::scene::{Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger},
+    poll_times,
+};
+
+/// A call is not suspended more often than this; if it is, the rest goes untested.
+const POLLS: usize = 64;
+
+/// Undoes what a dropped call of `dropped` may have done or may still do, as the core would, until `next` enters.
+async fn gives_way<F: Fixture>(fixture: &F, dropped: Contender<'_>, next: Contender<'_>) {
+    soon(async {
+        loop {
+            dropped.asks_to_release(0).await;
+            if matches!(next.asks().await, lockcore::AcquireOutcome::Acquired { .. }) {
+                return;
+            }
+            fixture.pass(fixture.short_lease() / 50).await;
+        }
+    })
+    .await;
+    next.releases().await;
+}
+
+/// C17: an acquire that is dropped at any await can be undone, and nobody waits for its lease.
+pub async fn a_dropped_acquire_can_be_undone<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        let dropped = scene.one(&holds[0]);
+        let request = dropped.acquire_request(LASTING);
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        gives_way(fixture, dropped, scene.two(&holds[1])).await;
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: an acquire that is dropped leaves its client as able as before.
+pub async fn a_dropped_acquire_does_not_block_its_client<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        scene.two(&holds[0]).enters().await;
+        let request = scene.one(&holds[1]).acquire_request(LASTING);
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        scene.one(&holds[1]).is_refused().await;
+        scene.two(&holds[0]).releases().await;
+        gives_way(fixture, scene.one(&holds[1]), scene.one(&holds[0])).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17 and C3: an acquire that is dropped, and never undone, ends with its lease.
+pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fixture: &F) {
+    let lease = fixture.short_lease() / 5;
+    for polls in 0..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        let request = scene.one(&holds[0]).acquire_request(lease);
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        fixture.pass(lease * 2).await;
+        scene.two(&holds[1]).enters().await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: a renewal that is dropped has renewed or not; the hold is as it was otherwise.
+pub async fn a_dropped_renewal_leaves_the_hold<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, hold) = (Scene::of(fixture).await, stranger());
+        let holder = scene.one(&hold);
+        let token = holder.enters_for(LASTING / 2).await;
+        let answer = poll_times(polls, scene.one.renew(&[holder.renew_request(LASTING)])).await;
+        let (count, remaining) = holder.holds().await;
+        assert!(count == 1 && remaining > LASTING / 4, "{count}, {remaining:?}");
+        holder.renews(LASTING).await;
+        assert_eq!(holder.enters().await, token);
+        holder.releases().await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: a release that is dropped has released or not; sent again, it has.
+pub async fn a_dropped_release_can_be_repeated<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        let holder = scene.one(&holds[0]);
+        holder.enters().await;
+        let request = holder.release_request();
+        let answer = poll_times(polls, scene.one.release(&request)).await;
+        holder.asks_to_release(0).await;
+        scene.two(&holds[1]).enters().await;
+        scene.two(&holds[1]).releases().await;
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: a forced release that is dropped can be repeated.
+pub async fn a_dropped_forced_release_can_be_repeated<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, hold) = (Scene::of(fixture).await, stranger());
+        scene.two(&hold).enters().await;
+        let answer = poll_times(polls, scene.one.force_release(&scene.name)).await;
+        force(&scene.one, &scene.name).await;
+        assert!(!state(&scene.one, &scene.name).await.is_held());
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: an inspection that is dropped has seen nothing and changed nothing.
+pub async fn a_dropped_inspection_changes_nothing<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, hold) = (Scene::of(fixture).await, stranger());
+        scene.one(&hold).enters().await;
+        let answer = poll_times(polls, scene.one.inspect(&scene.name)).await;
+        assert_eq!(scene.one(&hold).holds().await.0, 1);
+        scene.one(&hold).releases().await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
+pub async fn a_dropped_subscribe_leaves_no_subscription<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        let request = SubscribeRequest::new(scene.name.clone(), holds[1].clone());
+        let answer = poll_times(polls, scene.one.subscribe(&request)).await.map(drop);
+        nothing_is_left(fixture, &scene.name).await;
+        scene.two(&holds[0]).enters().await;
+        let mut wakeups = scene.one(&holds[1]).subscribes().await;
+        scene.two(&holds[0]).releases().await;
+        soon(wakeups.woken()).await;
+        drop(wakeups);
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}

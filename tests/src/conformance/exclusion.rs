@@ -1,0 +1,109 @@
+//! C1 and C2: one owner at a time, and what the others are told.
+
+use std::{sync::Arc, time::Duration};
+
+use lockcore::{AcquireOutcome, AcquireRequest, Backend};
+use tokio::task::JoinSet;
+
+use crate::{
+    Fixture, History,
+    conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
+};
+
+/// C1: of requests that arrive at the same time, one is granted.
+pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
+    let clients = [Arc::new(fixture.client().await), Arc::new(fixture.client().await)];
+    let name = unique_name("");
+    let mut requests = JoinSet::new();
+    for client in clients.iter().cycle().take(16).cloned() {
+        let request = AcquireRequest::new(name.clone(), stranger(), LASTING);
+        requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
+    }
+    let outcomes = soon(requests.join_all()).await;
+    let granted = outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
+    assert_eq!(granted.count(), 1, "{outcomes:?}");
+}
+
+/// C1: owners that come and go all the time are never inside together, and their tokens rise.
+pub async fn owners_that_come_and_go_are_never_inside_together<F: Fixture>(fixture: &F) {
+    let (name, history) = (unique_name(""), Arc::new(History::new()));
+    let mut owners = JoinSet::new();
+    for _ in 0..4 {
+        let (client, name, history) = (fixture.client().await, name.clone(), history.clone());
+        owners.spawn(async move {
+            for _ in 0..25 {
+                let request = AcquireRequest::new(name.clone(), stranger(), LASTING);
+                let answer = client.acquire(&request).await.expect("acquire failed");
+                if let AcquireOutcome::Acquired { token } = answer {
+                    let inside = history.enter(name.as_str(), request.hold.owner(), token);
+                    tokio::task::yield_now().await;
+                    inside.leave();
+                    client.release(&request.undo()).await.expect("release failed");
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    owners.join_all().await;
+    history.check().expect("exclusion");
+    assert!(!history.beliefs().is_empty(), "nobody ever got the lock");
+}
+
+/// C1: what one has released, another gets.
+pub async fn what_one_releases_another_gets<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let (first, second) = (scene.one(&holds[0]), scene.two(&holds[1]));
+    first.enters().await;
+    first.releases().await;
+    second.enters().await;
+    first.is_refused().await;
+}
+
+/// C2: who comes too late is told how long the holder's lease still runs.
+pub async fn a_stranger_is_refused_with_the_remaining_lease<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    scene.one(&holds[0]).enters_for(LASTING).await;
+    for client in [scene.one(&holds[1]), scene.two(&holds[1])] {
+        let remaining = client.is_refused().await;
+        assert!(remaining <= LASTING, "{remaining:?} is more than the lease");
+        assert!(remaining > LASTING / 2, "{remaining:?} is much less than what is left");
+    }
+}
+
+/// C2: the remaining lease in a refusal is what is left of it, not what it began with.
+pub async fn the_remaining_lease_in_a_refusal_shrinks<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    scene.one(&holds[0]).enters().await;
+    let before = scene.two(&holds[1]).is_refused().await;
+    fixture.pass(Duration::from_millis(100)).await;
+    let after = scene.two(&holds[1]).is_refused().await;
+    let passed = before.saturating_sub(after);
+    assert!(passed >= Duration::from_millis(95), "{before:?}, and 100 ms later {after:?}");
+}
+
+/// C2: a refusal changes nothing for the holder.
+pub async fn a_refusal_changes_nothing<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
+    let token = holder.enters_for(LASTING / 10).await;
+    for _ in 0..3 {
+        other.is_refused().await;
+    }
+    let (count, remaining) = holder.holds().await;
+    assert_eq!(count, 1, "a refusal was counted");
+    assert!(remaining <= LASTING / 10, "a refusal extended the lease to {remaining:?}");
+    assert_eq!(holder.enters_for(LASTING / 10).await, token, "a refusal changed the hold");
+    holder.releases().await;
+}
+
+/// C2: who was refused has nothing: no hold that it could renew or release, and none later.
+pub async fn who_was_refused_has_nothing<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
+    holder.enters().await;
+    other.is_refused().await;
+    other.cannot_renew().await;
+    other.cannot_release().await;
+    holder.releases().await;
+    assert!(!force(&scene.two, &scene.name).await, "the refused request was granted later, unasked");
+}

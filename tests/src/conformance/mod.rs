@@ -1,0 +1,27 @@
+//! The cases, a module a subject. Each is a sentence that holds of every backend, and names the clause that says so.
+//!
+//! To run them all, use [`conformance_tests!`](crate::conformance_tests); to run them otherwise,
+//! [`cases`](crate::cases()).
+
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "the cases are tests: a panic is how they say that the backend breaks a clause"
+)]
+
+pub mod cancellation;
+pub mod capabilities;
+pub mod exclusion;
+pub mod force;
+pub mod inspection;
+pub mod leases;
+pub mod names;
+pub mod nesting;
+pub mod release;
+pub mod renewal;
+pub mod repetition;
+mod scene;
+pub mod takeover;
+pub mod through_the_core;
+pub mod tokens;
+pub mod wakeups;

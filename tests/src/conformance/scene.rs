@@ -1,0 +1,233 @@
+//! What every case begins with, and the steps it is made of.
+
+use std::{future::Future, pin::Pin, time::Duration};
+
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, FencingToken, HoldId, LockName, LockState, ReleaseOutcome,
+    ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::Fixture;
+
+/// The lease of holds that are not to end during a test.
+pub(crate) const LASTING: Duration = Duration::from_secs(600);
+
+/// What comes at once comes within this, and much earlier than [`LASTING`] ends.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// A name that nobody else uses, and two clients of the store that know nothing of each other.
+pub(crate) struct Scene<B> {
+    pub(crate) name: LockName,
+    pub(crate) one: B,
+    pub(crate) two: B,
+}
+
+/// Somebody who wants the lock: a hold, on one of the clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Contender<'a> {
+    backend: &'a dyn Backend,
+    name: &'a LockName,
+    hold: &'a HoldId,
+}
+
+impl<B: Backend> Scene<B> {
+    pub(crate) async fn of<F: Fixture<Backend = B>>(fixture: &F) -> Self {
+        Self { name: unique_name(""), one: fixture.client().await, two: fixture.client().await }
+    }
+
+    /// `hold`, at the first client.
+    pub(crate) fn one<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
+        Contender { backend: &self.one, name: &self.name, hold }
+    }
+
+    /// `hold`, at the second client.
+    pub(crate) fn two<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
+        Contender { backend: &self.two, name: &self.name, hold }
+    }
+}
+
+/// A name that no other test and no other process uses.
+pub(crate) fn unique_name(end: &str) -> LockName {
+    LockName::new(format!("lockcore-testkit:{}{end}", Uuid::new_v4())).expect("a valid name")
+}
+
+/// A hold of an owner that nobody else is.
+pub(crate) fn stranger() -> HoldId {
+    HoldId::unique(format!("{}:1", Uuid::new_v4()))
+}
+
+/// A new hold of the owner called `owner`.
+pub(crate) fn named(owner: &str) -> HoldId {
+    HoldId::named(owner, format!("{}:1", Uuid::new_v4()))
+}
+
+/// The output of `future`, which must come at once.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.expect("this should have come at once")
+}
+
+/// Shows that `future` waits.
+pub(crate) async fn still_waits<F: Fixture, T>(
+    fixture: &F,
+    future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) {
+    tokio::select! {
+        biased;
+        _ = future => panic!("this should have waited"),
+        () = fixture.pass(Duration::from_millis(50)) => {}
+    }
+}
+
+/// Shows that soon nothing of `name` is left that would stay for ever.
+pub(crate) async fn nothing_is_left<F: Fixture>(fixture: &F, name: &LockName) {
+    let mut left = fixture.left_behind(name).await;
+    for _ in 0..200 {
+        if left.is_empty() {
+            return;
+        }
+        fixture.pass(SOON / 200).await;
+        left = fixture.left_behind(name).await;
+    }
+    panic!("this is left of `{name}` for ever: {left:?}");
+}
+
+pub(crate) async fn state(backend: &dyn Backend, name: &LockName) -> LockState {
+    soon(backend.inspect(name)).await.expect("inspect failed")
+}
+
+pub(crate) async fn force(backend: &dyn Backend, name: &LockName) -> bool {
+    soon(backend.force_release(name)).await.expect("force_release failed")
+}
+
+impl<'a> Contender<'a> {
+    /// The same hold at another client.
+    pub(crate) fn at(self, backend: &'a dyn Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    /// The same hold under another name.
+    pub(crate) fn under(self, name: &'a LockName) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(crate) fn acquire_request(self, lease: Duration) -> AcquireRequest {
+        AcquireRequest::new(self.name.clone(), self.hold.clone(), lease)
+    }
+
+    pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {
+        RenewRequest::new(self.name.clone(), self.hold.clone(), lease)
+    }
+
+    pub(crate) fn release_request(self) -> ReleaseRequest {
+        ReleaseRequest::new(self.name.clone(), self.hold.clone())
+    }
+
+    async fn send(self, request: AcquireRequest) -> AcquireOutcome {
+        soon(self.backend.acquire(&request)).await.expect("acquire failed")
+    }
+
+    pub(crate) async fn asks(self) -> AcquireOutcome {
+        self.send(self.acquire_request(LASTING)).await
+    }
+
+    pub(crate) async fn asks_for_count(self, count: u32, lease: Duration) -> AcquireOutcome {
+        self.send(self.acquire_request(lease).count(count)).await
+    }
+
+    pub(crate) async fn enters(self) -> FencingToken {
+        self.enters_for(LASTING).await
+    }
+
+    pub(crate) async fn enters_for(self, lease: Duration) -> FencingToken {
+        match self.send(self.acquire_request(lease)).await {
+            AcquireOutcome::Acquired { token } => token,
+            refused => panic!("{:?} should have got the lock, was answered {refused:?}", self.hold),
+        }
+    }
+
+    /// Is told that another owner holds the lock, and for how long.
+    pub(crate) async fn is_refused(self) -> Duration {
+        match self.asks().await {
+            AcquireOutcome::Held { remaining: Some(remaining) } => remaining,
+            other => {
+                panic!(
+                    "{:?} should have been refused with the remaining lease, was answered {other:?}",
+                    self.hold
+                )
+            }
+        }
+    }
+
+    /// Raises the count of its live hold.
+    pub(crate) async fn grows_to(self, count: u32, lease: Duration) -> FencingToken {
+        match self.asks_for_count(count, lease).await {
+            AcquireOutcome::Acquired { token } => token,
+            other => panic!("the hold should have grown to {count}, was answered {other:?}"),
+        }
+    }
+
+    /// Cannot raise the count of a hold that is gone.
+    pub(crate) async fn cannot_grow(self) {
+        let outcome = self.asks_for_count(2, LASTING).await;
+        assert_eq!(outcome, AcquireOutcome::NotHeld, "a hold that is gone cannot grow");
+    }
+
+    async fn renew(self, lease: Duration) -> RenewOutcome {
+        let outcomes = soon(self.backend.renew(&[self.renew_request(lease)])).await.expect("renew failed");
+        let [outcome] = <[RenewOutcome; 1]>::try_from(outcomes).expect("one answer to one request");
+        outcome
+    }
+
+    pub(crate) async fn renews(self, lease: Duration) {
+        let outcome = self.renew(lease).await;
+        assert!(matches!(outcome, RenewOutcome::Renewed), "a live hold was not renewed: {outcome:?}");
+    }
+
+    pub(crate) async fn cannot_renew(self) {
+        let outcome = self.renew(LASTING).await;
+        assert!(
+            matches!(outcome, RenewOutcome::NotHeld),
+            "a hold that is not there was renewed: {outcome:?}"
+        );
+    }
+
+    pub(crate) async fn asks_to_release(self, remaining: u32) -> ReleaseOutcome {
+        let request = self.release_request().remaining(remaining);
+        soon(self.backend.release(&request)).await.expect("release failed")
+    }
+
+    pub(crate) async fn releases(self) {
+        assert_eq!(self.asks_to_release(0).await, ReleaseOutcome::Released, "a live hold was not released");
+    }
+
+    pub(crate) async fn lowers_to(self, count: u32) {
+        assert_eq!(self.asks_to_release(count).await, ReleaseOutcome::StillHeld, "the hold should go on");
+    }
+
+    pub(crate) async fn cannot_release(self) {
+        let outcome = self.asks_to_release(0).await;
+        assert_eq!(outcome, ReleaseOutcome::NotHeld, "a hold that is not there was released");
+    }
+
+    pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
+        let request = SubscribeRequest::new(self.name.clone(), self.hold.clone());
+        soon(self.backend.subscribe(&request)).await.expect("subscribe failed")
+    }
+
+    /// Shows that it is the only holder, and returns its count and what is left of its lease.
+    pub(crate) async fn holds(self) -> (u32, Duration) {
+        let state = state(self.backend, self.name).await;
+        let [holder] = state.holders() else { panic!("there should be one holder: {state:?}") };
+        assert_eq!(holder.owner(), self.hold.owner(), "somebody else holds the lock");
+        (holder.hold_count(), state.remaining().expect("a hold has a lease"))
+    }
+
+    /// Shows that it does not hold the lock now, whoever else does.
+    pub(crate) async fn holds_nothing(self) {
+        let state = state(self.backend, self.name).await;
+        let mut owners = state.holders().iter().map(lockcore::Holder::owner);
+        assert!(owners.all(|owner| owner != self.hold.owner()), "the hold should be gone: {state:?}");
+    }
+}

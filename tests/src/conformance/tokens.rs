@@ -1,0 +1,86 @@
+//! C4: every grant has a token greater than all before it.
+
+use std::time::Duration;
+
+use lockcore::{AcquireOutcome, FencingToken};
+
+use crate::{
+    Fixture,
+    conformance::scene::{Scene, force, named, nothing_is_left, stranger},
+};
+
+fn assert_rising(tokens: &[FencingToken]) {
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "tokens do not rise: {tokens:?}");
+}
+
+/// C4: tokens rise from hold to hold, whichever client it is at.
+pub async fn tokens_rise_from_hold_to_hold<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let mut tokens = Vec::new();
+    for round in 0..10 {
+        let hold = stranger();
+        let holder = if round % 3 == 0 { scene.one(&hold) } else { scene.two(&hold) };
+        tokens.push(holder.enters().await);
+        holder.releases().await;
+    }
+    assert_rising(&tokens);
+}
+
+/// C4: they rise when the earlier hold expired.
+pub async fn tokens_rise_after_an_expired_hold<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let hold = stranger();
+        tokens.push(scene.one(&hold).enters_for(Duration::from_millis(20)).await);
+        fixture.pass(Duration::from_millis(25)).await;
+    }
+    assert_rising(&tokens);
+}
+
+/// C4: they rise when the earlier hold was force-released.
+pub async fn tokens_rise_after_a_forced_release<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let hold = stranger();
+        tokens.push(scene.one(&hold).enters().await);
+        assert!(force(&scene.two, &scene.name).await);
+    }
+    assert_rising(&tokens);
+}
+
+/// C4: they rise although nothing of the name was left in between, and at a client that has never seen it.
+pub async fn tokens_rise_although_the_name_was_forgotten<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let first = scene.one(&holds[0]).enters().await;
+    scene.one(&holds[0]).releases().await;
+    nothing_is_left(fixture, &scene.name).await;
+    let newcomer = fixture.client().await;
+    let second = scene.one(&holds[1]).at(&newcomer).enters().await;
+    assert_rising(&[first, second]);
+}
+
+/// C4: they rise for one owner that comes again, named or not.
+pub async fn tokens_rise_for_an_owner_that_comes_again<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let hold = named("job-17");
+        tokens.push(scene.one(&hold).enters().await);
+        scene.one(&hold).releases().await;
+    }
+    assert_rising(&tokens);
+}
+
+/// C4: requests that are refused or come too late in between do not disturb the order.
+pub async fn tokens_rise_past_requests_that_were_not_granted<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
+    let first = scene.one(&holds[0]).enters().await;
+    scene.two(&holds[1]).is_refused().await;
+    scene.one(&holds[0]).releases().await;
+    assert_eq!(scene.one(&holds[0]).asks_for_count(2, Duration::from_secs(1)).await, AcquireOutcome::NotHeld);
+    let second = scene.two(&holds[1]).enters().await;
+    scene.two(&holds[1]).releases().await;
+    assert_rising(&[first, second, scene.one(&holds[2]).enters().await]);
+}

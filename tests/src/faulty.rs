@@ -1,0 +1,337 @@
+//! [`Faulty`]: a backend that fails when it is told to.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::{Future, pending},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, LockName,
+    LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+};
+use tokio::sync::watch;
+
+/// A backend with faults that a test chooses, call by call. Without any it does what the backend inside does.
+///
+/// What it is to do is told to its [`Faults`], which clones of it share. Every call is counted, so that a test can also
+/// show which calls are not made.
+///
+/// # Examples
+/// ```
+/// use lockcore::{BackendErrorKind, Locks};
+/// use lockcore_memory::MemoryBackend;
+/// use lockcore_testkit::{Fault, Faulty, Op};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockcore::LockError> {
+/// let backend = Faulty::new(MemoryBackend::new());
+/// let faults = backend.faults();
+/// let locks = Locks::new(backend);
+///
+/// faults.next(Op::Acquire, Fault::Refuse(BackendErrorKind::Auth));
+/// assert!(locks.lock("a").acquire().await.is_err());
+///
+/// let guard = locks.lock("a").acquire().await?;
+/// assert_eq!(faults.calls(Op::Acquire), 2);
+/// # drop(guard); Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faulty<B> {
+    backend: B,
+    faults: Faults,
+}
+
+/// The calls that can have faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// [`Backend::acquire`].
+    Acquire,
+    /// [`Backend::renew`].
+    Renew,
+    /// [`Backend::release`].
+    Release,
+    /// [`Backend::force_release`].
+    ForceRelease,
+    /// [`Backend::inspect`].
+    Inspect,
+    /// [`Backend::subscribe`].
+    Subscribe,
+    /// [`Wakeups::woken`]. Counted, and its faults used up, when a wake-up has come: see [`Fault`].
+    Woken,
+}
+
+/// What goes wrong in one call.
+///
+/// At a wake-up, [`Delay`](Self::Delay) and [`DelayReply`](Self::DelayReply) make it late, and every other fault loses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// An error of this kind that is known to have had no effect.
+    Refuse(BackendErrorKind),
+    /// The request is lost on its way: no effect, and a time-out after which nobody can know that.
+    LostRequest,
+    /// The request is carried out and the reply lost: an effect, and a time-out after which nobody can know that.
+    LostReply,
+    /// The request arrives late.
+    Delay(Duration),
+    /// The request is carried out at once and the reply comes late.
+    DelayReply(Duration),
+    /// The request is lost, and there is never an answer.
+    NeverAnswer,
+    /// The request is carried out, and there is never an answer.
+    NeverReply,
+}
+
+/// What a [`Faulty`] does and has done. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    script: Arc<Mutex<Script>>,
+    /// Counts interruptions, and tells whether the subscriptions are cut now.
+    line: Arc<watch::Sender<Line>>,
+    /// Marks every call, for those who wait for one.
+    called: Arc<watch::Sender<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    /// `None` is a call without a fault.
+    next: HashMap<Op, VecDeque<Option<Fault>>>,
+    every: HashMap<Op, Fault>,
+    calls: HashMap<Op, usize>,
+}
+
+/// The line over which wake-ups come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    cut: bool,
+    restored: u64,
+}
+
+impl<B> Faulty<B> {
+    /// `backend`, without faults yet.
+    pub fn new(backend: B) -> Self {
+        Self { backend, faults: Faults::new() }
+    }
+
+    /// What it is to do.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
+    }
+
+    /// The backend inside.
+    pub fn inside(&self) -> &B {
+        &self.backend
+    }
+
+    /// Makes one call, with the fault that is due.
+    async fn call<T>(
+        &self,
+        op: Op,
+        effect: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        match self.faults.due(op) {
+            None => effect.await,
+            Some(Fault::Refuse(kind)) => {
+                Err(BackendError::new(kind, format!("{op:?} was refused on purpose")).not_applied())
+            }
+            Some(Fault::LostRequest) => Err(no_answer(op)),
+            Some(Fault::LostReply) => {
+                effect.await?;
+                Err(no_answer(op))
+            }
+            Some(Fault::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                effect.await
+            }
+            Some(Fault::DelayReply(time)) => {
+                let answer = effect.await;
+                tokio::time::sleep(time).await;
+                answer
+            }
+            Some(Fault::NeverAnswer) => pending().await,
+            Some(Fault::NeverReply) => {
+                effect.await?;
+                pending().await
+            }
+        }
+    }
+}
+
+/// The error of a call whose outcome nobody can know.
+fn no_answer(op: Op) -> BackendError {
+    BackendError::new(BackendErrorKind::Timeout, format!("{op:?} was left without an answer on purpose"))
+}
+
+impl Faults {
+    fn new() -> Self {
+        Self {
+            script: Arc::default(),
+            line: Arc::new(watch::Sender::default()),
+            called: Arc::new(watch::Sender::default()),
+        }
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the next call of `op` a fault. Several queue up: the second is for the call after that.
+    pub fn next(&self, op: Op, fault: Fault) {
+        self.script().next.entry(op).or_default().push_back(Some(fault));
+    }
+
+    /// Lets the next call of `op`, after those that were given something, go well.
+    pub fn next_goes_well(&self, op: Op) {
+        self.script().next.entry(op).or_default().push_back(None);
+    }
+
+    /// Gives every call of `op` a fault, except those that [`next`](Self::next) is for, until [`heal`](Self::heal).
+    pub fn every(&self, op: Op, fault: Fault) {
+        self.script().every.insert(op, fault);
+    }
+
+    /// Takes back all faults that have not come about yet. Interrupted subscriptions stay so.
+    pub fn heal(&self) {
+        let mut script = self.script();
+        script.next.clear();
+        script.every.clear();
+    }
+
+    /// How many calls of `op` there have been, with a fault or without.
+    #[must_use]
+    pub fn calls(&self, op: Op) -> usize {
+        self.script().calls.get(&op).copied().unwrap_or(0)
+    }
+
+    /// How many calls there have been of any kind, wake-ups not counted.
+    #[must_use]
+    pub fn all_calls(&self) -> usize {
+        let script = self.script();
+        script.calls.iter().filter(|(op, _)| **op != Op::Woken).map(|(_, calls)| calls).sum()
+    }
+
+    /// Resolves when there have been at least `calls` calls of `op`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn reached(&self, op: Op, calls: usize) {
+        let mut called = self.called.subscribe();
+        // The sender is in `self`: it cannot be gone.
+        let _ = called.wait_for(|()| self.calls(op) >= calls).await;
+    }
+
+    /// Cuts the line of all subscriptions, and of those to come: no wake-up is heard, and those of the
+    /// meantime are lost.
+    pub fn interrupt_subscriptions(&self) {
+        self.line.send_modify(|line| line.cut = true);
+    }
+
+    /// Mends the line. Every subscription is woken, since it may have missed something.
+    pub fn restore_subscriptions(&self) {
+        self.line.send_modify(|line| {
+            line.cut = false;
+            line.restored += 1;
+        });
+    }
+
+    /// Counts a call, and takes its fault.
+    fn due(&self, op: Op) -> Option<Fault> {
+        let mut script = self.script();
+        *script.calls.entry(op).or_default() += 1;
+        let scripted = script.next.get_mut(&op).and_then(VecDeque::pop_front);
+        let fault = scripted.unwrap_or_else(|| script.every.get(&op).copied());
+        drop(script);
+        self.called.send_replace(());
+        fault
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would have no faults")]
+impl<B: Backend> Backend for Faulty<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        self.call(Op::Acquire, self.backend.acquire(request)).await
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        self.call(Op::Renew, self.backend.renew(holds)).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.call(Op::Release, self.backend.release(request)).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        self.call(Op::ForceRelease, self.backend.force_release(name)).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.call(Op::Inspect, self.backend.inspect(name)).await
+    }
+
+    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+        let wakeups = self.call(Op::Subscribe, self.backend.subscribe(request)).await?;
+        let (faults, mut line) = (self.faults.clone(), self.faults.line.subscribe());
+        let restored = line.borrow_and_update().restored;
+        Ok(Box::new(FaultyWakeups { wakeups, faults, line, restored, late: None }))
+    }
+}
+
+/// Wake-ups that may be late or lost.
+#[derive(Debug)]
+struct FaultyWakeups {
+    wakeups: Box<dyn Wakeups>,
+    faults: Faults,
+    line: watch::Receiver<Line>,
+    /// The last interruption that was heard of.
+    restored: u64,
+    /// When a wake-up arrives that is on its way. Kept here, so that a dropped wait does not lose it.
+    late: Option<tokio::time::Instant>,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would have no faults")]
+impl Wakeups for FaultyWakeups {
+    async fn woken(&mut self) {
+        loop {
+            if let Some(late) = self.late {
+                tokio::time::sleep_until(late).await;
+                self.late = None;
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = restored(&mut self.line, self.restored) => {
+                    self.restored = self.line.borrow_and_update().restored;
+                    return;
+                }
+                () = self.wakeups.woken() => {}
+            }
+            if self.line.borrow().cut {
+                continue;
+            }
+            match self.faults.due(Op::Woken) {
+                None => return,
+                Some(Fault::Delay(time) | Fault::DelayReply(time)) => {
+                    self.late = Some(tokio::time::Instant::now() + time);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Resolves when the line was mended after `heard`.
+async fn restored(line: &mut watch::Receiver<Line>, heard: u64) {
+    if line.wait_for(|line| line.restored > heard).await.is_err() {
+        pending().await
+    }
+}
