@@ -271,7 +271,7 @@ macro_rules! values {
 ///
 /// for case in cases::<MemoryFixture>().into_iter().filter(|case| case.clause() == "C4") {
 ///     println!("{case:?}");
-///     run_case_paused(|fixture: &MemoryFixture| case.run(fixture));
+///     run_case_paused(async |fixture| case.run(fixture).await);
 /// }
 /// ```
 #[must_use]

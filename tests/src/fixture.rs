@@ -33,9 +33,8 @@ use lockcore::{Backend, LockName};
 ///     }
 /// }
 ///
-/// # mod suite { use super::MemoryFixture;
 /// lockcore_testkit::conformance_tests!(MemoryFixture, paused);
-/// # }
+/// # fn main() {}
 /// ```
 pub trait Fixture: Sized + Send + Sync + 'static {
     /// The backend to be tested.

@@ -56,9 +56,9 @@ pub struct Belief {
 #[non_exhaustive]
 pub enum Violation {
     /// Two owners believed to be inside at the same time. The first entered first.
-    Together(Belief, Belief),
+    Together(Box<[Belief; 2]>),
     /// The hold that came later has no greater token. The first came first.
-    TokenNotRising(Belief, Belief),
+    TokenNotRising(Box<[Belief; 2]>),
 }
 
 impl Belief {
@@ -188,11 +188,11 @@ fn check_name(beliefs: &[Belief]) -> Result<(), Violation> {
     for belief in rest {
         let inside = belief.entered < longest.end();
         if inside && belief.owner != longest.owner {
-            return Err(Violation::Together(longest.clone(), belief.clone()));
+            return Err(Violation::Together(Box::new([longest.clone(), belief.clone()])));
         }
         let nested = inside && belief.is_nested_with(latest);
         if !nested && belief.token <= latest.token {
-            return Err(Violation::TokenNotRising(latest.clone(), belief.clone()));
+            return Err(Violation::TokenNotRising(Box::new([latest.clone(), belief.clone()])));
         }
         latest = belief;
         if belief.end() > longest.end() || !inside {
@@ -238,10 +238,12 @@ impl fmt::Display for Belief {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Together(first, second) => {
+            Self::Together(beliefs) => {
+                let [first, second] = &**beliefs;
                 write!(f, "two owners inside together at lock `{}`: {first}, and {second}", first.name)
             }
-            Self::TokenNotRising(first, second) => {
+            Self::TokenNotRising(beliefs) => {
+                let [first, second] = &**beliefs;
                 write!(f, "the tokens of lock `{}` do not rise: {first}, and later {second}", first.name)
             }
         }
@@ -304,7 +306,7 @@ mod tests {
     fn two_owners_inside_together_are_found() {
         let [first, second] = [belief("x", 1, 0, Some(3)), belief("y", 2, 2, Some(4))];
         let violation = check(&[first.clone(), second.clone()]).unwrap_err();
-        assert_eq!(violation, Violation::Together(first, second));
+        assert_eq!(violation, Violation::Together(Box::new([first, second])));
         let message = violation.to_string();
         assert_eq!(
             message,

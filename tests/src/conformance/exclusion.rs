@@ -15,8 +15,8 @@ pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
     let clients = [Arc::new(fixture.client().await), Arc::new(fixture.client().await)];
     let name = unique_name("");
     let mut requests = JoinSet::new();
-    for client in clients.iter().cycle().take(16).cloned() {
-        let request = AcquireRequest::new(name.clone(), stranger(), LASTING);
+    for client in clients.iter().cycle().take(16) {
+        let (client, request) = (client.clone(), AcquireRequest::new(name.clone(), stranger(), LASTING));
         requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
     }
     let outcomes = soon(requests.join_all()).await;
