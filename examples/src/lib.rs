@@ -1,1 +1,12 @@
-//! x
+//! What the examples share, none of which is about locks: their arguments, the choice of the backend, and the lines
+//! that they print.
+
+mod run;
+mod store;
+mod story;
+
+pub use crate::{
+    run::{Failure, claim, with_store, without_arguments},
+    store::Store,
+    story::Story,
+};

@@ -1,0 +1,62 @@
+//! Arguments, errors and exit codes.
+
+use std::{error::Error, process::ExitCode};
+
+use crate::Store;
+
+/// What an example can fail with.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Exit code of a command line that was not understood.
+const USAGE: u8 = 2;
+
+/// Runs an example that keeps its locks in memory, or with `--redis URL` in Redis.
+pub async fn with_store(example: &str, body: impl AsyncFnOnce(Store) -> Result<(), Failure>) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => exit_code(body(Store::memory()).await),
+        ["--redis", url] => exit_code(body(Store::redis(url)).await),
+        _ => usage(&arguments, &format!("cargo run --example {example} [-- --redis redis://127.0.0.1:6379]")),
+    }
+}
+
+/// Runs an example that has no options.
+pub async fn without_arguments(example: &str, body: impl AsyncFnOnce() -> Result<(), Failure>) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => exit_code(body().await),
+        _ => usage(&arguments, &format!("cargo run --example {example}")),
+    }
+}
+
+/// Fails unless what the example claims is `true`.
+///
+/// # Errors
+/// The claim, if it does not hold.
+pub fn claim(holds: bool, claim: &str) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(format!("this should hold, and does not: {claim}").into()) }
+}
+
+fn usage(arguments: &[&str], usage: &str) -> ExitCode {
+    if matches!(arguments, ["--help" | "-h"]) {
+        println!("usage: {usage}");
+        return ExitCode::SUCCESS;
+    }
+    // Without repeating them: there may be a password among them.
+    eprintln!("error: the arguments are not understood\nusage: {usage}");
+    ExitCode::from(USAGE)
+}
+
+/// Prints an error with everything that caused it.
+fn exit_code(result: Result<(), Failure>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    eprintln!("error: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprintln!("caused by: {error}");
+        cause = error.source();
+    }
+    ExitCode::FAILURE
+}
