@@ -132,7 +132,7 @@ macro_rules! for_each_case {
             cancellation {
                 C17 a_dropped_acquire_can_be_undone
                 C17 a_dropped_acquire_does_not_block_its_client
-                C17 a_dropped_acquire_ends_with_its_lease_at_the_latest
+                C3 a_dropped_acquire_ends_with_its_lease_at_the_latest
                 C17 a_dropped_renewal_leaves_the_hold
                 C17 a_dropped_release_can_be_repeated
                 C17 a_dropped_forced_release_can_be_repeated

@@ -1,3 +1,6 @@
 //! The workspace's own suites: one binary, a module a subject.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+
+mod kit_catches;
 mod memory_conformance;

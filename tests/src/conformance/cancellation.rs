@@ -57,7 +57,7 @@ pub async fn a_dropped_acquire_does_not_block_its_client<F: Fixture>(fixture: &F
     }
 }
 
-/// C17 and C3: an acquire that is dropped, and never undone, ends with its lease.
+/// C3 and C17: an acquire that is dropped, and never undone, ends with its lease.
 pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fixture: &F) {
     let lease = fixture.short_lease() / 5;
     for polls in 0..POLLS {

@@ -44,9 +44,9 @@ fn look_alikes() -> Vec<LockName> {
         "a$",
         "a;b",
     ];
-    let longest = format!("{stem}{}", "x".repeat(LockName::MAX_LEN - stem.to_string().len()));
-    let almost = longest.replace("xx", "xy");
-    let names = ends.iter().map(|end| format!("{stem}{end}")).chain([stem.to_string(), longest, almost]);
+    let long = format!("{stem}{}", "x".repeat(LockName::MAX_LEN - 1 - stem.to_string().len()));
+    let long = ["y", "z"].map(|end| format!("{long}{end}"));
+    let names = ends.iter().map(|end| format!("{stem}{end}")).chain([stem.to_string()]).chain(long);
     names.map(|name| LockName::new(name).expect("a valid name")).collect()
 }
 

@@ -1,0 +1,122 @@
+//! The kit catches what breaks the contract: for each clause there are backends that break it on purpose.
+
+mod caught;
+mod flaw;
+mod flawed;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    time::Duration,
+};
+
+use lockcore_testkit::{Case, cases, conformance_tests};
+
+use self::{caught::BY_CLAUSE, flaw::Flaw, flawed::FlawedFixture};
+
+/// The store without a flaw passes: what fails the others is their flaw.
+mod flawless {
+    super::conformance_tests!(super::FlawedFixture, paused);
+}
+
+/// Whether `case` fails for the backend with `flaw`.
+fn fails(case: &Case<FlawedFixture>, flaw: Flaw) -> bool {
+    /// Of the paused clock: longer than any lease that a case renews.
+    const TIME: Duration = Duration::from_secs(3600);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let fixture = FlawedFixture::new(flaw);
+    let run = || runtime.block_on(async { tokio::time::timeout(TIME, case.run(&fixture)).await.unwrap() });
+    catch_unwind(AssertUnwindSafe(run)).is_err()
+}
+
+/// Shows that every flaw in `clause` fails the cases that are named for it, one of which is a case of that clause.
+fn is_caught(clause: &str) {
+    let all = cases::<FlawedFixture>();
+    let (_, flaws) = BY_CLAUSE.iter().find(|(broken, _)| *broken == clause).unwrap();
+    assert!(!flaws.is_empty());
+    for (flaw, names) in *flaws {
+        let cases: Vec<_> = all.iter().filter(|case| names.contains(&case.name())).collect();
+        assert_eq!(cases.len(), names.len(), "each name is that of one case: {names:?}");
+        assert!(cases.iter().any(|case| case.clause() == clause), "{flaw:?}: no case is one of {clause}");
+        for case in cases {
+            assert!(fails(case, *flaw), "{case:?} lets {flaw:?} pass");
+        }
+    }
+}
+
+macro_rules! clauses {
+    ($($test:ident $clause:literal)*) => {$(
+        #[test]
+        fn $test() {
+            is_caught($clause);
+        }
+    )*};
+}
+
+clauses! {
+    broken_exclusion_is_caught "C1"
+    broken_refusals_are_caught "C2"
+    broken_leases_are_caught "C3"
+    broken_tokens_are_caught "C4"
+    broken_repetition_is_caught "C5"
+    broken_takeover_is_caught "C6"
+    broken_growth_is_caught "C7"
+    broken_renewal_is_caught "C8"
+    broken_leases_that_shrink_are_caught "C9"
+    broken_ownership_is_caught "C10"
+    broken_partial_release_is_caught "C11"
+    broken_wakeups_are_caught "C12"
+    broken_force_is_caught "C13"
+    broken_inspection_is_caught "C14"
+    broken_names_are_caught "C15"
+    broken_capabilities_are_caught "C16"
+    broken_cancellation_is_caught "C17"
+}
+
+#[test]
+fn every_case_catches_something() {
+    let caught: BTreeSet<_> = BY_CLAUSE
+        .iter()
+        .flat_map(|(_, flaws)| flaws.iter())
+        .flat_map(|(_, names)| names.iter().copied())
+        .collect();
+    let idle: Vec<_> =
+        cases::<FlawedFixture>().into_iter().filter(|case| !caught.contains(case.name())).collect();
+    assert!(idle.is_empty(), "no flaw is there that these cases catch: {idle:#?}");
+}
+
+#[test]
+fn every_clause_has_cases() {
+    let clauses: BTreeSet<_> = cases::<FlawedFixture>().iter().map(Case::clause).collect();
+    for number in 1..=17 {
+        assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
+    }
+    assert_eq!(clauses.len(), 17, "{clauses:?}");
+}
+
+#[test]
+fn every_case_is_in_the_list_with_the_clause_that_its_doc_names() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance");
+    let mut written = BTreeSet::new();
+    for file in fs::read_dir(directory).unwrap() {
+        let path = file.unwrap().path();
+        let subject = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let source = fs::read_to_string(&path).unwrap();
+        let lines: Vec<_> = source.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(name) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next())
+            else {
+                continue;
+            };
+            let first =
+                lines[..number].iter().rev().take_while(|line| line.starts_with("///")).last().unwrap();
+            let clause = first.trim_start_matches("/// ").split([':', ' ']).next().unwrap();
+            written.insert(format!("{clause} {subject}::{name}"));
+        }
+    }
+    let listed: BTreeSet<_> = cases::<FlawedFixture>().iter().map(|case| format!("{case:?}")).collect();
+    assert_eq!(listed, written);
+}

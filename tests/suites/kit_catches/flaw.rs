@@ -1,0 +1,146 @@
+//! [`Flaw`]: the ways in which a backend can break the contract.
+
+use lockcore_testkit::Op;
+
+/// One deliberate mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// The backend is right.
+    None,
+
+    // C1
+    LooksThenWrites,
+    GrantsToEverybody,
+
+    // C2
+    RefusesWithoutRemaining,
+    RefusesWithTheWholeLease,
+    RefusalExtendsTheLease,
+    RefusalIsCounted,
+    RefusalQueues,
+    WaitsInsteadOfRefusing,
+
+    // C3
+    NeverEnds,
+    EndsEarly,
+    EndsEarlyOnceRenewed,
+    ExpiryBelongsToTheName,
+    TakesAMillisecondForNone,
+    CutsLeasesToThirtyTwoBits,
+    RevivesWhatHasEnded,
+    StoresThenSetsTheExpiry,
+
+    // C4
+    TokensStartAgainWithTheName,
+    TokensOfEachClient,
+    TokenOfTheExpiredHoldAgain,
+    TokensStartAgainWhenForced,
+    TokensStartAgainAtARefusal,
+    TokenOfTheNamedOwner,
+
+    // C5
+    CountsRepetitions,
+    NewTokenForARepetition,
+    NewTokenForARepetitionByName,
+    KnowsRepetitionsOfItsOwnClientOnly,
+    AddsCounts,
+    SubtractsCounts,
+    ReleasesTwice,
+    RenewalsAddUp,
+
+    // C6
+    RefusesTheOwnersNextHold,
+    TakeoverKeepsTheToken,
+    TakeoverKeepsTheCount,
+    TakeoverKeepsTheOldHold,
+    TakesAllNamedOwnersForOne,
+    NamedOwnersTakeEverything,
+
+    // C7
+    GrowthGrants,
+    GrowthRevives,
+    GrowthSteals,
+    GrowthKeepsTheLease,
+
+    // C8
+    RenewsForAnybody,
+    RenewalMakesAHold,
+    RenewalDoesNothing,
+    RenewsTheFirstHundred,
+    AnswersOnlyWhatIsHeld,
+    AnswersInReverse,
+    AnswersByName,
+    FailsOnAnEmptyBatch,
+
+    // C9
+    RenewalShortens,
+    RepetitionShortens,
+    GrowthShortens,
+
+    // C10
+    ReleaseDeletes,
+    ReleaseOfAFreeLockSucceeds,
+    ReleaseLowersTheCount,
+    ReleasesForItsOwnClientOnly,
+
+    // C11
+    PartialReleaseFrees,
+    PartialReleaseShortens,
+    PartialReleaseExtends,
+    PartialReleaseMakesAHold,
+
+    // C12
+    ReleaseWakesNobody,
+    ForcedReleaseWakesNobody,
+    NestedReleaseWakesNobody,
+    WakesItsOwnClientOnly,
+    WakesOneSubscriberOnly,
+    WakesOnce,
+    WakesOnlyThoseAsleep,
+    DroppedWaitTakesTheWakeup,
+    LeavingSilencesTheOthers,
+    SubscriptionBeginsWithTheFirstWait,
+
+    // C13
+    ForceFreesNamedOwnersOnly,
+    ForceLowersTheCount,
+    ForceAlwaysSaysHeld,
+    ForceNeverSaysHeld,
+    ForceKeepsTheHoldForItsOwner,
+
+    // C14
+    ReportsTheIdForTheOwner,
+    ReportsAnotherMode,
+    ReportsOneForEveryCount,
+    ReportsTheWholeLease,
+    ReportsTheExpired,
+    ReportsALeaseOfAFreeLock,
+    LookingMakesANewHold,
+
+    // C15
+    IgnoresCase,
+    IgnoresSpaceAround,
+    IgnoresWhatIsInBraces,
+    CutsLongNames,
+    TakesOwnersForNames,
+    ForceFreesEveryName,
+    KeepsReleasedNames,
+    KeepsExpiredNames,
+    KeepsNamesAskedFor,
+    KeepsSubscriptions,
+
+    // C16
+    GrantsWhatItDoesNotDeclare,
+    CallsTheUndeclaredHeld,
+    CallsTheUndeclaredAnotherError,
+    TakesTheUndeclaredAndFails,
+    DeclaresNothing,
+    DeclaresWhatItRefuses,
+    DeclaresOnOneClientOnly,
+
+    // C17
+    StaysBusyWhenDropped(Op),
+    DroppedSubscribeStays,
+    DroppedAcquireCannotBeUndone,
+    DroppedRenewalLosesTheHold,
+}
