@@ -6,9 +6,9 @@
 //! cargo run --example singleton -- --redis redis://127.0.0.1:6379
 //! ```
 
-use std::{future::pending, process::ExitCode, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{convert::Infallible, process::ExitCode, sync::Arc, thread::JoinHandle, time::Duration};
 
-use lockcore::{FencingToken, LockError, Locks};
+use lockcore::{FencingToken, LockError};
 use lockcore_examples::{Failure, Store, Story, claim, with_store};
 use tokio::{
     runtime,
@@ -150,7 +150,7 @@ impl Instance {
     }
 }
 
-/// What every instance does: waits for the lock, and pulls while it has it.
+/// What every instance does: waits for the lock, and pulls while it has it, until it is stopped.
 async fn work(
     name: &'static str,
     store: Store,
@@ -158,35 +158,35 @@ async fn work(
     stop: Arc<Notify>,
 ) -> Result<(), Failure> {
     let locks = store.client().await?.lease(LEASE).build()?;
-    tokio::select! {
-        failed = pull_while_held(name, &locks, &report) => return Err(failed.into()),
-        () = stop.notified() => {}
+    let lock = locks.lock("pull");
+    loop {
+        let (report, stop) = (report.clone(), stop.clone());
+        let pulls = lock.run(async move |guard| {
+            let pulls = pull_for_ever(name, guard.token(), &report);
+            tokio::select! {
+                never = pulls => match never {},
+                () = stop.notified() => {}
+            }
+        });
+        match pulls.await {
+            // Stopped, and the lock is released: `run` returns when that is confirmed.
+            Ok(()) => break,
+            // Another instance has the lock by now, or will: stand by.
+            Err(LockError::Lost { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(locks.close().await?)
 }
 
-/// Returns only if the backend fails.
-async fn pull_while_held(
-    name: &'static str,
-    locks: &Locks,
+async fn pull_for_ever(
+    instance: &'static str,
+    token: FencingToken,
     report: &mpsc::UnboundedSender<Pull>,
-) -> LockError {
-    let lock = locks.lock("pull");
+) -> Infallible {
     loop {
-        let pulls = lock.run(async move |guard| {
-            loop {
-                let pull = Pull { instance: name, token: guard.token(), at: Instant::now() };
-                if report.send(pull).is_err() {
-                    // Nobody wants the data any more.
-                    return pending::<()>().await;
-                }
-                sleep(PERIOD).await;
-            }
-        });
-        match pulls.await {
-            // Another instance has the lock by now, or will: stand by.
-            Ok(()) | Err(LockError::Lost { .. }) => {}
-            Err(error) => return error,
-        }
+        // If nobody wants the report any more, the example is about to end.
+        let _ = report.send(Pull { instance, token, at: Instant::now() });
+        sleep(PERIOD).await;
     }
 }
