@@ -151,10 +151,7 @@ impl Acquisition {
                 Ok(entry)
             }
             Ok(_) => {
-                store.schedule.remove(hold);
-                if hold.gone(store.clock.now()) {
-                    renewal::report_loss(store, hold, LossReason::Gone);
-                }
+                renewal::gone(store, hold);
                 Ok(Entry::Lost(LossReason::Gone))
             }
             Err(error) => Err(error.with_lock(&self.name).into()),

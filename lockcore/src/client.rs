@@ -146,12 +146,8 @@ impl Client {
 
     /// The backend has freed `name` on somebody's order: our own holds of it are over.
     pub(crate) fn forced(&self, name: &LockName) {
-        let now = self.store.clock.now();
         for hold in self.store.names.holds_of(name) {
-            self.store.schedule.remove(&hold);
-            if hold.gone(now) {
-                renewal::report_loss(&self.store, &hold, LossReason::Gone);
-            }
+            renewal::gone(&self.store, &hold);
         }
         self.store.names.wake(name);
     }

@@ -226,18 +226,40 @@ impl Hold {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something to the account. If that turns out to be the moment at which the hold is lost, everybody is told: this is
+    /// the only place where a loss is noticed.
+    fn change<T>(&self, now: Moment, change: impl FnOnce(&mut Account) -> T) -> T {
+        let mut account = self.account();
+        let before = account.phase;
+        let result = change(&mut account);
+        let after = account.phase;
+        drop(account);
+        if before != after {
+            self.ended.notify_waiters();
+            if let Phase::Lost(reason) = after {
+                self.report_loss(reason, now);
+            }
+        }
+        result
+    }
+
+    fn report_loss(&self, reason: LossReason, now: Moment) {
+        let held_for = now.since(self.acquired_at);
+        tracing::warn!(
+            parent: &self.span, lock = %self.name, owner = %self.owner, token = %self.token, ?held_for, %reason, "hold lost"
+        );
+    }
+
     pub(crate) fn enter(&self, lease: Lease, now: Moment) -> Entry {
-        let entry = self.account().enter(lease, now);
-        self.announce_if_lost(matches!(entry, Entry::Lost(_)));
-        entry
+        self.change(now, |account| account.enter(lease, now))
     }
 
     pub(crate) fn grown(&self, lease: Lease, sent: Moment, now: Moment) -> Entry {
-        self.account().grown(lease, sent, now)
+        self.change(now, |account| account.grown(lease, sent, now))
     }
 
     pub(crate) fn leave(&self, lease: Lease, now: Moment) -> Departure {
-        self.account().leave(lease, now)
+        self.change(now, |account| account.leave(lease, now))
     }
 
     pub(crate) fn extended(&self, lease: Duration, sent: Moment) {
@@ -246,46 +268,32 @@ impl Hold {
 
     /// How the hold stands at `now`.
     pub(crate) fn phase(&self, now: Moment) -> Phase {
-        let mut account = self.account();
-        let before = account.phase;
-        let phase = account.settle(now);
-        drop(account);
-        self.announce_if_lost(phase != before);
-        phase
+        self.change(now, |account| account.settle(now))
     }
 
     pub(crate) fn is_live(&self, now: Moment) -> bool {
         self.phase(now) == Phase::Live
     }
 
-    /// The backend no longer knows the hold. False if it had ended already.
-    pub(crate) fn gone(&self, now: Moment) -> bool {
-        let mut account = self.account();
-        let was_live = account.settle(now) == Phase::Live;
-        if was_live {
-            account.phase = Phase::Lost(LossReason::Gone);
-        }
-        drop(account);
-        self.ended.notify_waiters();
-        was_live
+    /// The backend no longer knows the hold.
+    pub(crate) fn gone(&self, now: Moment) {
+        self.end(Phase::Lost(LossReason::Gone), now);
     }
 
     /// Takes the hold back from its guards. False if it had ended already.
     pub(crate) fn take_back(&self, now: Moment) -> bool {
-        let mut account = self.account();
-        let was_live = account.settle(now) == Phase::Live;
-        if was_live {
-            account.phase = Phase::Released;
-        }
-        drop(account);
-        self.ended.notify_waiters();
-        was_live
+        self.end(Phase::Released, now)
     }
 
-    fn announce_if_lost(&self, changed: bool) {
-        if changed {
-            self.ended.notify_waiters();
-        }
+    /// Ends a live hold. False if it had ended already.
+    fn end(&self, how: Phase, now: Moment) -> bool {
+        self.change(now, |account| {
+            let was_live = account.settle(now) == Phase::Live;
+            if was_live {
+                account.phase = how;
+            }
+            was_live
+        })
     }
 
     /// Resolves when the hold has ended otherwise than by its last guard.

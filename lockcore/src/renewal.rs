@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    BackendError, BackendErrorKind, LossReason, RenewOutcome, RenewRequest,
+    BackendError, BackendErrorKind, RenewOutcome, RenewRequest,
     clock::Moment,
     hold::{Hold, Phase},
     lease,
@@ -91,7 +91,7 @@ pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
     store.schedule.set(hold, moment.min(hold.deadline()));
 }
 
-/// Deals with everything that is due: reports losses, and returns the renewals to be made, a batch a future.
+/// Deals with everything that is due: notices losses, and returns the renewals to be made, a batch a future.
 ///
 /// Holds that are due within a small part of their period are taken along, so that after the first time
 /// they are renewed together.
@@ -100,7 +100,8 @@ pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send
     let mut batch = Vec::new();
     for hold in store.schedule.take_until(now.after(store.batching)) {
         match hold.phase(now) {
-            Phase::Lost(reason) => report_loss(store, &hold, reason),
+            // What was lost here may be free there: local waiters try.
+            Phase::Lost(_) => store.names.wake(&hold.name),
             Phase::Released => {}
             Phase::Live if hold.renewal(now).is_some() => {
                 // Until the answer is there, what is due next is the deadline.
@@ -117,9 +118,9 @@ pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send
 pub(crate) fn check_all(store: &Store) {
     let now = store.clock.now();
     for hold in store.schedule.holds() {
-        if let Phase::Lost(reason) = hold.phase(now) {
+        if !hold.is_live(now) {
             store.schedule.remove(&hold);
-            report_loss(store, &hold, reason);
+            store.names.wake(&hold.name);
         }
     }
 }
@@ -168,11 +169,11 @@ fn renewed(store: &Store, hold: &Arc<Hold>, lease: Duration, sent: Moment) {
     }
 }
 
-fn gone(store: &Store, hold: &Arc<Hold>) {
+/// The backend has said that it does not know `hold`.
+pub(crate) fn gone(store: &Store, hold: &Hold) {
     store.schedule.remove(hold);
-    if hold.gone(store.clock.now()) {
-        report_loss(store, hold, LossReason::Gone);
-    }
+    hold.gone(store.clock.now());
+    store.names.wake(&hold.name);
 }
 
 /// A failed renewal is no loss: it is tried again until the deadline.
@@ -186,13 +187,4 @@ fn failed(store: &Store, hold: &Arc<Hold>, lease: Duration, error: &BackendError
         parent: &hold.span, lock = %hold.name, %error, remaining = ?hold.deadline().since(now), "renewal failed, will be retried"
     );
     store.schedule.set(hold, now.after(lease::renewal_retry(lease)).min(hold.deadline()));
-}
-
-/// Tells of a loss, and lets local waiters try: what was lost here may be free there.
-pub(crate) fn report_loss(store: &Store, hold: &Hold, reason: LossReason) {
-    let held_for = store.clock.now().since(hold.acquired_at);
-    tracing::warn!(
-        parent: &hold.span, lock = %hold.name, owner = %hold.owner, token = %hold.token, ?held_for, %reason, "hold lost"
-    );
-    store.names.wake(&hold.name);
 }

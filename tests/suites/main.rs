@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
+mod faulty_suite;
 mod kit_catches;
 mod memory_conformance;

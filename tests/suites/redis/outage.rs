@@ -1,0 +1,284 @@
+//! Servers that die, connections that are cut, answers that do not come.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use lockcore::{LockError, Locks, LossReason};
+use lockcore_testkit::{RedisServer, poll_times};
+
+use crate::support::{assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until};
+
+const LEASE: Duration = Duration::from_millis(1200);
+
+#[tokio::test]
+async fn a_killed_server_loses_the_hold_before_its_lease_would_have_ended() {
+    let mut server = RedisServer::start();
+    let locks = Locks::builder(impatient(&server).connect().await.unwrap()).lease(LEASE).build().unwrap();
+    let guard = locks.lock("held").acquire().await.unwrap();
+    let dropped = Arc::new(AtomicBool::new(false));
+    struct SetOnDrop(Arc<AtomicBool>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let running = tokio::spawn({
+        let (lock, dropped) = (locks.lock("running"), dropped.clone());
+        async move {
+            let body = async move |_: &lockcore::LockGuard| {
+                let _noticed = SetOnDrop(dropped);
+                std::future::pending::<()>().await;
+            };
+            lock.run(body).await
+        }
+    });
+    until("the second lock", || async { server.query::<bool>(&["EXISTS", "running"]).await }).await;
+
+    let killed = Instant::now();
+    server.kill();
+    assert_eq!(soon("the loss", guard.lost()).await, LossReason::LeaseEnded);
+    assert!(killed.elapsed() < LEASE, "{:?}", killed.elapsed());
+    assert!(!guard.is_held());
+    assert!(guard.remaining().is_zero());
+    let ran = soon("run", running).await.unwrap();
+    assert!(matches!(ran, Err(LockError::Lost { .. })), "{ran:?}");
+    assert!(dropped.load(Ordering::SeqCst), "its body is dropped");
+    assert!(killed.elapsed() < LEASE, "{:?}", killed.elapsed());
+    assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_empty_is_noticed_and_used_again() {
+    let mut server = RedisServer::start();
+    let locks = builder(&server).await.lease(Duration::from_secs(3)).build().unwrap();
+    let before = locks.lock("held").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.lock("held");
+        async move { lock.acquire().await }
+    });
+    listened_to(&server, "held").await;
+    server.restart();
+    let back = Instant::now();
+    let after = soon("a new hold", waiting).await.unwrap().unwrap();
+    assert!(back.elapsed() < Duration::from_millis(1500), "the waiter tries again: {:?}", back.elapsed());
+    assert!(after.token() > before.token());
+
+    assert_eq!(soon("the loss", before.lost()).await, LossReason::Gone);
+    assert!(back.elapsed() < Duration::from_millis(2200), "within one renewal: {:?}", back.elapsed());
+    let lost = tokio::time::timeout(Duration::from_secs(4), after.lost()).await;
+    assert!(lost.is_err(), "the new hold is renewed");
+    assert!(matches!(before.release().await, Err(LockError::Lost { .. })));
+    after.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_reported_after_the_time_that_was_asked_for() {
+    let mut server = RedisServer::start();
+    let locks = builder(&server).await.retry_for(Duration::from_millis(300)).build().unwrap();
+    server.kill();
+    let start = Instant::now();
+    let error = locks.lock("down").try_acquire().await.unwrap_err();
+    assert!(matches!(&error, LockError::Backend(error) if error.is_retryable()), "{error}");
+    let error = soon("the error", locks.lock("down").acquire()).await.unwrap_err();
+    assert!(error.to_string().contains("`down`"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let error = locks.lock("down").acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(error, LockError::Backend(_)), "the true reason, not a time-out: {error}");
+
+    server.restart();
+    locks.lock("down").acquire().await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn connections_killed_during_acquire_and_release_leave_exact_counts() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let working = async {
+        for round in 0..60 {
+            let lock = locks.lock(format!("killed:{}", round % 3));
+            let guard = lock.acquire().await.unwrap();
+            // The test's own connection is killed like the others.
+            let key = format!("killed:{}", round % 3);
+            let count = loop {
+                if let Ok(count) = server.try_query::<Option<u32>>(&["HGET", &key, guard.wire_owner()]).await
+                {
+                    break count;
+                }
+            };
+            assert_eq!(count, Some(1), "round {round}");
+            match guard.release().await {
+                // Three attempts were cut off: the background goes on.
+                Ok(()) | Err(LockError::Backend(_)) => {}
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+    };
+    let killing = async {
+        loop {
+            let killed =
+                server.try_query::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+            assert!(killed.is_ok(), "{killed:?}");
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+    };
+    tokio::select! {
+        () = soon("sixty rounds", working) => {}
+        () = killing => {}
+    }
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_paused_server_leaves_nothing_behind_and_costs_nobody_a_lease() {
+    let server = RedisServer::start();
+    let impatient = Locks::builder(impatient(&server).connect().await.unwrap()).build().unwrap();
+    let other = locks(&server).await;
+    // The scripts are known, so that the pause hits the calls themselves.
+    other.lock("paused").acquire().await.unwrap().release().await.unwrap();
+    let _: String = server.query(&["CLIENT", "PAUSE", "900", "ALL"]).await;
+    let error = impatient.lock("paused").try_acquire().await.unwrap_err();
+    assert!(matches!(&error, LockError::Backend(error) if error.is_outcome_unknown()), "{error}");
+
+    let start = Instant::now();
+    let guard = soon("the end of the pause", other.lock("paused").acquire()).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "not after a lease of 30 s: {:?}", start.elapsed());
+    guard.release().await.unwrap();
+    soon("the impatient one", impatient.lock("paused").acquire()).await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_stopped_server_that_goes_on_undoes_what_it_had_not_answered() {
+    let server = RedisServer::start();
+    let impatient = Locks::builder(impatient(&server).connect().await.unwrap())
+        .retry_for(Duration::ZERO)
+        .build()
+        .unwrap();
+    impatient.lock("warm").acquire().await.unwrap().release().await.unwrap();
+    server.signal("STOP");
+    let error = impatient.lock("frozen").acquire().await.unwrap_err();
+    assert!(matches!(&error, LockError::Backend(error) if error.is_outcome_unknown()), "{error}");
+    server.signal("CONT");
+    let other = locks(&server).await;
+    let start = Instant::now();
+    let guard = soon("the undoing", other.lock("frozen").acquire()).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_at_any_point_lets_the_next_in_at_once() {
+    let server = RedisServer::start();
+    let (dropping, other) = (locks(&server).await, locks(&server).await);
+    for polls in 0..12 {
+        for contended in [false, true] {
+            let name = format!("dropped:{polls}:{contended}");
+            let guard = if contended { Some(other.lock(&name).acquire().await.unwrap()) } else { None };
+            // One that has to wait is polled no more; it is dropped where it waits.
+            let acquire = poll_times(polls, dropping.lock(&name).acquire());
+            drop(tokio::time::timeout(Duration::from_millis(30), acquire).await);
+            drop(guard);
+            let start = Instant::now();
+            let next = soon("the next", other.lock(&name).acquire()).await.unwrap();
+            let waited = start.elapsed();
+            assert!(
+                waited < Duration::from_millis(1000),
+                "{polls} polls, contended: {contended}: {waited:?}"
+            );
+            next.release().await.unwrap();
+        }
+    }
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn close_releases_everything_and_refuses_the_rest() {
+    let server = RedisServer::start();
+    let (locks, other) = (locks(&server).await, locks(&server).await);
+    let guards = [locks.lock("a").acquire().await.unwrap(), locks.lock("b").acquire().await.unwrap()];
+    let blocked = other.lock("c").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.lock("c");
+        async move { lock.acquire().await }
+    });
+    listened_to(&server, "c").await;
+    locks.close().await.unwrap();
+    assert!(!server.query::<bool>(&["EXISTS", "a"]).await && !server.query::<bool>(&["EXISTS", "b"]).await);
+    assert!(matches!(soon("the waiter", waiting).await.unwrap(), Err(LockError::Closed { .. })));
+    assert!(matches!(locks.lock("a").acquire().await, Err(LockError::Closed { .. })));
+    let [a, b] = guards;
+    assert_eq!(soon("the signal", a.lost()).await, LossReason::Closed);
+    assert!(matches!(a.release().await, Err(LockError::NotHeld { .. })));
+    drop(b);
+    locks.close().await.unwrap();
+    blocked.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_force_released_lock_is_lost_here_at_once_and_elsewhere_with_the_next_renewal() {
+    let server = RedisServer::start();
+    let here = builder(&server).await.lease(LEASE).build().unwrap();
+    let elsewhere = builder(&server).await.lease(LEASE).build().unwrap();
+    let guard = here.lock("forced").acquire().await.unwrap();
+    assert!(here.lock("forced").force_release().await.unwrap());
+    assert!(!guard.is_held());
+    assert!(!here.lock("forced").force_release().await.unwrap(), "there is nothing left to force");
+    drop(guard);
+
+    let guard = elsewhere.lock("forced").acquire().await.unwrap();
+    assert!(here.lock("forced").force_release().await.unwrap());
+    let forced = Instant::now();
+    assert_eq!(soon("the renewal", guard.lost()).await, LossReason::Gone);
+    assert!(forced.elapsed() < LEASE / 2, "{:?}", forced.elapsed());
+    drop(guard);
+    assert_nothing_left(&server).await;
+}
+
+#[test]
+fn a_guard_dropped_outside_of_a_runtime_is_released() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let guard = runtime.block_on(async { locks(&server).await.lock("outside").acquire().await.unwrap() });
+    drop(guard);
+    runtime.block_on(assert_nothing_left(&server));
+    // And a client outlives the runtime that it was used on.
+    let locks = runtime.block_on(locks(&server));
+    runtime.block_on(async { locks.lock("moved").acquire().await.unwrap().release().await.unwrap() });
+    drop(runtime);
+    let second = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    second.block_on(async {
+        soon("another runtime", locks.lock("moved").acquire()).await.unwrap().release().await.unwrap();
+        assert_nothing_left(&server).await;
+    });
+}
+
+#[tokio::test]
+async fn nothing_runs_on_after_the_last_handle_is_gone() {
+    let server = RedisServer::start();
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let before = metrics.num_alive_tasks();
+    {
+        let backend = connect(&server).await;
+        let (one, other) = (Locks::new(backend.clone()), Locks::new(backend));
+        let guard = one.lock("a").acquire().await.unwrap();
+        assert!(other.lock("a").acquire_timeout(Duration::from_millis(50)).await.is_err());
+        drop(guard);
+        other.lock("a").acquire().await.unwrap().release().await.unwrap();
+    }
+    until("the tasks to end", || async { metrics.num_alive_tasks() <= before }).await;
+    assert_nothing_left(&server).await;
+    until("the connections to close", || async {
+        let clients: String = server.query(&["CLIENT", "LIST"]).await;
+        clients.lines().count() == 1
+    })
+    .await;
+}

@@ -1,0 +1,72 @@
+//! What the suites share.
+
+use std::{future::Future, time::Duration};
+
+use lockcore::{Locks, LocksBuilder};
+use lockcore_redis::{RedisBackend, RedisBackendBuilder};
+use lockcore_testkit::RedisServer;
+
+/// Longer than anything here takes on a busy machine: a test that waits so long has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+pub(crate) async fn connect(server: &RedisServer) -> RedisBackend {
+    RedisBackend::connect(server.url()).await.unwrap()
+}
+
+/// A client of its own, as another process would be.
+pub(crate) async fn locks(server: &RedisServer) -> Locks {
+    Locks::new(connect(server).await)
+}
+
+pub(crate) async fn builder(server: &RedisServer) -> LocksBuilder {
+    Locks::builder(connect(server).await)
+}
+
+/// A backend that notices a silent server soon.
+pub(crate) fn impatient(server: &RedisServer) -> RedisBackendBuilder {
+    RedisBackend::builder()
+        .url(server.url())
+        .response_timeout(Duration::from_millis(300))
+        .connect_timeout(Duration::from_millis(500))
+}
+
+/// Waits for what must happen soon.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(LONG, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("{what}: not within {LONG:?}"),
+    }
+}
+
+/// Asks the server until it gives the answer that is expected of it. The server has no event for what is asked.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    soon(what, async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+/// Has the server load the scripts, which the first call of each does, so that commands can be counted.
+pub(crate) async fn load_scripts(locks: &Locks) {
+    let guard = locks.lock("first").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Resolves when somebody listens for the lock's release.
+pub(crate) async fn listened_to(server: &RedisServer, name: &str) {
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    until("a subscription", || async { server.channels().await.contains(&channel) }).await;
+}
+
+/// Nothing of any lock is left on the server, but tokens that expire by themselves.
+pub(crate) async fn assert_nothing_left(server: &RedisServer) {
+    until("the last release", || async {
+        let keys: Vec<String> = server.query(&["KEYS", "*"]).await;
+        keys.iter().all(|key| key.starts_with("redisson_lock_token:"))
+    })
+    .await;
+    assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
+    until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
+}
