@@ -37,9 +37,9 @@ use tokio::sync::watch;
 /// assert_eq!(faults.calls(Op::Acquire), 2);
 /// # drop(guard); Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Faulty<B> {
-    backend: B,
+    backend: Arc<B>,
     faults: Faults,
 }
 
@@ -83,6 +83,9 @@ pub enum Fault {
     NeverAnswer,
     /// The request is carried out, and there is never an answer.
     NeverReply,
+    /// The request is on its way for so long that nobody waits for it any more: a time-out at once, and the effect
+    /// after this time, whatever has happened since.
+    Straggles(Duration),
 }
 
 /// What a [`Faulty`] does and has done. Clones are the same.
@@ -113,7 +116,7 @@ struct Line {
 impl<B> Faulty<B> {
     /// `backend`, without faults yet.
     pub fn new(backend: B) -> Self {
-        Self { backend, faults: Faults::new() }
+        Self { backend: Arc::new(backend), faults: Faults::new() }
     }
 
     /// What it is to do.
@@ -123,26 +126,26 @@ impl<B> Faulty<B> {
     }
 
     /// The backend inside.
+    #[must_use]
     pub fn inside(&self) -> &B {
         &self.backend
     }
 
-    /// Makes one call, with the fault that is due.
-    async fn call<T>(
-        &self,
-        op: Op,
-        effect: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        match self.faults.due(op) {
+    /// Makes one call, with the fault that is due. `effect` is what the backend inside does.
+    async fn call<T, E>(&self, op: Op, effect: impl FnOnce(Arc<B>) -> E) -> Result<T, BackendError>
+    where
+        T: Send + 'static,
+        E: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        let fault = self.faults.due(op);
+        let effect = effect(self.backend.clone());
+        match fault {
             None => effect.await,
             Some(Fault::Refuse(kind)) => {
                 Err(BackendError::new(kind, format!("{op:?} was refused on purpose")).not_applied())
             }
             Some(Fault::LostRequest) => Err(no_answer(op)),
-            Some(Fault::LostReply) => {
-                effect.await?;
-                Err(no_answer(op))
-            }
+            Some(Fault::LostReply) => effect.await.and(Err(no_answer(op))),
             Some(Fault::Delay(time)) => {
                 tokio::time::sleep(time).await;
                 effect.await
@@ -157,7 +160,20 @@ impl<B> Faulty<B> {
                 effect.await?;
                 pending().await
             }
+            Some(Fault::Straggles(time)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(time).await;
+                    effect.await
+                });
+                Err(no_answer(op))
+            }
         }
+    }
+}
+
+impl<B> Clone for Faulty<B> {
+    fn clone(&self) -> Self {
+        Self { backend: self.backend.clone(), faults: self.faults.clone() }
     }
 }
 
@@ -258,27 +274,34 @@ impl<B: Backend> Backend for Faulty<B> {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
-        self.call(Op::Acquire, self.backend.acquire(request)).await
+        let request = request.clone();
+        self.call(Op::Acquire, |backend| async move { backend.acquire(&request).await }).await
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        self.call(Op::Renew, self.backend.renew(holds)).await
+        let holds = holds.to_vec();
+        self.call(Op::Renew, |backend| async move { backend.renew(&holds).await }).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        self.call(Op::Release, self.backend.release(request)).await
+        let request = request.clone();
+        self.call(Op::Release, |backend| async move { backend.release(&request).await }).await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
-        self.call(Op::ForceRelease, self.backend.force_release(name)).await
+        let name = name.clone();
+        self.call(Op::ForceRelease, |backend| async move { backend.force_release(&name).await }).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
-        self.call(Op::Inspect, self.backend.inspect(name)).await
+        let name = name.clone();
+        self.call(Op::Inspect, |backend| async move { backend.inspect(&name).await }).await
     }
 
     async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
-        let wakeups = self.call(Op::Subscribe, self.backend.subscribe(request)).await?;
+        let request = request.clone();
+        let wakeups =
+            self.call(Op::Subscribe, |backend| async move { backend.subscribe(&request).await }).await?;
         let (faults, mut line) = (self.faults.clone(), self.faults.line.subscribe());
         let restored = line.borrow_and_update().restored;
         Ok(Box::new(FaultyWakeups { wakeups, faults, line, restored, late: None }))

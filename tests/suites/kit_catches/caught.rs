@@ -384,11 +384,7 @@ const C16: Flaws = &[
 const C17: Flaws = &[
     (
         Flaw::StaysBusyWhenDropped(Op::Acquire),
-        &[
-            "a_dropped_acquire_can_be_undone",
-            "a_dropped_acquire_does_not_block_its_client",
-            "a_dropped_acquisition_leaves_nothing",
-        ],
+        &["a_dropped_acquire_can_be_undone", "a_dropped_acquire_does_not_block_its_client"],
     ),
     (Flaw::StaysBusyWhenDropped(Op::Renew), &["a_dropped_renewal_leaves_the_hold"]),
     (Flaw::StaysBusyWhenDropped(Op::Release), &["a_dropped_release_can_be_repeated"]),
