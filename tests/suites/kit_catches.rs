@@ -3,6 +3,8 @@
 mod caught;
 mod flaw;
 mod flawed;
+mod steps;
+mod store;
 
 use std::{
     collections::BTreeSet,

@@ -1,0 +1,195 @@
+//! The store of [`Flawed`] clients, and the questions on which their flaws differ.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use lockcore::{AcquireRequest, HoldId, LockName, Mode};
+use lockcore_testkit::Op;
+use tokio::{sync::Notify, task::yield_now, time::Instant};
+
+use super::flaw::Flaw;
+
+/// One client of the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Flawed {
+    pub(super) flaw: Flaw,
+    pub(super) store: Arc<Mutex<Store>>,
+    pub(super) client: u64,
+    /// Only for [`Flaw::StaysBusyWhenDropped`].
+    pub(super) busy: Arc<Mutex<bool>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    pub(super) cells: HashMap<String, Cell>,
+    pub(super) tokens: HashMap<String, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) hold: Option<Stored>,
+    /// A hold that has ended, for the flaws that remember it.
+    pub(super) former: Option<Stored>,
+    pub(super) queued: Option<AcquireRequest>,
+    pub(super) listeners: Vec<Arc<Listener>>,
+    pub(super) has_woken: bool,
+    pub(super) sticky: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) id: HoldId,
+    pub(super) former_id: Option<HoldId>,
+    pub(super) client: u64,
+    pub(super) count: u32,
+    pub(super) has_grown: bool,
+    pub(super) token: u64,
+    pub(super) lease: Duration,
+    pub(super) ends: Instant,
+    pub(super) mode: Mode,
+}
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) client: u64,
+    pub(super) notify: Notify,
+}
+
+impl Cell {
+    pub(super) fn live(&self, now: Instant) -> Option<&Stored> {
+        self.hold.as_ref().filter(|hold| hold.ends > now)
+    }
+
+    /// Puts what has ended away.
+    pub(super) fn settle(&mut self, now: Instant) {
+        if self.hold.as_ref().is_some_and(|hold| hold.ends <= now) {
+            self.former = self.hold.take();
+        }
+    }
+}
+
+/// A call on its way. Dropping it leaves the client busy, if that is the flaw.
+pub(super) struct Busy<'a>(&'a Flawed);
+
+impl Busy<'_> {
+    pub(super) fn done(self) {
+        *self.0.busy.lock().unwrap() = false;
+    }
+}
+
+impl Flawed {
+    pub(super) fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap()
+    }
+
+    /// The way of a request to the store.
+    pub(super) async fn send(&self, op: Op) -> Busy<'_> {
+        if std::mem::replace(&mut *self.busy.lock().unwrap(), self.has(Flaw::StaysBusyWhenDropped(op))) {
+            std::future::pending::<()>().await;
+        }
+        yield_now().await;
+        Busy(self)
+    }
+
+    /// The way of a reply back.
+    pub(super) async fn reply(&self, busy: Busy<'_>) {
+        yield_now().await;
+        busy.done();
+    }
+
+    pub(super) fn key(&self, name: &LockName) -> String {
+        let name = name.as_str();
+        match self.flaw {
+            Flaw::IgnoresCase => name.to_lowercase(),
+            Flaw::IgnoresSpaceAround => name.trim().into(),
+            Flaw::IgnoresWhatIsInBraces => name.replace("{a}", "a"),
+            Flaw::CutsLongNames => name.chars().take(255).collect(),
+            _ => name.into(),
+        }
+    }
+
+    /// Does something to the cell of `name`, and forgets it if it is idle then.
+    pub(super) fn with<T>(&self, name: &LockName, change: impl FnOnce(&mut Cell, Instant) -> T) -> T {
+        let (now, key) = (Instant::now(), self.key(name));
+        let mut store = self.store();
+        let cell = store.cells.entry(key.clone()).or_default();
+        cell.settle(now);
+        let was_held = cell.hold.is_some();
+        let result = change(cell, now);
+        cell.sticky |= (self.has(Flaw::KeepsNamesAskedFor)
+            && !was_held
+            && cell.hold.is_none()
+            && cell.listeners.is_empty())
+            || (self.has(Flaw::KeepsReleasedNames) && was_held && cell.hold.is_none());
+        let remembers = matches!(
+            self.flaw,
+            Flaw::RevivesWhatHasEnded
+                | Flaw::GrowthRevives
+                | Flaw::ReportsTheExpired
+                | Flaw::TokenOfTheExpiredHoldAgain
+                | Flaw::ExpiryBelongsToTheName
+                | Flaw::ForceKeepsTheHoldForItsOwner
+        );
+        if cell.hold.is_none() && cell.listeners.is_empty() && !cell.sticky && !remembers {
+            store.cells.remove(&key);
+            if self.has(Flaw::TokensStartAgainWithTheName) {
+                store.tokens.remove(&key);
+            }
+        }
+        result
+    }
+
+    pub(super) fn next_token(&self, name: &LockName, id: &HoldId) -> u64 {
+        let key = match self.flaw {
+            Flaw::TokensStartAgainWithTheName => self.key(name),
+            Flaw::TokensOfEachClient => format!("client {}", self.client),
+            _ => String::new(),
+        };
+        if self.has(Flaw::TokenOfTheNamedOwner) && id.is_named() {
+            return 1_000_000;
+        }
+        let mut store = self.store();
+        let token = store.tokens.entry(key).or_default();
+        *token += 1;
+        *token
+    }
+
+    pub(super) fn forget_tokens(&self) {
+        self.store().tokens.clear();
+    }
+
+    pub(super) fn ends(&self, now: Instant, lease: Duration) -> Instant {
+        let millis = u64::try_from(lease.as_millis()).unwrap();
+        now + match self.flaw {
+            Flaw::NeverEnds => lease * 1000,
+            Flaw::TakesAMillisecondForNone if millis <= 1 => lease * 1_000_000,
+            Flaw::EndsEarly => lease.mul_f64(0.9),
+            Flaw::CutsLeasesToThirtyTwoBits => Duration::from_millis(millis & 0xffff_ffff),
+            _ => lease,
+        }
+    }
+
+    pub(super) fn is_same_owner(&self, stored: &HoldId, asks: &HoldId) -> bool {
+        match self.flaw {
+            Flaw::GrantsToEverybody => true,
+            Flaw::TakesAllNamedOwnersForOne if stored.is_named() && asks.is_named() => true,
+            Flaw::NamedOwnersTakeEverything if asks.is_named() => true,
+            _ => stored.owner() == asks.owner(),
+        }
+    }
+
+    pub(super) fn is_same_hold(&self, stored: &Stored, asks: &HoldId) -> bool {
+        match self.flaw {
+            Flaw::TakeoverKeepsTheOldHold if stored.former_id.as_ref() == Some(asks) => true,
+            Flaw::KnowsRepetitionsOfItsOwnClientOnly if stored.client != self.client => false,
+            _ => &stored.id == asks,
+        }
+    }
+}
