@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError};
 /// What a failed request means. `doing` says what was attempted.
 pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
     let (kind, applied) = classify(&error);
-    let mapped = BackendError::new(kind, format!("{doing} failed: {error}"));
+    let mapped = BackendError::new(kind, format!("{doing} on Redis failed"));
     let mapped = if applied == Applied::No { mapped.not_applied() } else { mapped };
     mapped.with_source(error)
 }
@@ -14,9 +14,7 @@ pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
 /// What a failed connection attempt means. Nothing was requested yet.
 pub(crate) fn of_connecting(error: RedisError, address: &str) -> BackendError {
     let (kind, _) = classify(&error);
-    BackendError::new(kind, format!("no connection to Redis at {address}: {error}"))
-        .not_applied()
-        .with_source(error)
+    BackendError::new(kind, format!("no connection to Redis at {address}")).not_applied().with_source(error)
 }
 
 /// What the text of an error means that a script returned for one of several holds.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
@@ -37,6 +37,8 @@ pub(crate) struct Acquisition {
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
     pub(crate) trouble: Trouble,
+    /// Where the caller was when the acquisition began to run.
+    pub(crate) caller: Span,
 }
 
 /// How the wait of one that has queued ended.
@@ -55,7 +57,8 @@ enum Attempt {
 
 impl Acquisition {
     /// Acquires, or returns `None` if the lock is not free and `waits` is false.
-    pub(crate) async fn acquire(self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    pub(crate) async fn acquire(mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+        self.caller = Span::current();
         let owner = self.owner.clone().or_else(Owner::current).unwrap_or_default();
         let span = tracing::debug_span!(
             "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
@@ -230,8 +233,8 @@ impl Acquisition {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
                 }
                 unanswered.disarm();
-                let task = TaskKey::current();
-                let hold = Hold::granted(&request, owner.clone(), token, self.lease, sent, self.site, task);
+                let hold =
+                    Hold::granted(&request, owner.clone(), token, self.lease, sent, self.site, &self.caller);
                 Ok(Attempt::Granted(hold, sent))
             }
             Ok(AcquireOutcome::Held { remaining }) => {

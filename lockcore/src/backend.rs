@@ -30,8 +30,9 @@ use crate::{BackendError, FencingToken, LockName};
 ///   there answers `Acquired` with the same token and sets the count to the one asked for, never adds to it.
 /// - **C6 (takeover)** `acquire` with the owner that holds the name but another id MUST grant at once, with a new token, and
 ///   from then on know only the new id.
-/// - **C7 (nested growth)** `acquire` with a count above 1 MUST answer [`AcquireOutcome::NotHeld`], and grant nothing, if the
-///   hold is gone.
+/// - **C7 (nested growth)** `acquire` with a count above 1 MUST grant nothing if the hold is gone: it answers
+///   [`AcquireOutcome::Held`] if another owner has the name by now, and [`AcquireOutcome::NotHeld`] otherwise, also to a named owner
+///   whose hold has another id. C6 is for outermost acquisitions, those with a count of 1.
 /// - **C8 (renewal)** `renew` MUST extend only the very hold that is named, answer [`RenewOutcome::NotHeld`] for any other, and answer for
 ///   each request separately, in order.
 /// - **C9 (no shortening)** Neither `renew` nor a repeated or nested `acquire` may shorten what is left of a lease.
@@ -47,10 +48,14 @@ use crate::{BackendError, FencingToken, LockName};
 ///   holds or waits for leaves nothing behind for ever.
 /// - **C16 (capabilities)** A mode that is not declared MUST be refused with [`Unsupported`](crate::BackendErrorKind::Unsupported), with no effect.
 /// - **C17 (cancellation)** Any future may be dropped at any await. What it began may then still happen at the store, or not;
-///   nothing else may be left: no lock on the backend's own state, no subscription.
+///   nothing else may be left: no lock on the backend's own state, no subscription. The core follows every `acquire` that was
+///   dropped, or whose outcome is unknown, with a `release` of the same hold: an `acquire` MUST NOT take effect after a `release`
+///   of its hold that began later has been answered. *Wrong:* a pool of connections. *Right:* one ordered connection, or a
+///   critical section that ends with the future.
 ///
-/// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect. The core follows every `acquire`
-/// that was dropped or failed otherwise with a `release` of the same [`HoldId`], until the lease is over.
+/// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect.
+///
+/// Leases are best measured with the store's own clock, as its users' clocks differ.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Which modes this backend can do.

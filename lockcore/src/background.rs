@@ -2,14 +2,14 @@
 
 use std::{
     future::pending,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
     runtime::Handle,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::{
@@ -33,35 +33,49 @@ pub(crate) enum Job {
 /// The way to the background task. The task ends when this is dropped and its work is done.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    /// To the task that runs, if one does: it ends with its runtime. Short critical sections without awaits.
-    jobs: Mutex<Option<UnboundedSender<Job>>>,
+    /// The task that runs, if one does: it ends with its runtime. Short critical sections without awaits.
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    jobs: UnboundedSender<Job>,
+    task: JoinHandle<()>,
 }
 
 impl Background {
     /// Makes sure that the task runs. Cheap when it does; needs a runtime when it does not.
     pub(crate) fn ensure_running(&self, store: &Arc<Store>) {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.as_ref().is_some_and(|jobs| !jobs.is_closed()) {
+        let mut running = self.running();
+        if running.as_ref().is_some_and(|running| !running.jobs.is_closed()) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        let (sender, receiver) = unbounded_channel();
-        runtime.spawn(serve(store.clone(), receiver));
-        *jobs = Some(sender);
+        let (jobs, receiver) = unbounded_channel();
+        let task = runtime.spawn(serve(store.clone(), receiver));
+        *running = Some(Running { jobs, task });
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands over `job`. Works outside of a runtime as long as the one that the task runs on is there.
     pub(crate) fn submit(&self, store: &Arc<Store>, job: Job) {
         self.ensure_running(store);
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
+        if self.running().as_ref().is_none_or(|running| running.jobs.send(job).is_err()) {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
         }
     }
 
-    /// Lets the task end when its work is done. A later job starts a new one.
-    pub(crate) fn stop(&self) {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Lets the task end when its work is done, and waits for that. A later job starts a new one.
+    pub(crate) async fn finish(&self) {
+        let running = self.running().take();
+        if let Some(Running { jobs, task }) = running {
+            drop(jobs);
+            // An error means that its runtime is gone, and its work with it.
+            let _ = task.await;
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
-    HoldId, LockError, LockName, LossReason, Owner,
+    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Owner,
     background::{Background, Job},
     hold::{Departure, Hold},
     lease::Lease,
@@ -140,7 +140,12 @@ impl Client {
                 Ok(Err(error)) => result = Err(error),
             }
         }
-        self.background.stop();
+        // Guards that were dropped before are being released there.
+        let patience = self.retry_for.max(Duration::from_millis(100));
+        if tokio::time::timeout(patience, self.background.finish()).await.is_err() {
+            let message = "releases of guards that were dropped before `close()` are not confirmed yet";
+            result = result.and(Err(BackendError::new(BackendErrorKind::Timeout, message).into()));
+        }
         result
     }
 

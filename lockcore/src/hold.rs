@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::{
     AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReleaseRequest, RenewRequest,
@@ -180,7 +181,7 @@ pub(crate) struct Hold {
     pub(crate) task: TaskKey,
     pub(crate) acquired_at: Moment,
     /// Open while the hold lives.
-    pub(crate) span: tracing::Span,
+    pub(crate) span: Span,
     /// Keeps requests that carry a count in order. The account itself is never locked across an await.
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// Short critical sections without awaits, hence not tokio's mutex.
@@ -189,7 +190,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// The hold that `request`, sent at `sent`, was granted.
+    /// The hold that `request`, sent at `sent`, was granted to the running task. Its span is a child of the `caller`'s.
     #[allow(
         clippy::too_many_arguments,
         reason = "the facts of one grant, all of them needed, none derivable"
@@ -201,10 +202,10 @@ impl Hold {
         lease: Lease,
         sent: Moment,
         site: &'static Location<'static>,
-        task: TaskKey,
+        caller: &Span,
     ) -> Arc<Self> {
         let span = tracing::debug_span!(
-            "lockcore.hold", lock = %request.name, owner = %owner, token = %token, mode = %request.mode
+            parent: caller, "lockcore.hold", lock = %request.name, owner = %owner, token = %token, mode = %request.mode
         );
         Arc::new(Self {
             name: request.name.clone(),
@@ -213,7 +214,7 @@ impl Hold {
             mode: request.mode,
             token,
             site,
-            task,
+            task: TaskKey::current(),
             acquired_at: sent,
             span,
             storing: tokio::sync::Mutex::default(),

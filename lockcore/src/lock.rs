@@ -2,6 +2,8 @@
 
 use std::{future::Future, panic::Location, sync::Arc, time::Duration};
 
+use tracing::Span;
+
 use crate::{
     LockError, LockGuard, LockName, LockState, Mode, Owner,
     acquisition::{Acquisition, Trouble},
@@ -255,6 +257,7 @@ impl ReentrantLock {
             owner,
             site,
             trouble: Trouble::default(),
+            caller: Span::none(),
         })
     }
 }

@@ -64,12 +64,15 @@ impl Locks {
         Owner::new().scope(future).await
     }
 
-    /// Releases every hold and stops the background work. Acquisitions that wait, and later ones, fail with
-    /// [`LockError::Closed`]; `lost()` of every guard resolves.
+    /// Releases every hold, waits for releases that are under way, and stops the background work. Acquisitions that wait, and
+    /// later ones, fail with [`LockError::Closed`]; `lost()` of every guard resolves.
+    ///
+    /// Call it before the runtime ends: a guard that was dropped is released by a task, and tasks end with their runtime.
     ///
     /// # Errors
-    /// [`LockError::Backend`] if a hold could not be released: it ends with its lease, or earlier if an attempt in the
-    /// background succeeds. Everything else is released all the same.
+    /// [`LockError::Backend`] if a hold could not be released, or if the release of a dropped guard was not confirmed within
+    /// [`retry_for`](LocksBuilder::retry_for): it ends with its lease, or earlier if an attempt in the background succeeds.
+    /// Everything else is released all the same.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the releases that were begun are completed in the background. It can be called again.

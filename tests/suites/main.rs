@@ -5,3 +5,4 @@
 mod faulty_suite;
 mod kit_catches;
 mod memory_conformance;
+mod observing;

@@ -3,12 +3,15 @@
 //!
 //! ```text
 //! cargo run --example custom_backend
+//! cargo test -p lockcore-examples --example custom_backend    # the conformance kit
 //! ```
 
 use std::process::ExitCode;
 
 use lockcore_examples::without_arguments;
 
+#[cfg(all(test, unix))]
+mod conformance;
 #[cfg(unix)]
 mod demo;
 #[cfg(unix)]
