@@ -63,6 +63,7 @@ macro_rules! for_each_case {
                 C7 a_forced_hold_cannot_grow
                 C7 a_hold_that_never_was_cannot_grow
                 C7 a_hold_that_was_succeeded_cannot_grow
+                C7 a_hold_that_was_taken_over_cannot_grow
                 C7 a_live_hold_grows_in_count_and_lease
                 C11 a_partial_release_keeps_the_hold
                 C11 a_partial_release_keeps_the_lease

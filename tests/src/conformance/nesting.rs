@@ -4,7 +4,7 @@ use lockcore::AcquireOutcome;
 
 use crate::{
     Fixture,
-    conformance::scene::{LASTING, Scene, force, state, stranger},
+    conformance::scene::{LASTING, Scene, force, named, state, stranger},
 };
 
 /// C7: a hold that was released cannot grow, and is not granted anew.
@@ -41,15 +41,25 @@ pub async fn a_hold_that_never_was_cannot_grow<F: Fixture>(fixture: &F) {
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the growth was granted");
 }
 
-/// C7: where somebody else holds the lock by now, the growth is not granted, whichever of the two answers it gets.
+/// C7: where another owner holds the lock by now, the growth is refused as any other request is.
 pub async fn a_hold_that_was_succeeded_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
     scene.one(&holds[0]).releases().await;
     scene.two(&holds[1]).enters().await;
     let outcome = scene.one(&holds[0]).asks_for_count(2, LASTING).await;
-    assert!(!matches!(outcome, AcquireOutcome::Acquired { .. }), "two owners hold the lock");
+    assert!(matches!(outcome, AcquireOutcome::Held { remaining: Some(_) }), "{outcome:?}");
     assert_eq!(scene.two(&holds[1]).holds().await.0, 1);
+}
+
+/// C7: where the same named owner has another hold by now, the growth neither joins nor takes over that one.
+pub async fn a_hold_that_was_taken_over_cannot_grow<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17")]);
+    scene.one(&holds[0]).enters().await;
+    let token = scene.two(&holds[1]).enters().await;
+    scene.one(&holds[0]).cannot_grow().await;
+    assert_eq!(scene.two(&holds[1]).holds().await.0, 1);
+    assert_eq!(scene.two(&holds[1]).enters().await, token, "the newer hold was taken over");
 }
 
 /// C7: the growth of a live hold extends its lease to the one asked for.

@@ -194,6 +194,8 @@ const C7: Flaws = &[
         &["a_forced_hold_cannot_grow", "a_released_hold_cannot_grow", "an_expired_hold_cannot_grow"],
     ),
     (Flaw::GrowthSteals, &["a_hold_that_was_succeeded_cannot_grow"]),
+    (Flaw::GrowthTakesOver, &["a_hold_that_was_taken_over_cannot_grow"]),
+    (Flaw::GrowthIsAlwaysGone, &["a_hold_that_was_succeeded_cannot_grow"]),
     (
         Flaw::GrowthKeepsTheLease,
         &["a_live_hold_grows_in_count_and_lease", "a_nested_acquisition_can_lengthen_the_lease"],
@@ -394,6 +396,10 @@ const C17: Flaws = &[
     (Flaw::DroppedSubscribeStays, &["a_dropped_subscribe_leaves_no_subscription"]),
     (
         Flaw::DroppedAcquireCannotBeUndone,
+        &["a_dropped_acquire_can_be_undone", "a_dropped_acquisition_leaves_nothing"],
+    ),
+    (
+        Flaw::DroppedAcquireArrivesLate,
         &["a_dropped_acquire_can_be_undone", "a_dropped_acquisition_leaves_nothing"],
     ),
     (Flaw::DroppedRenewalLosesTheHold, &["a_dropped_renewal_leaves_the_hold"]),

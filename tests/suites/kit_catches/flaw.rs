@@ -60,6 +60,8 @@ pub(crate) enum Flaw {
     GrowthGrants,
     GrowthRevives,
     GrowthSteals,
+    GrowthTakesOver,
+    GrowthIsAlwaysGone,
     GrowthKeepsTheLease,
 
     // C8
@@ -142,5 +144,6 @@ pub(crate) enum Flaw {
     StaysBusyWhenDropped(Op),
     DroppedSubscribeStays,
     DroppedAcquireCannotBeUndone,
+    DroppedAcquireArrivesLate,
     DroppedRenewalLosesTheHold,
 }

@@ -18,7 +18,7 @@ use tokio::{sync::Notify, task::yield_now, time::Instant};
 
 use super::{
     flaw::Flaw,
-    store::{Cell, Flawed, Listener, Store},
+    store::{Busy, Cell, Flawed, Listener, Store},
 };
 
 /// A store with clients that all have the same flaw.
@@ -82,6 +82,9 @@ impl Backend for Flawed {
             if is_free {
                 self.with(&request.name, |cell, _| cell.hold = None);
             }
+        }
+        if self.has(Flaw::DroppedAcquireArrivesLate) {
+            return self.clone().acquire_in_a_pool(request.clone(), busy).await;
         }
         let token = self.next_token(&request.name, &request.hold);
         let mut outcome = self.acquire_now(request, token);
@@ -175,6 +178,21 @@ impl Flawed {
             Flaw::CallsTheUndeclaredAnotherError => Some(error(BackendErrorKind::Protocol)),
             _ => Some(error(BackendErrorKind::Unsupported)),
         }
+    }
+
+    /// Acquires on its own, a little later, whatever becomes of the caller.
+    async fn acquire_in_a_pool(
+        self,
+        request: AcquireRequest,
+        busy: Busy<'_>,
+    ) -> Result<AcquireOutcome, BackendError> {
+        busy.done();
+        let acquired = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let token = self.next_token(&request.name, &request.hold);
+            self.acquire_now(&request, token)
+        });
+        Ok(acquired.await.unwrap())
     }
 
     /// Sets the right expiry, or the right id, one step after the grant.

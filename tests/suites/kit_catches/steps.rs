@@ -26,6 +26,13 @@ impl Flawed {
                 Some(stored) if self.has(Flaw::GrowthSteals) && request.count > 1 => {
                     self.repeat(stored, request, token, now)
                 }
+                Some(stored)
+                    if request.count > 1
+                        && self.has(Flaw::GrowthIsAlwaysGone)
+                        && stored.id != request.hold =>
+                {
+                    AcquireOutcome::NotHeld
+                }
                 Some(stored) if !self.is_same_owner(&stored.id, &request.hold) => {
                     self.refuse(cell, request, now)
                 }
@@ -36,6 +43,7 @@ impl Flawed {
                 {
                     self.refuse(cell, request, now)
                 }
+                Some(_) if self.has(Flaw::GrowthTakesOver) => self.grant(cell, request, token, now),
                 _ if request.count > 1 && !self.has(Flaw::GrowthGrants) => AcquireOutcome::NotHeld,
                 _ => self.grant(cell, request, token, now),
             }
