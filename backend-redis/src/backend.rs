@@ -124,7 +124,8 @@ impl Backend for RedisBackend {
                 [hold.owner().as_bytes(), lease.as_bytes(), id.as_bytes()]
             })
             .collect();
-        reply::renew(self.commands.call(&Call { script: &script::RENEW, keys: &keys, args: &args }).await?)
+        let call = Call { script: &script::RENEW, keys: &keys, args: &args };
+        reply::renew(self.commands.call_in_time(&call).await?)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {

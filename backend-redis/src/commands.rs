@@ -38,9 +38,14 @@ impl Connection {
                 BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
             )
         {
-            self.broken.store(true, Ordering::Release);
+            self.give_up();
         }
         reply
+    }
+
+    /// Has nobody else use the connection.
+    pub(crate) fn give_up(&self) {
+        self.broken.store(true, Ordering::Release);
     }
 
     fn is_usable(&self) -> bool {
@@ -81,5 +86,23 @@ impl Commands {
 
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Value, BackendError> {
         self.connection().await?.call(call).await
+    }
+
+    /// As [`call`](Self::call), for callers that only stop waiting when they have waited for too long: dropped without an
+    /// answer, the connection is given up.
+    pub(crate) async fn call_in_time(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+        struct GiveUp(Option<Connection>);
+        impl Drop for GiveUp {
+            fn drop(&mut self) {
+                if let Some(connection) = &self.0 {
+                    connection.give_up();
+                }
+            }
+        }
+        let connection = self.connection().await?;
+        let mut silent = GiveUp(Some(connection.clone()));
+        let reply = connection.call(call).await;
+        silent.0 = None;
+        reply
     }
 }

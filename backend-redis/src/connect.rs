@@ -73,7 +73,8 @@ impl RedisBackendBuilder {
     }
 
     /// How long an answer may take: at least 1 ms, default 3 s. After that the request may have been carried out or not, and it is
-    /// undone. Keep it well below a third of the lease, so that a renewal can be tried again in time.
+    /// undone. Keep it well below a third of the lease, so that a renewal can be tried again in time. More than 5 s has no
+    /// effect: the core waits no longer.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 
 /// Looks at the server behind a new connection.
 ///
-/// Refuses a replica, a cluster node and a server that evicts keys, unless `eviction_allowed`; warns about what only may
+/// Refuses a replica, a Sentinel, a cluster node and a server that evicts keys, unless `eviction_allowed`; warns about what only may
 /// become a danger. A user who may not ask is warned that nobody has looked.
 pub(crate) async fn check(
     connection: &mut MultiplexedConnection,
@@ -39,6 +39,12 @@ fn judge(info: &str, address: &str, eviction_allowed: bool) -> Result<(), Backen
     if value("redis_mode") == "cluster" {
         let message = format!(
             "the server at {address} is a node of a Redis Cluster, which this backend does not support yet"
+        );
+        return Err(BackendError::new(BackendErrorKind::Configuration, message));
+    }
+    if value("redis_mode") == "sentinel" {
+        let message = format!(
+            "the server at {address} is a Sentinel, which keeps no locks: connect to the primary it watches"
         );
         return Err(BackendError::new(BackendErrorKind::Configuration, message));
     }
@@ -86,6 +92,7 @@ mod tests {
         assert_eq!(verdict("", "", false), Ok(()));
         assert_eq!(verdict("role:master", "role:slave", false), Err(BackendErrorKind::ReadOnly));
         assert_eq!(verdict("standalone", "cluster", false), Err(BackendErrorKind::Configuration));
+        assert_eq!(verdict("standalone", "sentinel", false), Err(BackendErrorKind::Configuration));
         assert_eq!(verdict("noeviction", "volatile-ttl", false), Err(BackendErrorKind::Configuration));
         assert_eq!(verdict("noeviction", "volatile-ttl", true), Ok(()));
         assert_eq!(

@@ -13,13 +13,13 @@
 //! | key | type | content | time to live |
 //! |---|---|---|---|
 //! | `order:42` | hash | owner to hold count | the lease |
-//! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer |
+//! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer; none if Redisson's `RFencedLock` has made it |
 //! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only | the lease |
 //!
 //! The release message `0` goes to the channel `redisson_lock__channel:{order:42}`.
 //!
 //! # Rights
-//! With ACLs, the user needs:
+//! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
 //! ~NAMES ~redisson_lock_token:* ~lockcore_hold:* &redisson_lock__channel:*
 //! +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl +pexpire +get +set +del

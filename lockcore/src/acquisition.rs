@@ -146,7 +146,7 @@ impl Acquisition {
             .mode(hold.mode)
             .count(stored.max(count));
         let sent = store.clock.now();
-        match store.backend.acquire(&request).await {
+        match store.answer(store.backend.acquire(&request)).await {
             Ok(AcquireOutcome::Acquired { .. }) => {
                 let entry = hold.grown(self.lease, sent, store.clock.now());
                 renewal::register(store, hold, sent);
@@ -203,7 +203,7 @@ impl Acquisition {
         let signal = place.signal();
         let Some(wakeups) = place.wakeups() else {
             let request = SubscribeRequest::new(self.name.clone(), hold_id.clone()).mode(self.mode);
-            let wakeups = store.backend.subscribe(&request).await?;
+            let wakeups = store.answer(store.backend.subscribe(&request)).await?;
             place.subscribed(wakeups);
             return Ok(());
         };
@@ -223,7 +223,7 @@ impl Acquisition {
         let request = AcquireRequest::new(self.name.clone(), hold_id.clone(), lease).mode(self.mode);
         let unanswered = Unanswered { client: &self.client, request: Some(&request) };
         let sent = store.clock.now();
-        let answer = store.backend.acquire(&request).await;
+        let answer = store.answer(store.backend.acquire(&request)).await;
         let now = store.clock.now();
         match answer {
             Ok(AcquireOutcome::Acquired { token }) => {

@@ -53,7 +53,8 @@ use crate::{BackendError, FencingToken, LockName};
 ///   of its hold that began later has been answered. *Wrong:* a pool of connections. *Right:* one ordered connection, or a
 ///   critical section that ends with the future.
 ///
-/// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect.
+/// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect. A call should end by itself when
+/// the store is silent; the core gives up after 5 s, or a third of the lease for a renewal, and takes the outcome for unknown.
 ///
 /// Leases are best measured with the store's own clock, as its users' clocks differ.
 #[async_trait]
@@ -114,6 +115,12 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// `count` of `limit` permits.
+    #[must_use]
+    pub fn permits(count: u32, limit: u32) -> Self {
+        Self::Permit { count, limit }
+    }
+
     /// The capability that a backend needs for this mode.
     #[must_use]
     pub fn capability(self) -> Capabilities {

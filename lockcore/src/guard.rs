@@ -11,9 +11,10 @@ use crate::{FencingToken, LockError, LockName, LossReason, Owner, client::Client
 /// # What a guard cannot promise
 /// A lease ends when it is not renewed in time, whatever the holder is doing: a process that is stopped for longer
 /// than its lease loses the lock without noticing until it runs again. [`lost`](Self::lost) and
-/// [`is_held`](Self::is_held) tell as soon as it can be told, and always before the backend lets somebody else
-/// in; but between the look and the act there is always time to be stopped. What must not happen twice has to check
-/// the [`token`](Self::token) where it happens.
+/// [`is_held`](Self::is_held) tell as soon as it can be told: the end of a lease before the backend lets somebody else in, and
+/// what happened at the backend only (a forced release, lost data) with the next renewal. And between the look and the
+/// act there is always time to be stopped. What must not happen twice has to check the [`token`](Self::token) where it
+/// happens.
 ///
 /// # Drop
 /// Dropping never blocks and works outside of a runtime. The release is made by the client's background task and is
@@ -82,7 +83,8 @@ impl LockGuard {
         self.hold.name.clone()
     }
 
-    /// Resolves when the hold is lost, and says how: before the backend lets somebody else in.
+    /// Resolves when the hold is lost, and says how. The end of the lease is told before the backend lets somebody else in;
+    /// that the backend no longer knows the hold is told with the next renewal, or never if the lease is a fixed one.
     ///
     /// It never resolves for a hold that is released as usual, so wait for it beside the work, with `select!`,
     /// or let [`run`](crate::ReentrantLock::run) do that. The future does not borrow the guard.

@@ -47,7 +47,8 @@ impl ReentrantLock {
         Self { client, name, fixed_lease: None, owner: None }
     }
 
-    /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. Without this, the lease is the client's (30 s by default)
+    /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. It has to be longer than the round trip and the margin
+    /// for clocks that differ (1 % and 2 ms), or it is over on arrival: [`LockError::Lost`]. Without this, the lease is the client's (30 s by default)
     /// and is renewed while a guard lives.
     ///
     /// Inside a hold of the same owner, a nested acquisition never shortens the lease; one that asks for more than is left
@@ -94,7 +95,8 @@ impl ReentrantLock {
     }
 
     /// Acquires the lock if it is free now: one attempt, which makes no round trip when this client knows that the lock is
-    /// held. `None` if it is not free.
+    /// held. `None` if it is not free. A release of this client that is under way is waited for first, so that whoever drops
+    /// a guard can have the lock again.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
@@ -138,10 +140,11 @@ impl ReentrantLock {
         }
     }
 
-    /// Acquires the lock, runs `body` and releases. Locks that `body` acquires belong to the same owner, so nested calls just work.
+    /// Acquires the lock, runs `body` and releases. Locks that `body` acquires belong to the same owner, so nested calls just work;
+    /// and branches of a `join!` inside `body` are one owner, which do not exclude each other.
     ///
     /// If the hold is lost, `body` is dropped at its next await, and no later than the lease counted from the last successful
-    /// renewal: before anybody else can get in. Work that must not be cut off in the middle belongs into a task of its own, and what it
+    /// renewal: before its end can let anybody else in. Work that must not be cut off in the middle belongs into a task of its own, and what it
     /// writes must carry the [`token`](LockGuard::token).
     ///
     /// # Errors
@@ -207,7 +210,8 @@ impl ReentrantLock {
     pub async fn state(&self) -> Result<LockState, LockError> {
         let name = self.name.clone()?;
         let store = &self.client.store;
-        let mut state = store.backend.inspect(&name).await.map_err(|error| error.with_lock(&name))?;
+        let mut state =
+            store.answer(store.backend.inspect(&name)).await.map_err(|error| error.with_lock(&name))?;
         let now = store.clock.now();
         for hold in store.names.holds_of(&name).iter().filter(|hold| hold.is_live(now)) {
             // Nested acquisitions that needed no round trip are known here only.
@@ -220,8 +224,8 @@ impl ReentrantLock {
 
     /// Frees the lock, whoever holds it: an operator's tool. True if it was held.
     ///
-    /// Holders in this client learn of it at once, those in other clients with their next renewal. Until then both they and the next
-    /// holder are inside; only the fencing token tells them apart.
+    /// Holders in this client learn of it at once, those in other clients with their next renewal, and those with a fixed lease only
+    /// when they release. Until then both they and the next holder are inside; only the fencing token tells them apart.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
@@ -230,8 +234,9 @@ impl ReentrantLock {
     /// Dropped before it resolves, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool, LockError> {
         let name = self.name.clone()?;
+        let store = &self.client.store;
         let forced =
-            self.client.store.backend.force_release(&name).await.map_err(|error| error.with_lock(&name))?;
+            store.answer(store.backend.force_release(&name)).await.map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");
             self.client.forced(&name);

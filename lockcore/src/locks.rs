@@ -116,8 +116,9 @@ impl LocksBuilder {
         self
     }
 
-    /// How long an acquisition that waits bears a backend that gives no answer, before it fails with the last error.
-    /// Default 5 s; zero fails at once.
+    /// How long an acquisition that waits bears a backend that gives no answer, before it fails with the last error: counted from
+    /// the first failure, which for a silent server comes only after the backend's own time-out. Default 5 s; zero fails with
+    /// the first one.
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.retry_for = time;
         self

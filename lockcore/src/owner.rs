@@ -94,6 +94,8 @@ impl Owner {
 
     /// Runs `future` with this owner: every lock that it acquires, however deep, belongs to it.
     ///
+    /// All of it is one owner: branches of a `join!` inside do not exclude each other.
+    ///
     /// A task that `future` spawns does not inherit the owner; open a scope in it, or use
     /// [`owned_by`](crate::ReentrantLock::owned_by).
     ///

@@ -38,7 +38,7 @@ pub(crate) struct ReleaseWork {
 impl ReleaseWork {
     /// One attempt. Its answer, or its failure, lets local waiters go on.
     async fn attempt(&mut self, store: &Store) -> Result<ReleaseOutcome, BackendError> {
-        let answer = store.backend.release(&self.request).await;
+        let answer = store.answer(store.backend.release(&self.request)).await;
         if let Err(error) = &answer {
             self.unanswered |= error.is_outcome_unknown();
         }
@@ -133,7 +133,8 @@ pub(crate) async fn store_count(store: &Store, hold: &Hold) {
     loop {
         let order = hold.storing.lock().await;
         let Some(count) = hold.count_to_store() else { return };
-        match store.backend.release(&hold.release_request().remaining(count)).await {
+        let request = hold.release_request().remaining(count);
+        match store.answer(store.backend.release(&request)).await {
             Ok(_) => hold.set_stored(count),
             Err(error) if error.is_retryable() && hold.is_live(store.clock.now()) => {
                 drop(order);

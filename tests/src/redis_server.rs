@@ -92,7 +92,13 @@ impl RedisServer {
     /// [`StartError`], with what to do about it.
     pub fn try_start(options: &[&str]) -> Result<Self, StartError> {
         let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        Self::try_start_in(directory, None, options)
+    }
+
+    fn try_start_in(directory: PathBuf, file: Option<&Path>, options: &[&str]) -> Result<Self, StartError> {
+        let file = file.map(|file| file.display().to_string());
+        let options = file.iter().map(String::as_str).chain(options.iter().copied());
+        let options: Vec<String> = options.map(str::to_owned).collect();
         let password = options
             .iter()
             .position(|option| option == "--requirepass")
@@ -137,6 +143,19 @@ impl RedisServer {
             }
         }
         panic!("{failure}");
+    }
+
+    /// Starts a Sentinel, which watches nothing.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_sentinel() -> Self {
+        // It refuses to start without a file that it can rewrite; everything else is on the command line.
+        let directory = new_directory().unwrap_or_else(|error| panic!("{error}"));
+        let file = directory.join("sentinel.conf");
+        fs::write(&file, "").unwrap_or_else(|error| panic!("{error}"));
+        Self::try_start_in(directory, Some(&file), &["--sentinel"]).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The port for TLS, if it was started with TLS.
@@ -301,7 +320,11 @@ fn free_port() -> io::Result<u16> {
 /// Starts the process and returns when it accepts connections.
 fn spawn(port: u16, directory: &Path, options: &[String]) -> Result<Child, StartError> {
     let mut command = Command::new("redis-server");
+    // A configuration file comes before all options.
+    let (file, options) =
+        options.split_at(options.iter().take_while(|option| !option.starts_with("--")).count());
     command
+        .args(file)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--enable-debug-command", "local", "--unixsocket"])
         .arg(socket(directory))
@@ -320,7 +343,8 @@ fn spawn(port: u16, directory: &Path, options: &[String]) -> Result<Child, Start
         let mut lines = BufReader::new(output);
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-            if line.contains("Ready to accept connections") {
+            // A Sentinel says that it has an identity, and listens by then.
+            if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
                 // It goes on talking, and would stop if nobody listened.
                 thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                 return Ok(process);

@@ -18,9 +18,22 @@ if not same then
     end
 end
 
-local token = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-if same and token > 0 then
-    -- A repeated or nested request: the count is the one asked for, the lease never gets shorter.
+local stored = redis.call('GET', KEYS[2])
+local token = tonumber(stored or 0) or 0
+if not same or token == 0 then
+    -- Tokens follow the server's clock in microseconds, so that they keep rising when the key is lost.
+    local time = redis.call('TIME')
+    token = math.max(token + 1, time[1] * 1000000 + time[2])
+    if stored and redis.call('PTTL', KEYS[2]) == -1 then
+        -- Redisson's fenced lock has made it, and counts on its staying.
+        redis.call('SET', KEYS[2], string.format('%.0f', token))
+    else
+        redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
+    end
+end
+
+if same then
+    -- A repeated or nested request: the count is the one asked for, and the lease never gets shorter.
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     end
@@ -33,10 +46,6 @@ if same and token > 0 then
     return {1, string.format('%.0f', token)}
 end
 
--- Tokens follow the server's clock in microseconds, so that they keep rising when the key is lost.
-local time = redis.call('TIME')
-token = math.max(token + 1, time[1] * 1000000 + time[2])
-redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
 if KEYS[3] then
     redis.call('SET', KEYS[3], ARGV[5], 'PX', ARGV[2])
 end

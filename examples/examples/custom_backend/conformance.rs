@@ -1,5 +1,7 @@
 //! The proof: the conformance kit, a test a case.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+
 use std::{
     fs,
     path::PathBuf,

@@ -206,6 +206,13 @@ async fn a_cluster_node_is_refused() {
 }
 
 #[tokio::test]
+async fn a_sentinel_is_refused() {
+    let server = RedisServer::start_sentinel();
+    let error = RedisBackend::connect(server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+}
+
+#[tokio::test]
 async fn bad_options_are_refused_before_any_connection() {
     for (builder, about) in [
         (RedisBackend::builder().url("127.0.0.1:6379"), "redis://"),

@@ -6,7 +6,7 @@ use lockcore::{AcquireRequest, Backend, HoldId, LockName};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
-use crate::support::{connect, listened_to, load_scripts, locks, soon, until};
+use crate::support::{connect, listened_to, load_scripts, locks, soon};
 
 /// Redisson 4.7's release, as its wire looks: the field counted down, then the key deleted and the message published in one
 /// script.
@@ -69,7 +69,7 @@ async fn our_release_message_is_a_zero_on_redissons_channel() {
         guard.release().await.unwrap();
         let message = soon("the message", next(&mut messages)).await.unwrap();
         assert_eq!(message.get_payload_bytes(), b"0");
-        assert_eq!(server.query::<bool>(&["EXISTS", name]).await, false, "deleted before the message");
+        assert!(!server.query::<bool>(&["EXISTS", name]).await, "deleted before the message");
     }
 }
 
@@ -177,13 +177,44 @@ async fn tokens_are_microseconds_of_the_server_and_expire() {
     assert!((86_000_000..=86_400_000).contains(&left), "a day: {left}");
 
     // A clock that was set back: the last token is ahead of it.
-    let ahead = "8000000000000000";
-    let _: String = server.query(&["SET", "redisson_lock_token:{timed}", ahead]).await;
+    let key = "redisson_lock_token:{timed}";
+    let _: String = server.query(&["SET", key, "8000000000000000", "PX", "60000"]).await;
     let guard = locks.lock("timed").acquire().await.unwrap();
     assert_eq!(guard.token().to_string(), "8000000000000001");
     guard.release().await.unwrap();
-    until("an expiry again", || async {
-        server.query::<i64>(&["PTTL", "redisson_lock_token:{timed}"]).await > 0
-    })
-    .await;
+    assert!(server.query::<i64>(&["PTTL", key]).await > 86_000_000, "remembered for a day again");
+}
+
+#[tokio::test]
+async fn tokens_are_shared_with_redissons_fenced_lock_whose_key_stays_for_ever() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let key = "redisson_lock_token:{fenced}";
+    // Redisson counts from 1, in a key without an expiry.
+    let theirs: u64 = server.query(&["INCR", key]).await;
+    let guard = locks.lock("fenced").acquire().await.unwrap();
+    assert!(u64::from(guard.token()) > theirs);
+    guard.release().await.unwrap();
+    assert_eq!(server.query::<i64>(&["PTTL", key]).await, -1, "theirs would start again at 1 if it expired");
+    let theirs: u64 = server.query(&["INCR", key]).await;
+    assert!(theirs > 1_000_000_000_000_000, "and goes on from ours: {theirs}");
+    let guard = locks.lock("fenced").acquire().await.unwrap();
+    assert!(u64::from(guard.token()) > theirs);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_nested_growth_keeps_the_lease_although_the_token_was_forgotten() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let owner = lockcore::Owner::new();
+    let lock = locks.lock("old").owned_by(&owner);
+    let outer = lock.clone().lease(Duration::from_secs(600)).acquire().await.unwrap();
+    let _: i64 = server.query(&["DEL", "redisson_lock_token:{old}"]).await;
+    // Without a watchdog in the hold, the nested one has the backend asked.
+    let inner = lock.acquire().await.unwrap();
+    assert!(server.query::<i64>(&["PTTL", "old"]).await > 590_000);
+    assert_eq!(inner.token(), outer.token());
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
 }
