@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, Locks, LossReason};
-use lockcore_testkit::{RedisServer, poll_times};
+use lockcore::{LockError, LockGuard, Locks, LossReason, Owner};
+use lockcore_testkit::{Fault, Faulty, Op, RedisServer, poll_times};
 
 use crate::support::{assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until};
 
@@ -171,6 +171,47 @@ async fn a_stopped_server_that_goes_on_undoes_what_it_had_not_answered() {
     let guard = soon("the undoing", other.lock("frozen").acquire()).await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     guard.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_reply_lost_after_the_effect_leaves_exact_counts() {
+    let server = RedisServer::start();
+    let backend = Faulty::new(connect(&server).await);
+    let faults = backend.faults();
+    let (locks, other) = (Locks::new(backend), locks(&server).await);
+    let count = async |guard: &LockGuard| -> Option<u32> {
+        server.query(&["HGET", "unheard", guard.wire_owner()]).await
+    };
+
+    // Acquire: the first attempt has taken the lock, and nobody knows. It is undone, and the second gets it.
+    faults.next(Op::Acquire, Fault::LostReply);
+    let start = Instant::now();
+    let owner = Owner::new();
+    let lock = locks.lock("unheard").owned_by(&owner).lease(Duration::from_secs(20));
+    let outer = soon("the second attempt", lock.acquire()).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "not after the lease: {:?}", start.elapsed());
+    assert_eq!(count(&outer).await, Some(1));
+
+    // Nested growth: the count may be too high, and is brought down.
+    faults.next(Op::Acquire, Fault::LostReply);
+    let grown = lock.clone().lease(Duration::from_secs(60)).acquire().await;
+    assert!(matches!(&grown, Err(LockError::Backend(error)) if error.is_outcome_unknown()), "{grown:?}");
+    until("the count to be brought down", || async { count(&outer).await == Some(1) }).await;
+    assert_eq!(outer.hold_count(), 1);
+
+    // Release: it has happened, the repetition finds nothing, and that is no loss.
+    faults.next(Op::Release, Fault::LostReply);
+    outer.release().await.unwrap();
+    assert_eq!(server.query::<i64>(&["EXISTS", "unheard"]).await, 0);
+
+    // Given up after the effect: another client enters at once.
+    faults.next(Op::Acquire, Fault::LostReply);
+    let error = locks.lock("unheard").try_acquire().await.unwrap_err();
+    assert!(matches!(&error, LockError::Backend(error) if error.is_outcome_unknown()), "{error}");
+    let start = Instant::now();
+    soon("the undoing", other.lock("unheard").acquire()).await.unwrap().release().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_nothing_left(&server).await;
 }
 
