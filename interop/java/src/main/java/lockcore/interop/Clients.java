@@ -1,0 +1,55 @@
+package lockcore.interop;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/** The Redisson instances, by their ids: each is a client of its own, as another process would be. */
+final class Clients {
+    private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
+
+    Map<String, Command> commands() {
+        return Map.of(
+                "connect", arguments -> connect(arguments.text(0), arguments.number(1)),
+                "close", arguments -> close(arguments.text(0)),
+                "versions", arguments -> versions());
+    }
+
+    /** The client whose id is the first argument of a request. */
+    RedissonClient of(Arguments arguments) {
+        RedissonClient client = clients.get(arguments.text(0));
+        if (client == null) {
+            throw new IllegalArgumentException("no such client: " + arguments.text(0));
+        }
+        return client;
+    }
+
+    /** {@code connect url watchdogMs}: the id of a new client, with which the owners of its holds begin. */
+    private String connect(String url, long watchdog) {
+        Config config = new Config();
+        config.setLockWatchdogTimeout(watchdog);
+        config.setThreads(4);
+        config.setNettyThreads(4);
+        config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
+        RedissonClient client = Redisson.create(config);
+        clients.put(client.getId(), client);
+        return client.getId();
+    }
+
+    /** {@code close client}: an orderly end of the client; its holds stay, as Redisson leaves them. */
+    private boolean close(String id) {
+        RedissonClient client = clients.remove(id);
+        if (client != null) {
+            client.shutdown(0, 2, TimeUnit.SECONDS);
+        }
+        return client != null;
+    }
+
+    /** {@code versions}: of Redisson and of Java. */
+    private static String versions() {
+        return Redisson.class.getPackage().getImplementationVersion() + " " + Runtime.version();
+    }
+}

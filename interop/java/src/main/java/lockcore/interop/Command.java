@@ -1,0 +1,8 @@
+package lockcore.interop;
+
+/** What a verb does, on the thread of its request. */
+@FunctionalInterface
+interface Command {
+    /** Returns the value of the reply, which its {@code toString} writes. */
+    Object run(Arguments arguments) throws Exception;
+}
