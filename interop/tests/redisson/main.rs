@@ -1,0 +1,10 @@
+//! lockcore and the real Redisson on one redis-server. Run it with `./scripts/interop`: it needs a JDK and Maven.
+//!
+//! Every test has a redis-server of its own; they share one Java process, with Redisson clients of their own. When all of them
+//! have passed, the suite writes the table of what it measured (`report.rs`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+
+mod reentrant;
+mod report;
+mod support;
