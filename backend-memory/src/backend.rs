@@ -97,7 +97,7 @@ impl Shared {
 #[async_trait]
 impl Backend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE
+        Capabilities::EXCLUSIVE | Capabilities::FAIR
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, HoldId, LockName, LockState,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, HoldId, LockName, LockState, Mode,
     ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 
@@ -80,7 +80,7 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE
+        Capabilities::EXCLUSIVE | Capabilities::FAIR
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
@@ -88,28 +88,13 @@ impl Backend for RedisBackend {
         let keys = self.keys(&request.name)?;
         let connection = self.commands.connection().await?;
         // A nested acquisition that went unanswered must not take the outer hold with it.
-        let undone = (request.count == 1).then_some(&request.hold);
-        let unanswered = Unanswered { connection: &connection, keys: &keys, hold: undone };
-        let lease = millis(request.lease);
-        let token_memory = millis(TOKEN_MEMORY.max(request.lease * 2));
-        let named = [keys.lock.as_str(), &keys.token, &keys.hold];
-        let answer = connection
-            .call(&Call {
-                script: &script::ACQUIRE,
-                keys: if request.hold.is_named() { &named } else { &named[..2] },
-                args: &[
-                    request.hold.owner().as_bytes(),
-                    lease.as_bytes(),
-                    request.count.to_string().as_bytes(),
-                    token_memory.as_bytes(),
-                    request.hold.id().as_bytes(),
-                ],
-            })
-            .await;
+        let undo = (request.count == 1).then(|| request.undo());
+        let unanswered = Unanswered { connection: &connection, keys: &keys, undo };
+        let answer = acquire(&connection, &keys, request).await;
         if !matches!(&answer, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
         }
-        reply::acquire(answer?)
+        answer
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
@@ -130,16 +115,13 @@ impl Backend for RedisBackend {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let keys = self.keys(&request.name)?;
-        release(&self.commands.connection().await?, &keys, &request.hold, request.remaining).await
+        release(&self.commands.connection().await?, &keys, request).await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         let keys = self.keys(name)?;
-        let call = Call {
-            script: &script::FORCE_RELEASE,
-            keys: &[&keys.lock, &keys.hold],
-            args: &[keys.channel.as_bytes()],
-        };
+        let call =
+            Call { script: &script::FORCE_RELEASE, keys: &keys.all(), args: &[keys.channel.as_bytes()] };
         reply::force_release(&self.commands.call(&call).await?)
     }
 
@@ -152,23 +134,53 @@ impl Backend for RedisBackend {
 
     async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
         let keys = self.keys(&request.name)?;
-        Ok(Box::new(self.listener.subscribe(keys.channel).await?))
+        let channel = match request.mode {
+            Mode::Fair => keys.channel_of(request.hold.owner()),
+            _ => keys.channel,
+        };
+        Ok(Box::new(self.listener.subscribe(channel).await?))
     }
+}
+
+/// What tells one hold of a named owner from the next; nothing for other owners, whose field does.
+fn id_if_named(hold: &HoldId) -> &str {
+    if hold.is_named() { hold.id() } else { "" }
+}
+
+async fn acquire(
+    connection: &Connection,
+    keys: &Keys,
+    request: &AcquireRequest,
+) -> Result<AcquireOutcome, BackendError> {
+    let all = keys.all();
+    let (script, keys) = match request.mode {
+        Mode::Fair => (&script::ACQUIRE_FAIR, &all[..]),
+        _ if request.hold.is_named() => (&script::ACQUIRE, &all[..3]),
+        _ => (&script::ACQUIRE, &all[..2]),
+    };
+    let lease = millis(request.lease);
+    let count = request.count.to_string();
+    let token_memory = millis(TOKEN_MEMORY.max(request.lease * 2));
+    let queue = millis(request.queue.unwrap_or_default());
+    let args = [request.hold.owner(), &lease, &count, &token_memory, id_if_named(&request.hold), &queue];
+    reply::acquire(connection.call(&Call { script, keys, args: &args.map(str::as_bytes) }).await?)
 }
 
 async fn release(
     connection: &Connection,
     keys: &Keys,
-    hold: &HoldId,
-    remaining: u32,
+    request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
     let named = [keys.lock.as_str(), &keys.hold];
-    let remaining = remaining.to_string();
-    let call = Call {
-        script: &script::RELEASE,
-        keys: if hold.is_named() { &named } else { &named[..1] },
-        args: &[hold.owner().as_bytes(), remaining.as_bytes(), keys.channel.as_bytes(), hold.id().as_bytes()],
+    let all = keys.all();
+    let (script, numbered) = match request.mode {
+        Mode::Fair => (&script::RELEASE_FAIR, &all[..]),
+        _ if request.hold.is_named() => (&script::RELEASE, &named[..]),
+        _ => (&script::RELEASE, &named[..1]),
     };
+    let remaining = request.remaining.to_string();
+    let args = [request.hold.owner(), &remaining, &keys.channel, id_if_named(&request.hold)];
+    let call = Call { script, keys: numbered, args: &args.map(str::as_bytes) };
     reply::release(&connection.call(&call).await?)
 }
 
@@ -184,23 +196,23 @@ fn millis(span: Duration) -> String {
 struct Unanswered<'a> {
     connection: &'a Connection,
     keys: &'a Keys,
-    hold: Option<&'a HoldId>,
+    undo: Option<ReleaseRequest>,
 }
 
 impl Unanswered<'_> {
     fn disarm(mut self) {
-        self.hold = None;
+        self.undo = None;
     }
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let Some(hold) = self.hold.cloned() else { return };
+        let Some(undo) = self.undo.take() else { return };
         // Without a runtime the connection is dead as well.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (connection, keys) = (self.connection.clone(), self.keys.clone());
         runtime.spawn(async move {
-            if let Err(error) = release(&connection, &keys, &hold, 0).await {
+            if let Err(error) = release(&connection, &keys, &undo).await {
                 tracing::debug!(%error, "an unanswered acquire could not be undone on its own connection");
             }
         });

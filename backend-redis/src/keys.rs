@@ -3,7 +3,13 @@
 use lockcore::{BackendError, BackendErrorKind, LockName};
 
 /// Prefixes of the keys that belong to a lock. A lock that was called like one would be mistaken for it.
-const RESERVED: [&str; 3] = ["redisson_lock_token:", "lockcore_hold:", "redisson_unlock_latch:"];
+const RESERVED: [&str; 5] = [
+    "redisson_lock_token:",
+    "lockcore_hold:",
+    "redisson_lock_queue:",
+    "redisson_lock_timeout:",
+    "redisson_unlock_latch:",
+];
 
 /// The names under which one lock is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +17,9 @@ pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) token: String,
     pub(crate) hold: String,
+    /// Owners that wait for a fair lock, and when their places lapse.
+    pub(crate) queue: String,
+    pub(crate) timeouts: String,
     pub(crate) channel: String,
 }
 
@@ -25,9 +34,23 @@ impl Keys {
         Ok(Self {
             token: derived("redisson_lock_token", &lock),
             hold: derived("lockcore_hold", &lock),
+            queue: derived("redisson_lock_queue", &lock),
+            timeouts: derived("redisson_lock_timeout", &lock),
             channel: derived("redisson_lock__channel", &lock),
             lock,
         })
+    }
+}
+
+impl Keys {
+    /// All keys of the lock, in the order in which the scripts of fair locks number them.
+    pub(crate) fn all(&self) -> [&str; 5] {
+        [&self.lock, &self.token, &self.hold, &self.queue, &self.timeouts]
+    }
+
+    /// Where one owner that waits for a fair lock listens.
+    pub(crate) fn channel_of(&self, owner: &str) -> String {
+        format!("{}:{owner}", self.channel)
     }
 }
 

@@ -16,25 +16,29 @@ pub(crate) struct Script {
     digest: LazyLock<String>,
 }
 
-pub(crate) static ACQUIRE: Script =
-    Script { name: "acquire", source: ACQUIRE_SOURCE, digest: LazyLock::new(|| digest(ACQUIRE_SOURCE)) };
-pub(crate) static RENEW: Script =
-    Script { name: "renew", source: RENEW_SOURCE, digest: LazyLock::new(|| digest(RENEW_SOURCE)) };
-pub(crate) static RELEASE: Script =
-    Script { name: "release", source: RELEASE_SOURCE, digest: LazyLock::new(|| digest(RELEASE_SOURCE)) };
-pub(crate) static FORCE_RELEASE: Script = Script {
-    name: "force_release",
-    source: FORCE_RELEASE_SOURCE,
-    digest: LazyLock::new(|| digest(FORCE_RELEASE_SOURCE)),
-};
-pub(crate) static INSPECT: Script =
-    Script { name: "inspect", source: INSPECT_SOURCE, digest: LazyLock::new(|| digest(INSPECT_SOURCE)) };
+impl Script {
+    const fn new(name: &'static str, source: &'static str, digest: fn() -> String) -> Self {
+        Self { name, source, digest: LazyLock::new(digest) }
+    }
+}
 
-const ACQUIRE_SOURCE: &str = include_str!("scripts/acquire.lua");
-const RENEW_SOURCE: &str = include_str!("scripts/renew.lua");
-const RELEASE_SOURCE: &str = include_str!("scripts/release.lua");
-const FORCE_RELEASE_SOURCE: &str = include_str!("scripts/force_release.lua");
-const INSPECT_SOURCE: &str = include_str!("scripts/inspect.lua");
+/// Declares a script that consists of these files, one after the other.
+macro_rules! script {
+    ($script:ident, $name:literal, $($file:literal)+) => {
+        pub(crate) static $script: Script = {
+            const SOURCE: &str = concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+);
+            Script::new($name, SOURCE, || digest(SOURCE))
+        };
+    };
+}
+
+script!(ACQUIRE, "acquire", "acquire" "grant");
+script!(ACQUIRE_FAIR, "acquire", "queue" "acquire_fair" "grant");
+script!(RENEW, "renew", "renew");
+script!(RELEASE, "release", "release");
+script!(RELEASE_FAIR, "release", "queue" "release_fair");
+script!(FORCE_RELEASE, "force_release", "queue" "force_release");
+script!(INSPECT, "inspect", "inspect");
 
 fn digest(source: &str) -> String {
     redis::Script::new(source).get_hash().to_owned()

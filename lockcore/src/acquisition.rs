@@ -10,7 +10,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
-    LossReason, Mode, Owner, SubscribeRequest,
+    LossReason, Mode, Owner, ReleaseRequest, SubscribeRequest,
     background::Job,
     client::Client,
     clock::Moment,
@@ -19,7 +19,7 @@ use crate::{
     renewal,
     retry::Backoff,
     task::TaskKey,
-    waiters::{Arrival, Place, Step},
+    waiters::{Arrival, Lane, Place, Step},
 };
 
 /// How long after a refusal without an end in sight the backend is asked again. Only locks that others have written
@@ -98,7 +98,7 @@ impl Acquisition {
     async fn nest_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
         loop {
             let store = &self.client.store;
-            let hold = match store.names.arrive(&self.name, owner, waits, store.clock.now()) {
+            let hold = match store.names.arrive(&self.lane(owner), owner, waits, store.clock.now()) {
                 Arrival::Nested(hold) => hold,
                 Arrival::Contended => return Ok(None),
                 Arrival::Queued(place) => match self.take_turn(place, owner, waits).await? {
@@ -111,6 +111,10 @@ impl Acquisition {
                 return Ok(Some(self.guard(hold)));
             }
         }
+    }
+
+    fn lane(&self, owner: &Owner) -> Lane {
+        Lane::new(&self.name, self.mode, owner)
     }
 
     fn guard(&self, hold: Arc<Hold>) -> LockGuard {
@@ -165,6 +169,8 @@ impl Acquisition {
     async fn take_turn(&self, mut place: Place, owner: &Owner, waits: bool) -> Result<Turn, LockError> {
         let mut patience = Patience::new(self);
         let mut hold_id = self.client.hold_id(owner);
+        // What the backend has of a fair waiter, which must not outlive the waiting.
+        let mut queued = None;
         let mut warned = false;
         loop {
             match place.step(waits) {
@@ -173,18 +179,31 @@ impl Acquisition {
                     self.warn_of_deadlock(owner, waits, &mut warned);
                     place.signalled().await;
                 }
-                Step::Try { news } => match self.attempt(owner, &hold_id).await {
-                    Ok(Attempt::Granted(hold, sent)) => return self.enter_first(place, hold, sent),
+                Step::Try { news } => match self.attempt(owner, &hold_id, waits).await {
+                    Ok(Attempt::Granted(hold, sent)) => {
+                        if let Some(queued) = queued.take() {
+                            Undo::disarm(queued);
+                        }
+                        return self.enter_first(place, hold, sent);
+                    }
                     Ok(Attempt::Refused { .. }) if !waits => return Ok(Turn::Refused),
                     Ok(Attempt::Refused { until }) => {
+                        if self.mode == Mode::Fair && queued.is_none() {
+                            queued = Some(Undo::of(self, &self.request(&hold_id, waits), owner));
+                        }
                         patience.answered();
                         place.refused(news, until);
                     }
                     Err(error) if !waits => return Err(error),
                     Err(error) => {
+                        let undone =
+                            matches!(&error, LockError::Backend(cause) if cause.is_outcome_unknown());
                         patience.bear(error).await?;
-                        // The failed attempt is being undone under its id.
-                        hold_id = self.client.hold_id(owner);
+                        if undone {
+                            // The failed attempt is being undone under its id, and a place in a queue with it.
+                            queued = None;
+                            hold_id = self.client.hold_id(owner);
+                        }
                     }
                 },
                 Step::Wait { until } => {
@@ -216,12 +235,19 @@ impl Acquisition {
         Ok(())
     }
 
+    fn request(&self, hold_id: &HoldId, waits: bool) -> AcquireRequest {
+        let queue = (waits && self.mode == Mode::Fair).then_some(self.client.settings.queue_timeout);
+        AcquireRequest::new(self.name.clone(), hold_id.clone(), self.lease.duration())
+            .mode(self.mode)
+            .queue(queue)
+    }
+
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
-    async fn attempt(&self, owner: &Owner, hold_id: &HoldId) -> Result<Attempt, LockError> {
+    async fn attempt(&self, owner: &Owner, hold_id: &HoldId, waits: bool) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
-        let request = AcquireRequest::new(self.name.clone(), hold_id.clone(), lease).mode(self.mode);
-        let unanswered = Unanswered { client: &self.client, request: Some(&request) };
+        let request = self.request(hold_id, waits);
+        let unanswered = Undo::of(self, &request, owner);
         let sent = store.clock.now();
         let answer = store.answer(store.backend.acquire(&request)).await;
         let now = store.clock.now();
@@ -241,6 +267,8 @@ impl Acquisition {
                 unanswered.disarm();
                 // The store's clock ticks in milliseconds: come after the tick, not on it.
                 let wait = remaining.unwrap_or(NO_END_IN_SIGHT) + Duration::from_millis(1);
+                // A place in the queue is kept by asking again in time.
+                let wait = request.queue.map_or(wait, |queue| wait.min(queue / 3));
                 Ok(Attempt::Refused { until: now.after(wait) })
             }
             Ok(AcquireOutcome::NotHeld) => {
@@ -279,7 +307,7 @@ impl Acquisition {
         }
         let store = &self.client.store;
         let task = TaskKey::current();
-        if let Some(hold) = store.names.held_by_task(&self.name, task, owner, store.clock.now()) {
+        if let Some(hold) = store.names.held_by_task(&self.lane(owner), task, owner, store.clock.now()) {
             tracing::warn!(
                 lock = %self.name, held_since = %hold.site, waiting_at = %self.site,
                 "this task waits for a lock that it holds itself under another owner, which is probably a deadlock; \
@@ -289,22 +317,34 @@ impl Acquisition {
     }
 }
 
-/// Follows an acquisition whose outcome is not known with a release of the very same hold.
-struct Unanswered<'a> {
+/// Releases, when dropped, what a request may have left at the backend: a hold whose outcome is not known, or a place in a
+/// fair queue.
+struct Undo<'a> {
     client: &'a Client,
-    request: Option<&'a AcquireRequest>,
+    lane: Lane,
+    lease: Duration,
+    request: Option<ReleaseRequest>,
 }
 
-impl Unanswered<'_> {
+impl<'a> Undo<'a> {
+    fn of(acquisition: &'a Acquisition, request: &AcquireRequest, owner: &Owner) -> Self {
+        Self {
+            client: &acquisition.client,
+            lane: acquisition.lane(owner),
+            lease: request.lease,
+            request: Some(request.undo()),
+        }
+    }
+
     fn disarm(mut self) {
         self.request = None;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        if let Some(request) = self.request {
-            drop(self.client.pending_release(request.undo(), request.lease));
+        if let Some(request) = self.request.take() {
+            drop(self.client.pending_release(request, self.lane.clone(), self.lease));
         }
     }
 }
@@ -347,7 +387,9 @@ impl<'a> Patience<'a> {
         let now = client.store.clock.now();
         let since = *self.since.get_or_insert(now);
         match &error {
-            LockError::Backend(cause) if cause.is_retryable() && now.since(since) < client.retry_for => {
+            LockError::Backend(cause)
+                if cause.is_retryable() && now.since(since) < client.settings.retry_for =>
+            {
                 tracing::debug!(%error, "attempt failed, will be retried");
                 self.acquisition.trouble.set(Some(error));
                 tokio::time::sleep(self.backoff.next()).await;

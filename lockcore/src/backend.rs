@@ -53,6 +53,15 @@ use crate::{BackendError, FencingToken, LockName};
 ///   of its hold that began later has been answered. *Wrong:* a pool of connections. *Right:* one ordered connection, or a
 ///   critical section that ends with the future.
 ///
+/// For a backend with [`Capabilities::FAIR`]:
+///
+/// - **C18 (order)** A refused `acquire` in [`Mode::Fair`] with [`queue`](AcquireRequest::queue) MUST give its hold a place at the end of
+///   the name's queue, or keep the place that it has. While anybody is in the queue, a free lock MUST be granted to the
+///   first of it only, and refused to others with the time after which they should ask again.
+/// - **C19 (lapse)** A place MUST be forgotten when its hold has not asked for so long as it said, and MUST be kept until then.
+/// - **C20 (leaving)** `release` of a hold that has a place MUST remove the place, answer `NotHeld`, and wake whoever is first then.
+///   Every end of a hold MUST wake the first of the queue.
+///
 /// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect. A call should end by itself when
 /// the store is silent; the core gives up after 5 s, or a third of the lease for a renewal, and takes the outcome for unknown.
 ///
@@ -250,13 +259,15 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// The hold count to reach: 1 for an outermost acquisition.
     pub count: u32,
+    /// For [`Mode::Fair`]: queue if the lock is not free, and keep the place for so long unless the request is repeated.
+    pub queue: Option<Duration>,
 }
 
 impl AcquireRequest {
     /// An outermost exclusive acquisition.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId, lease: Duration) -> Self {
-        Self { name, hold, mode: Mode::Exclusive, lease, count: 1 }
+        Self { name, hold, mode: Mode::Exclusive, lease, count: 1, queue: None }
     }
 
     /// Sets the mode.
@@ -270,6 +281,13 @@ impl AcquireRequest {
     #[must_use]
     pub fn count(mut self, count: u32) -> Self {
         self.count = count;
+        self
+    }
+
+    /// Sets for how long a place in the queue is kept.
+    #[must_use]
+    pub fn queue(mut self, queue: Option<Duration>) -> Self {
+        self.queue = queue;
         self
     }
 

@@ -12,37 +12,44 @@ use tokio::{sync::watch, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
-    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Owner,
+    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Owner, ReleaseRequest,
     background::{Background, Job},
     hold::{Departure, Hold},
     lease::Lease,
     release::PendingRelease,
     renewal,
     store::Store,
+    waiters::Lane,
 };
+
+/// What the user has chosen for all locks of a client.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The lease of acquisitions that name none.
+    pub(crate) lease: Duration,
+    /// How long a place in a fair queue outlives a waiter that has stopped asking.
+    pub(crate) queue_timeout: Duration,
+    /// For how long failures of the backend are borne without an answer in between.
+    pub(crate) retry_for: Duration,
+    pub(crate) namespace: String,
+}
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) store: Arc<Store>,
     pub(crate) background: Arc<Background>,
-    /// The lease of acquisitions that name none.
-    pub(crate) lease: Duration,
-    /// For how long failures of the backend are borne without an answer in between.
-    pub(crate) retry_for: Duration,
-    pub(crate) namespace: String,
+    pub(crate) settings: Settings,
     id: Uuid,
     next_number: AtomicU64,
     closed: watch::Sender<bool>,
 }
 
 impl Client {
-    pub(crate) fn new(store: Store, lease: Duration, retry_for: Duration, namespace: String) -> Self {
+    pub(crate) fn new(store: Store, settings: Settings) -> Self {
         Self {
             store: Arc::new(store),
             background: Arc::default(),
-            lease,
-            retry_for,
-            namespace,
+            settings,
             id: Uuid::new_v4(),
             next_number: AtomicU64::new(1),
             closed: watch::Sender::new(false),
@@ -60,8 +67,13 @@ impl Client {
         }
     }
 
-    pub(crate) fn pending_release(&self, request: crate::ReleaseRequest, lease: Duration) -> PendingRelease {
-        PendingRelease::new(&self.store, &self.background, request, lease)
+    pub(crate) fn pending_release(
+        &self,
+        request: ReleaseRequest,
+        lane: Lane,
+        lease: Duration,
+    ) -> PendingRelease {
+        PendingRelease::new(&self.store, &self.background, request, lane, lease)
     }
 
     /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
@@ -93,7 +105,7 @@ impl Client {
     fn withdraw(&self, hold: &Arc<Hold>) -> PendingRelease {
         // A renewal that is still on its way may give it one more lease.
         let left = hold.deadline().since(self.store.clock.now()) + hold.renewal_lease();
-        let pending = self.pending_release(hold.release_request(), left);
+        let pending = self.pending_release(hold.release_request(), hold.lane(), left);
         self.store.schedule.remove(hold);
         self.store.names.remove(hold);
         pending
@@ -141,7 +153,7 @@ impl Client {
             }
         }
         // Guards that were dropped before are being released there.
-        let patience = self.retry_for.max(Duration::from_millis(100));
+        let patience = self.settings.retry_for.max(Duration::from_millis(100));
         if tokio::time::timeout(patience, self.background.finish()).await.is_err() {
             let message = "releases of guards that were dropped before `close()` are not confirmed yet";
             result = result.and(Err(BackendError::new(BackendErrorKind::Timeout, message).into()));
@@ -151,9 +163,9 @@ impl Client {
 
     /// The backend has freed `name` on somebody's order: our own holds of it are over.
     pub(crate) fn forced(&self, name: &LockName) {
+        // Others learn of it as they learn of any release.
         for hold in self.store.names.holds_of(name) {
             renewal::gone(&self.store, &hold);
         }
-        self.store.names.wake(name);
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::{self, Lease},
     task::TaskKey,
+    waiters::Lane,
 };
 
 /// How a hold ended, or that it did not.
@@ -221,6 +222,11 @@ impl Hold {
             account: Mutex::new(Account::granted(lease, sent)),
             ended: Notify::new(),
         })
+    }
+
+    /// Where it is registered, and who queues behind it.
+    pub(crate) fn lane(&self) -> Lane {
+        Lane::new(&self.name, self.mode, &self.owner)
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {

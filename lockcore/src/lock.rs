@@ -38,13 +38,14 @@ use crate::{
 pub struct ReentrantLock {
     client: Arc<Client>,
     name: Result<LockName, LockError>,
+    mode: Mode,
     fixed_lease: Option<Duration>,
     owner: Option<Owner>,
 }
 
 impl ReentrantLock {
-    pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>) -> Self {
-        Self { client, name, fixed_lease: None, owner: None }
+    pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
+        Self { client, name, mode, fixed_lease: None, owner: None }
     }
 
     /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. It has to be longer than the round trip and the margin
@@ -247,7 +248,7 @@ impl ReentrantLock {
     fn acquisition(&self, site: &'static Location<'static>) -> Result<Acquisition, LockError> {
         let name = self.name.clone()?;
         let lease = match self.fixed_lease {
-            None => Lease::Renewed(self.client.lease),
+            None => Lease::Renewed(self.client.settings.lease),
             Some(lease) => {
                 lease::check(lease, Some(&name))?;
                 Lease::Fixed(lease)
@@ -257,7 +258,7 @@ impl ReentrantLock {
         Ok(Acquisition {
             client,
             name,
-            mode: Mode::Exclusive,
+            mode: self.mode,
             lease,
             owner,
             site,

@@ -3,8 +3,12 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Clock, LockError, LockName, Owner, ReentrantLock, client::Client, lease, renewal::Schedule,
-    store::Store, waiters::Names,
+    Backend, Clock, LockError, LockName, Mode, Owner, ReentrantLock,
+    client::{Client, Settings},
+    lease,
+    renewal::Schedule,
+    store::Store,
+    waiters::Names,
 };
 
 /// The entry point: locks over one backend.
@@ -50,9 +54,35 @@ impl Locks {
     /// rules see [`LockName`].
     #[must_use]
     pub fn lock(&self, name: impl Into<String>) -> ReentrantLock {
-        let name = name.into();
-        let name = if name.is_empty() { name } else { format!("{}{name}", self.client.namespace) };
-        ReentrantLock::new(self.client.clone(), LockName::new(name))
+        self.handle(name.into(), Mode::Exclusive)
+    }
+
+    /// A handle of the fair lock called `name`: as [`lock`](Self::lock), but whoever asked first gets it first, tasks and processes
+    /// alike.
+    ///
+    /// The order costs: every waiter talks to the backend itself, and asks again every third of the
+    /// [`queue_timeout`](LocksBuilder::queue_timeout), so that a waiter that crashed keeps the others no longer than that. On one
+    /// name use either this or [`lock`](Self::lock): they exclude each other, but `lock` does not queue.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::Locks;
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockcore::LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let guard = locks.fair_lock("printer").acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fair_lock(&self, name: impl Into<String>) -> ReentrantLock {
+        self.handle(name.into(), Mode::Fair)
+    }
+
+    fn handle(&self, name: String, mode: Mode) -> ReentrantLock {
+        let name = if name.is_empty() { name } else { format!("{}{name}", self.client.settings.namespace) };
+        ReentrantLock::new(self.client.clone(), LockName::new(name), mode)
     }
 
     /// Runs `future` with a fresh owner: every lock that it acquires, however deep, belongs to it, so that nested
@@ -88,6 +118,7 @@ pub struct LocksBuilder {
     backend: Arc<dyn Backend>,
     namespace: String,
     lease: Duration,
+    queue_timeout: Duration,
     retry_for: Duration,
     clock: Clock,
 }
@@ -98,6 +129,7 @@ impl LocksBuilder {
             backend: Arc::new(backend),
             namespace: String::new(),
             lease: lease::DEFAULT,
+            queue_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(5),
             clock: Clock::system(),
         }
@@ -113,6 +145,14 @@ impl LocksBuilder {
     /// lives, so it is also how long an unreachable backend can be borne by a holder.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
+        self
+    }
+
+    /// How long a place in the queue of a [fair lock](Locks::fair_lock) is kept for a waiter that has stopped asking, because it
+    /// crashed or was cut off: what it costs the others at most. 30 ms to 1 h, default 5 s; a waiter that lives asks again
+    /// every third of it.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.queue_timeout = timeout;
         self
     }
 
@@ -136,6 +176,10 @@ impl LocksBuilder {
     /// [`LockError::InvalidOption`] for a lease out of range, [`LockError::InvalidName`] for a namespace that no name can follow.
     pub fn build(self) -> Result<Locks, LockError> {
         lease::check(self.lease, None)?;
+        if !(Duration::from_millis(30)..=Duration::from_secs(3600)).contains(&self.queue_timeout) {
+            let reason = format!("it goes from 30 ms to 1 h, {:?} was given", self.queue_timeout);
+            return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });
+        }
         if !self.namespace.is_empty() {
             // Braces may be closed by the name that follows; the rest is the namespace's own.
             LockName::new(self.namespace.replace(['{', '}'], "_") + "x")?;
@@ -151,6 +195,12 @@ impl LocksBuilder {
             schedule: Schedule::default(),
             batching: self.lease / 30,
         };
-        Locks { client: Arc::new(Client::new(store, self.lease, self.retry_for, self.namespace)) }
+        let settings = Settings {
+            lease: self.lease,
+            queue_timeout: self.queue_timeout,
+            retry_for: self.retry_for,
+            namespace: self.namespace,
+        };
+        Locks { client: Arc::new(Client::new(store, settings)) }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     hold::Hold,
     retry::Backoff,
     store::Store,
-    waiters::Releasing,
+    waiters::{Lane, Releasing},
 };
 
 /// How often a caller of `release()` is kept waiting for another attempt.
@@ -27,6 +27,7 @@ pub(crate) struct PendingRelease {
 #[derive(Debug)]
 pub(crate) struct ReleaseWork {
     request: ReleaseRequest,
+    lane: Lane,
     /// When the hold ends by itself at the latest.
     until: Moment,
     /// Until the first answer, no acquisition of this client asks for the name.
@@ -62,7 +63,7 @@ impl ReleaseWork {
                 }
             }
         }
-        store.names.wake(&self.request.name);
+        store.names.wake(&self.lane);
     }
 }
 
@@ -72,11 +73,13 @@ impl PendingRelease {
         store: &Arc<Store>,
         background: &Arc<Background>,
         request: ReleaseRequest,
+        lane: Lane,
         lease: Duration,
     ) -> Self {
         let work = ReleaseWork {
             until: store.clock.now().after(lease),
-            releasing: Some(store.names.releasing(&request.name)),
+            releasing: Some(store.names.releasing(&lane)),
+            lane,
             request,
             unanswered: false,
         };
@@ -98,7 +101,7 @@ impl PendingRelease {
                     return Err(LockError::Lost { lock, reason: LossReason::Gone });
                 }
                 Ok(_) => {
-                    self.store.names.wake(&work.request.name);
+                    self.store.names.wake(&work.lane);
                     self.work = None;
                     return Ok(());
                 }

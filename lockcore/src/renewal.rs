@@ -101,7 +101,7 @@ pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send
     for hold in store.schedule.take_until(now.after(store.batching)) {
         match hold.phase(now) {
             // What was lost here may be free there: local waiters try.
-            Phase::Lost(_) => store.names.wake(&hold.name),
+            Phase::Lost(_) => store.names.wake(&hold.lane()),
             Phase::Released => {}
             Phase::Live if hold.renewal(now).is_some() => {
                 // Until the answer is there, what is due next is the deadline.
@@ -120,7 +120,7 @@ pub(crate) fn check_all(store: &Store) {
     for hold in store.schedule.holds() {
         if !hold.is_live(now) {
             store.schedule.remove(&hold);
-            store.names.wake(&hold.name);
+            store.names.wake(&hold.lane());
         }
     }
 }
@@ -173,7 +173,7 @@ fn renewed(store: &Store, hold: &Arc<Hold>, lease: Duration, sent: Moment) {
 pub(crate) fn gone(store: &Store, hold: &Hold) {
     store.schedule.remove(hold);
     hold.gone(store.clock.now());
-    store.names.wake(&hold.name);
+    store.names.wake(&hold.lane());
 }
 
 /// A failed renewal is no loss: it is tried again until the deadline.

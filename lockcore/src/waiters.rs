@@ -11,12 +11,26 @@ use std::{collections::BTreeMap, sync::Arc};
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
-use crate::{LockName, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
+use crate::{LockName, Mode, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    entries: DashMap<LockName, Entry>,
+    entries: DashMap<Lane, Entry>,
+}
+
+/// Where acquisitions of one client queue for each other: one lane a name; but for fair locks one for each owner, since it is
+/// the backend that keeps the order of all, and each of them has to ask for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    name: LockName,
+    owner: Option<Owner>,
+}
+
+impl Lane {
+    pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
+        Self { name: name.clone(), owner: (mode == Mode::Fair).then(|| owner.clone()) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -94,16 +108,10 @@ impl Entry {
 }
 
 impl Names {
-    /// Brings an acquisition of `owner` to `name`. One that does not want to wait only queues if it is first and
+    /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it is first and
     /// this client does not hold the lock.
-    pub(crate) fn arrive(
-        self: &Arc<Self>,
-        name: &LockName,
-        owner: &Owner,
-        waits: bool,
-        now: Moment,
-    ) -> Arrival {
-        let mut entry = self.entries.entry(name.clone()).or_default();
+    pub(crate) fn arrive(self: &Arc<Self>, lane: &Lane, owner: &Owner, waits: bool, now: Moment) -> Arrival {
+        let mut entry = self.entries.entry(lane.clone()).or_default();
         if let Some(hold) = entry.hold_of(owner) {
             return Arrival::Nested(hold);
         }
@@ -116,7 +124,7 @@ impl Names {
         entry.queue.insert(ticket, Waiter { owner: owner.clone(), signal: signal.clone() });
         Arrival::Queued(Place {
             names: self.clone(),
-            name: name.clone(),
+            lane: lane.clone(),
             owner: owner.clone(),
             ticket,
             signal,
@@ -124,11 +132,11 @@ impl Names {
         })
     }
 
-    /// Changes the entry of `name`, if there is one, and removes it if that left it idle.
+    /// Changes the entry of `lane`, if there is one, and removes it if that left it idle.
     ///
     /// Returns the subscription that nobody needs any more, to be dropped outside of the map's lock.
-    fn change<T>(&self, name: &LockName, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        let Slot::Occupied(mut slot) = self.entries.entry(name.clone()) else { return None };
+    fn change<T>(&self, lane: &Lane, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let Slot::Occupied(mut slot) = self.entries.entry(lane.clone()) else { return None };
         let result = change(slot.get_mut());
         let entry = slot.get_mut();
         let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
@@ -141,37 +149,38 @@ impl Names {
         Some(result)
     }
 
-    /// Something may have freed `name`: its head tries again.
-    pub(crate) fn wake(&self, name: &LockName) {
-        self.change(name, Entry::news);
+    /// Something may have freed the lock: the head of `lane` tries again.
+    pub(crate) fn wake(&self, lane: &Lane) {
+        self.change(lane, Entry::news);
     }
 
     /// Forgets `hold`.
     pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        self.change(&hold.name, |entry| entry.holds.retain(|other| !Arc::ptr_eq(other, hold)));
+        self.change(&hold.lane(), |entry| entry.holds.retain(|other| !Arc::ptr_eq(other, hold)));
     }
 
-    /// Notes that a release of `name` is on its way. Until the result is dropped, no acquisition of this client asks
-    /// the backend for that name: whoever drops a guard and then tries the lock must not be refused by his own hold.
-    pub(crate) fn releasing(self: &Arc<Self>, name: &LockName) -> Releasing {
-        self.entries.entry(name.clone()).or_default().releasing += 1;
-        Releasing { names: self.clone(), name: name.clone() }
+    /// Notes that a release is on its way. Until the result is dropped, no acquisition in this lane asks the
+    /// backend: whoever drops a guard and then tries the lock must not be refused by his own hold.
+    pub(crate) fn releasing(self: &Arc<Self>, lane: &Lane) -> Releasing {
+        self.entries.entry(lane.clone()).or_default().releasing += 1;
+        Releasing { names: self.clone(), lane: lane.clone() }
     }
 
-    /// The holds of `name` that are registered here, live or lost.
+    /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
     pub(crate) fn holds_of(&self, name: &LockName) -> Vec<Arc<Hold>> {
-        self.entries.get(name).map(|entry| entry.holds.clone()).unwrap_or_default()
+        let lanes = self.entries.iter().filter(|entry| &entry.key().name == name);
+        lanes.flat_map(|entry| entry.holds.clone()).collect()
     }
 
-    /// The live hold that `task` has on `name` under another owner than `owner`.
+    /// The live hold that `task` has in `lane` under another owner than `owner`.
     pub(crate) fn held_by_task(
         &self,
-        name: &LockName,
+        lane: &Lane,
         task: TaskKey,
         owner: &Owner,
         now: Moment,
     ) -> Option<Arc<Hold>> {
-        let entry = self.entries.get(name)?;
+        let entry = self.entries.get(lane)?;
         entry
             .holds
             .iter()
@@ -189,7 +198,7 @@ impl Names {
 #[derive(Debug)]
 pub(crate) struct Place {
     names: Arc<Names>,
-    name: LockName,
+    lane: Lane,
     owner: Owner,
     ticket: u64,
     signal: Arc<Notify>,
@@ -199,7 +208,7 @@ pub(crate) struct Place {
 impl Place {
     /// What to do now. One that does not want to wait tries whatever the outlook is.
     pub(crate) fn step(&mut self, waits: bool) -> Step {
-        let Some(mut entry) = self.names.entries.get_mut(&self.name) else { return Step::Await };
+        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return Step::Await };
         if let Some(hold) = entry.hold_of(&self.owner) {
             return Step::Nest(hold);
         }
@@ -238,12 +247,12 @@ impl Place {
 
     /// Something may have freed the lock.
     pub(crate) fn news(&self) {
-        self.names.wake(&self.name);
+        self.names.wake(&self.lane);
     }
 
     /// The attempt was refused; nothing changes before `until`, unless something came after the attempt began.
     pub(crate) fn refused(&self, news: u64, until: Moment) {
-        if let Some(mut entry) = self.names.entries.get_mut(&self.name)
+        if let Some(mut entry) = self.names.entries.get_mut(&self.lane)
             && entry.outlook.news == news
         {
             entry.outlook.refused_until = Some(until);
@@ -254,7 +263,7 @@ impl Place {
     ///
     /// `accept` decides under the lock of the name whether the hold may still be registered.
     pub(crate) fn granted(self, hold: &Arc<Hold>, until: Moment, accept: impl FnOnce() -> bool) -> bool {
-        let Some(mut entry) = self.names.entries.get_mut(&self.name) else { return false };
+        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return false };
         if !accept() {
             return false;
         }
@@ -272,7 +281,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let wakeups = self.wakeups.take();
-        self.names.change(&self.name, |entry| {
+        self.names.change(&self.lane, |entry| {
             let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
             entry.queue.remove(&self.ticket);
             if was_head {
@@ -287,12 +296,12 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Releasing {
     names: Arc<Names>,
-    name: LockName,
+    lane: Lane,
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        self.names.change(&self.name, |entry| {
+        self.names.change(&self.lane, |entry| {
             entry.releasing -= 1;
             entry.news();
         });

@@ -1,59 +1,15 @@
--- Takes an exclusive hold.
+-- Takes an exclusive hold: decides, and goes on in grant.lua.
 --
 -- KEYS  1 the lock: hash of owner to hold count, as Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock
---       3 the id of the hold; for named owners only, whose field alone does not tell one hold from the next
--- ARGV  1 owner  2 lease in ms  3 hold count to reach  4 time to live of the token in ms  5 id of the hold
+--       3 the id of the hold, for named owners only: their field alone does not tell one hold from the next
+-- ARGV  1 owner  2 lease in ms  3 hold count to reach  4 time to live of the token in ms
+--       5 id of the hold, empty if the owner is not a named one
 -- Reply {1, token}  acquired
 --       {0, ms}     held by another owner for so long; -1 if without end
 --       {2}         a count above 1 was asked for, and there is no hold to nest in
 local count = redis.call('HGET', KEYS[1], ARGV[1])
-local same = count and (not KEYS[3] or redis.call('GET', KEYS[3]) == ARGV[5])
-if not same then
-    if not count and redis.call('EXISTS', KEYS[1]) == 1 then
-        return {0, redis.call('PTTL', KEYS[1])}
-    end
-    if ARGV[3] ~= '1' then
-        return {2}
-    end
+local same = count and (ARGV[5] == '' or redis.call('GET', KEYS[3]) == ARGV[5])
+if not count and redis.call('EXISTS', KEYS[1]) == 1 then
+    return {0, redis.call('PTTL', KEYS[1])}
 end
-
-local stored = redis.call('GET', KEYS[2])
-local token = tonumber(stored or 0) or 0
-if not same or token == 0 then
-    -- Tokens follow the server's clock in microseconds, so that they keep rising when the key is lost.
-    local time = redis.call('TIME')
-    token = math.max(token + 1, time[1] * 1000000 + time[2])
-    if stored and redis.call('PTTL', KEYS[2]) == -1 then
-        -- Redisson's fenced lock has made it, and counts on its staying.
-        redis.call('SET', KEYS[2], string.format('%.0f', token))
-    else
-        redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
-    end
-end
-
-if same then
-    -- A repeated or nested request: the count is the one asked for, and the lease never gets shorter.
-    if count ~= ARGV[3] then
-        redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-    end
-    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-        redis.call('PEXPIRE', KEYS[1], ARGV[2])
-        if KEYS[3] then
-            redis.call('PEXPIRE', KEYS[3], ARGV[2])
-        end
-    end
-    return {1, string.format('%.0f', token)}
-end
-
-if KEYS[3] then
-    redis.call('SET', KEYS[3], ARGV[5], 'PX', ARGV[2])
-end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
--- Lua has no rollback: a user who may not set an expiry must not leave a lock without one.
-local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if type(expiry) == 'table' and expiry.err then
-    redis.call('DEL', KEYS[1])
-    return expiry
-end
-return {1, string.format('%.0f', token)}

@@ -81,6 +81,7 @@ async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, Ba
 
 /// The rights that the documentation of the crate lists.
 const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands ~locks:* ~redisson_lock_token:* ~lockcore_hold:* \
+    ~redisson_lock_queue:* ~redisson_lock_timeout:* +lindex +lpop +lpos +lrem +rpush +zadd +zrange +zrem +zscore \
     &redisson_lock__channel:* +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl \
     +pexpire +get +set +del +publish +subscribe +unsubscribe +ping";
 
@@ -100,7 +101,7 @@ async fn the_documented_rights_are_enough() {
         .build()
         .unwrap();
     let job = Owner::named("job-17");
-    for lock in [locks.lock("a"), locks.lock("a").owned_by(&job)] {
+    for lock in [locks.lock("a"), locks.lock("a").owned_by(&job), locks.fair_lock("a")] {
         let guard = lock.acquire().await.unwrap();
         let waiting = tokio::spawn({
             let lock = locks.lock("a");

@@ -5,6 +5,7 @@
 mod conformance;
 mod errors;
 mod exclusion;
+mod fair;
 mod nesting;
 mod outage;
 mod races;

@@ -1,0 +1,34 @@
+-- Takes a hold of a fair lock, or a place in its queue: begins with queue.lua, decides, and goes on in grant.lua.
+--
+-- KEYS and ARGV 1 to 5, and the reply, as in acquire.lua; and
+-- KEYS  4 the queue  5 its times
+-- ARGV  6 for how many ms a place is kept unless it is asked for again; 0 if none is wanted
+local count = redis.call('HGET', KEYS[1], ARGV[1])
+local same = count and (ARGV[5] == '' or redis.call('GET', KEYS[3]) == ARGV[5])
+local head, kept = first()
+local held = not count and redis.call('EXISTS', KEYS[1]) == 1
+if held or not count and head and head ~= ARGV[1] then
+    if ARGV[6] ~= '0' then
+        local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
+        if score <= now then
+            leave(ARGV[1])
+            redis.call('RPUSH', KEYS[4], ARGV[1])
+        end
+        -- Redisson's waiters take their own waiting time, five minutes, off everybody's behind them when they enter. Behind
+        -- one of them a place is counted from his.
+        local place = redis.call('LPOS', KEYS[4], ARGV[1])
+        local ahead = place > 0 and redis.call('ZSCORE', KEYS[5], redis.call('LINDEX', KEYS[4], place - 1))
+        local kept_until = now + ARGV[6]
+        if ahead and tonumber(ahead) > kept_until then
+            kept_until = ahead + ARGV[6]
+        end
+        redis.call('ZADD', KEYS[5], string.format('%.0f', kept_until), ARGV[1])
+        -- Nothing stays for ever: when the last place has lapsed, so have all.
+        local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
+        local ms = string.format('%.0f', last - now + 60000)
+        redis.call('PEXPIRE', KEYS[4], ms)
+        redis.call('PEXPIRE', KEYS[5], ms)
+    end
+    return {0, held and redis.call('PTTL', KEYS[1]) or kept}
+end
+leave(ARGV[1])

@@ -1,0 +1,33 @@
+-- Ends a hold of a fair lock, lowers its count, or gives up a place in the queue: begins with queue.lua. The full release uses no
+-- command that fails when memory is full.
+--
+-- KEYS  1 the lock  2 not used  3 the id of the hold  4 the queue  5 its times
+-- ARGV  1 owner  2 hold count to reach  3 channel, without the owner that is to hear of it  4 id of the hold, empty if the owner is
+--       not a named one
+-- Reply 1 released  2 the hold goes on  0 there is no such hold
+local function wake()
+    local head = first()
+    if head then
+        redis.pcall('PUBLISH', ARGV[3] .. ':' .. head, '0')
+    end
+end
+
+local count = redis.call('HGET', KEYS[1], ARGV[1])
+if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
+    if not count and leave(ARGV[1]) then
+        wake()
+    end
+    return 0
+end
+if ARGV[2] ~= '0' then
+    if count ~= ARGV[2] then
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+    end
+    return 2
+end
+redis.call('DEL', KEYS[1])
+if ARGV[4] ~= '' then
+    redis.call('DEL', KEYS[3])
+end
+wake()
+return 1

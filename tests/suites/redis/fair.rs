@@ -1,0 +1,204 @@
+//! The fair lock on Redis: in the order in which they came, across clients.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use lockcore::{LockError, Locks};
+use lockcore_testkit::RedisServer;
+
+use crate::support::{assert_nothing_left, builder, connect, locks, soon, until};
+
+const QUEUE: &str = "redisson_lock_queue:{fair}";
+
+/// Waits until so many are in the queue.
+async fn queued(server: &RedisServer, count: i64) {
+    until("a place in the queue", || async { server.query::<i64>(&["LLEN", QUEUE]).await == count }).await;
+}
+
+#[tokio::test]
+async fn eight_waiters_of_leases_that_nobody_releases_enter_in_exact_order() {
+    let server = RedisServer::start();
+    let clients = [locks(&server).await, locks(&server).await];
+    let lease = Duration::from_millis(300);
+    let held = clients[0].fair_lock("fair").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let (lock, order) = (clients[number % 2].fair_lock("fair").lease(lease), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            order.lock().unwrap().push((number, guard.token()));
+            // Nobody releases: the next enters when the lease ends.
+            guard.lost().await;
+            std::mem::forget(guard);
+        }));
+        queued(&server, number as i64 + 1).await;
+    }
+    held.release().await.unwrap();
+    for task in tasks {
+        soon("each turn", task).await.unwrap();
+    }
+    let order = order.lock().unwrap().clone();
+    assert!(order.iter().map(|(number, _)| *number).eq(0..8), "{order:?}");
+    assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "{order:?}");
+}
+
+#[tokio::test]
+async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time() {
+    let server = RedisServer::start();
+    let queue_timeout = Duration::from_millis(900);
+    let clients = [
+        builder(&server).await.queue_timeout(queue_timeout).build().unwrap(),
+        builder(&server).await.queue_timeout(queue_timeout).build().unwrap(),
+    ];
+    let held = clients[0].fair_lock("fair").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    let mut doomed = None;
+    for number in 0..6_usize {
+        if number == 1 {
+            // A process that is killed while it waits: its runtime goes, and nothing of it says good-bye.
+            let url = server.url();
+            let (sender, killed) = tokio::sync::oneshot::channel::<()>();
+            doomed = Some((
+                sender,
+                std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    runtime.block_on(async move {
+                        let backend = lockcore_redis::RedisBackend::connect(url).await.unwrap();
+                        let locks = Locks::builder(backend).queue_timeout(queue_timeout).build().unwrap();
+                        tokio::select! {
+                            _ = killed => {}
+                            _ = async { std::mem::forget(locks.fair_lock("fair").acquire().await) } => {}
+                        }
+                        // Its connections are closed with the runtime; the undoing is never sent.
+                    });
+                    runtime.shutdown_background();
+                }),
+            ));
+        } else {
+            let (lock, order) = (clients[number % 2].fair_lock("fair"), order.clone());
+            tasks.push((
+                number,
+                tokio::spawn(async move {
+                    let guard = lock.acquire().await.unwrap();
+                    order.lock().unwrap().push(number);
+                    guard.release().await.unwrap();
+                }),
+            ));
+        }
+        queued(&server, number as i64 + 1).await;
+    }
+    // The one at place 3 gives up, and is out of the queue at once.
+    let given_up = tasks.remove(2);
+    assert_eq!(given_up.0, 3);
+    given_up.1.abort();
+    queued(&server, 5).await;
+    let (sender, thread) = doomed.unwrap();
+    sender.send(()).unwrap();
+    tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+
+    let start = Instant::now();
+    held.release().await.unwrap();
+    for (_, task) in tasks {
+        soon("each turn", task).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 2, 4, 5]);
+    assert!(start.elapsed() < queue_timeout + Duration::from_millis(500), "{:?}", start.elapsed());
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_release_wakes_the_first_in_the_queue_alone() {
+    let server = RedisServer::start();
+    let (holder, first, second) = (locks(&server).await, locks(&server).await, locks(&server).await);
+    let held = holder.fair_lock("fair").acquire().await.unwrap();
+    let wait = |locks: &Locks| {
+        let lock = locks.fair_lock("fair");
+        tokio::spawn(async move { lock.acquire().await.unwrap() })
+    };
+    let one = wait(&first);
+    queued(&server, 1).await;
+    let two = wait(&second);
+    queued(&server, 2).await;
+    until("both subscriptions", || async { server.channels().await.len() == 2 }).await;
+    assert!(first.fair_lock("fair").try_acquire().await.unwrap().is_none(), "nobody overtakes by trying");
+
+    let start = Instant::now();
+    held.release().await.unwrap();
+    let guard = soon("the first", one).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "by the message: {:?}", start.elapsed());
+    assert!(!two.is_finished());
+    let nested = first.fair_lock("fair").owned_by(guard.owner()).acquire().await.unwrap();
+    assert_eq!(nested.hold_count(), 2);
+    nested.release().await.unwrap();
+    guard.release().await.unwrap();
+    soon("the second", two).await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn the_queue_is_written_as_redisson_writes_it() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let held = locks.fair_lock("fair").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.fair_lock("fair");
+        async move { lock.acquire().await.unwrap() }
+    });
+    queued(&server, 1).await;
+    let queue: Vec<String> = server.query(&["LRANGE", QUEUE, "0", "-1"]).await;
+    let times: Vec<(String, f64)> =
+        server.query(&["ZRANGE", "redisson_lock_timeout:{fair}", "0", "-1", "WITHSCORES"]).await;
+    assert_eq!(times[0].0, queue[0]);
+    let (seconds, _): (f64, f64) = server.query(&["TIME"]).await;
+    assert!((times[0].1 / 1000.0 - seconds - 5.0).abs() < 2.5, "epoch milliseconds, five seconds ahead");
+    let channel = format!("redisson_lock__channel:{{fair}}:{}", queue[0]);
+    until("its own channel", || async { server.channels().await.contains(&channel) }).await;
+    assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
+    held.release().await.unwrap();
+    soon("its turn", waiting).await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_waiter_of_redisson_is_let_in_first_and_told() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let held = locks.fair_lock("fair").acquire().await.unwrap();
+    // What Redisson has in the queue: an owner of its own and a time five minutes ahead.
+    let foreigner = "8743c9c0-0795-4907-87fd-6c719a6b4586:44";
+    let (seconds, _): (i64, i64) = server.query(&["TIME"]).await;
+    let _: i64 = server.query(&["RPUSH", QUEUE, foreigner]).await;
+    let time = ((seconds + 300) * 1000).to_string();
+    let _: i64 = server.query(&["ZADD", "redisson_lock_timeout:{fair}", &time, foreigner]).await;
+    let mut waiting = Box::pin(locks.fair_lock("fair").acquire());
+    let early = tokio::time::timeout(Duration::from_millis(200), waiting.as_mut()).await;
+    assert!(early.is_err());
+    held.release().await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(300), waiting.as_mut()).await;
+    assert!(early.is_err(), "Redisson's waiter is first");
+    // It enters, and takes its five minutes off whoever is behind it; then it leaves.
+    let enter = "redis.call('lpop', KEYS[2]) redis.call('zrem', KEYS[3], ARGV[1]) \
+                 for _, owner in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -300000, owner) end \
+                 redis.call('hset', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 300) return 1";
+    let entered: i64 =
+        server.query(&["EVAL", enter, "3", "fair", QUEUE, "redisson_lock_timeout:{fair}", foreigner]).await;
+    assert_eq!(entered, 1);
+    soon("our turn", waiting).await.unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_timed_out_waiter_leaves_no_place() {
+    let server = RedisServer::start();
+    let locks = Locks::new(connect(&server).await);
+    let held = locks.fair_lock("fair").acquire().await.unwrap();
+    let error = locks.fair_lock("fair").acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(error, LockError::Timeout { .. }), "{error}");
+    queued(&server, 0).await;
+    held.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
