@@ -1,1 +1,60 @@
-//! x
+//! Nested holds, on both sides.
+
+use std::time::Duration;
+
+use lockcore::Owner;
+use lockcore_interop::Lease;
+
+use crate::{
+    report::{Row, record},
+    support::{Both, holders},
+};
+
+const DEPTH: u32 = 3;
+
+#[tokio::test]
+async fn nested_holds_of_java_count_for_both() {
+    let both = Both::start().await;
+    let (thread, lock) = (both.redisson.thread(), both.locks.lock("nested"));
+    for depth in 1..=DEPTH {
+        let owner = thread.lock("nested", Lease::Watchdog).await.unwrap();
+        assert_eq!(thread.hold_count("nested").await.unwrap(), depth);
+        assert_eq!(holders(&lock).await, [(owner, depth)]);
+    }
+    for left in (0..DEPTH).rev() {
+        assert!(lock.try_acquire().await.unwrap().is_none(), "{} holds are left", left + 1);
+        thread.unlock("nested").await.unwrap();
+        assert_eq!(thread.hold_count("nested").await.unwrap(), left);
+        assert_eq!(holders(&lock).await.first().map_or(0, |(_, count)| *count), left);
+    }
+    let guard = lock.try_acquire().await.unwrap().expect("free after the last");
+    guard.release().await.unwrap();
+    both.close().await;
+    let measured = format!("1 to {DEPTH} and back, the same in `getHoldCount` and `state()`");
+    record(Row::JavaNests, measured).await;
+}
+
+#[tokio::test]
+async fn nested_holds_of_rust_keep_java_out_until_the_last() {
+    let both = Both::start().await;
+    let thread = both.redisson.thread();
+    let tries = || thread.try_lock("nested", Duration::ZERO, Lease::Watchdog);
+    let owner = Owner::new();
+    let lock = both.locks.lock("nested").owned_by(&owner);
+    let mut guards = Vec::new();
+    for depth in 1..=DEPTH {
+        guards.push(lock.acquire().await.unwrap());
+        assert_eq!(guards[0].hold_count(), depth);
+    }
+    // This one asks for more lease than there is, so that the server has to count it as well.
+    guards.push(lock.clone().lease(Duration::from_secs(60)).acquire().await.unwrap());
+    while let Some(guard) = guards.pop() {
+        assert!(!tries().await.unwrap(), "{} holds are left", guards.len() + 1);
+        guard.release().await.unwrap();
+    }
+    assert!(tries().await.unwrap(), "free after the last");
+    thread.unlock("nested").await.unwrap();
+    both.close().await;
+    let measured = format!("{} levels, one of them with a longer lease; free after the last", DEPTH + 1);
+    record(Row::RustNests, measured).await;
+}

@@ -1,1 +1,63 @@
-//! x
+//! Nobody releases what belongs to the other side.
+
+use std::time::Duration;
+
+use lockcore::{Backend, HoldId, LockError, LockName, ReleaseOutcome, ReleaseRequest};
+use lockcore_interop::Lease;
+use lockcore_redis::RedisBackend;
+
+use crate::{
+    report::{Row, record},
+    support::{Both, holders, soon},
+};
+
+/// A hold that is not renewed, and ends before its holder knows what to do.
+const SHORT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn java_cannot_release_our_hold() {
+    let both = Both::start().await;
+    let (thread, lock) = (both.redisson.thread(), both.locks.lock("ours"));
+
+    // One that it never had.
+    let guard = lock.acquire().await.unwrap();
+    assert!(thread.unlock("ours").await.unwrap_err().is("IllegalMonitorStateException"));
+    assert!(guard.is_held());
+    assert_eq!(holders(&lock).await, [(guard.wire_owner().to_owned(), 1)]);
+    guard.release().await.unwrap();
+
+    // One that it had, and that has ended since.
+    thread.lock("ours", Lease::Fixed(SHORT)).await.unwrap();
+    let guard = soon("the end of its lease", lock.acquire()).await.unwrap();
+    assert!(thread.unlock("ours").await.unwrap_err().is("IllegalMonitorStateException"));
+    assert_eq!(holders(&lock).await, [(guard.wire_owner().to_owned(), 1)]);
+    guard.release().await.expect("it is still ours");
+
+    both.close().await;
+    let measured = "`IllegalMonitorStateException`, for a stranger and for a holder whose lease has ended; our hold is the same";
+    record(Row::JavaCannotReleaseOurs, measured).await;
+}
+
+#[tokio::test]
+async fn we_cannot_release_the_hold_of_java() {
+    let both = Both::start().await;
+    let (thread, lock) = (both.redisson.thread(), both.locks.lock("theirs"));
+
+    // A hold that Java has taken over, since its lease had ended.
+    let late = lock.clone().lease(SHORT).acquire().await.unwrap();
+    let owner = soon("the end of our lease", thread.lock("theirs", Lease::Watchdog)).await.unwrap();
+    let released = late.release().await;
+    assert!(matches!(released, Err(LockError::Lost { .. })), "{released:?}");
+    assert_eq!(holders(&lock).await, [(owner.clone(), 1)]);
+
+    // And one that we never had, past everything that the core knows.
+    let backend = RedisBackend::connect(both.server.url()).await.unwrap();
+    let stranger = HoldId::unique("2f1b4b0e-6d1e-4c62-9f56-0d3b8f4e7a11:1");
+    let request = ReleaseRequest::new(LockName::new("theirs").unwrap(), stranger);
+    assert_eq!(backend.release(&request).await.unwrap(), ReleaseOutcome::NotHeld);
+    assert_eq!(holders(&lock).await, [(owner, 1)]);
+
+    thread.unlock("theirs").await.expect("it is still theirs");
+    both.close().await;
+    record(Row::RustCannotReleaseTheirs, "`Lost` and `NotHeld`; Java's hold is the same").await;
+}
