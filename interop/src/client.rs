@@ -1,8 +1,11 @@
 //! [`Redisson`] and [`JavaThread`]: whom Redisson's holds belong to.
 
-use std::{future::Future, str::FromStr, time::Duration};
+use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
 
 use crate::{java::Java, reply::JavaError};
+
+/// What Java will answer. The request has been sent, whether or not this is polled; [`JavaError::Thrown`] is what it threw.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JavaError>> + Send>>;
 
 /// Which of Redisson's locks is meant. The other kinds of `RLock` have the same verbs, and belong here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,59 +101,38 @@ impl JavaThread {
     }
 
     /// `RLock.lock`; the owner, as Redisson writes it on the wire.
-    pub fn lock(
-        &self,
-        name: &str,
-        lease: Lease,
-    ) -> impl Future<Output = Result<String, JavaError>> + Send + 'static + use<> {
+    pub fn lock(&self, name: &str, lease: Lease) -> Answer<String> {
         self.call("lock", name, &[&lease.wire()])
     }
 
     /// `RLock.tryLock`, which waits for at most `wait`.
-    pub fn try_lock(
-        &self,
-        name: &str,
-        wait: Duration,
-        lease: Lease,
-    ) -> impl Future<Output = Result<bool, JavaError>> + Send + 'static + use<> {
+    pub fn try_lock(&self, name: &str, wait: Duration, lease: Lease) -> Answer<bool> {
         parsed(self.call("tryLock", name, &[&wait.as_millis().to_string(), &lease.wire()]))
     }
 
     /// `RLock.unlock`.
-    pub fn unlock(&self, name: &str) -> impl Future<Output = Result<(), JavaError>> + Send + 'static + use<> {
+    pub fn unlock(&self, name: &str) -> Answer<()> {
         let unlocked = self.call("unlock", name, &[]);
-        async move { unlocked.await.map(drop) }
+        Box::pin(async move { unlocked.await.map(drop) })
     }
 
     /// `RLock.forceUnlock`: whether somebody held it.
-    pub fn force_unlock(
-        &self,
-        name: &str,
-    ) -> impl Future<Output = Result<bool, JavaError>> + Send + 'static + use<> {
+    pub fn force_unlock(&self, name: &str) -> Answer<bool> {
         parsed(self.call("forceUnlock", name, &[]))
     }
 
     /// `RLock.isLocked`.
-    pub fn is_locked(
-        &self,
-        name: &str,
-    ) -> impl Future<Output = Result<bool, JavaError>> + Send + 'static + use<> {
+    pub fn is_locked(&self, name: &str) -> Answer<bool> {
         parsed(self.call("isLocked", name, &[]))
     }
 
     /// `RLock.isHeldByCurrentThread`.
-    pub fn is_held(
-        &self,
-        name: &str,
-    ) -> impl Future<Output = Result<bool, JavaError>> + Send + 'static + use<> {
+    pub fn is_held(&self, name: &str) -> Answer<bool> {
         parsed(self.call("isHeld", name, &[]))
     }
 
     /// `RLock.getHoldCount`: how often this thread has entered.
-    pub fn hold_count(
-        &self,
-        name: &str,
-    ) -> impl Future<Output = Result<u32, JavaError>> + Send + 'static + use<> {
+    pub fn hold_count(&self, name: &str) -> Answer<u32> {
         parsed(self.call("holdCount", name, &[]))
     }
 
@@ -168,30 +150,27 @@ impl JavaThread {
         }
     }
 
-    /// Takes the lock `rounds` times and does inside what two at a time would spoil: see `Contention.java`. How often somebody else
+    /// Takes the lock `rounds` times and does inside, under `keys`, what two at a time would spoil: see `Contention.java`. How often somebody else
     /// was inside, and how often the hold before was the other side's.
     ///
     /// # Errors
     /// [`JavaError`].
-    pub async fn contend(&self, name: &str, rounds: u32) -> Result<(u64, u64), JavaError> {
-        let answer = self.call("contend", name, &[&rounds.to_string()]).await?;
+    pub async fn contend(&self, name: &str, keys: &str, rounds: u32) -> Result<(u64, u64), JavaError> {
+        let answer = self.call("contend", name, &[keys, &rounds.to_string()]).await?;
         let unknown = || JavaError::Protocol(answer.clone());
         let (overlaps, switches) = answer.split_once(' ').ok_or_else(unknown)?;
         Ok((overlaps.parse().map_err(|_| unknown())?, switches.parse().map_err(|_| unknown())?))
     }
 
-    fn call(
-        &self,
-        verb: &str,
-        name: &str,
-        arguments: &[&str],
-    ) -> impl Future<Output = Result<String, JavaError>> + Send + 'static + use<> {
+    fn call(&self, verb: &str, name: &str, arguments: &[&str]) -> Answer<String> {
         let arguments = [&[self.client.as_str(), self.kind.wire(), name], arguments].concat();
-        self.java.call(&self.name, verb, &arguments)
+        Box::pin(self.java.call(&self.name, verb, &arguments))
     }
 }
 
-async fn parsed<T: FromStr>(answer: impl Future<Output = Result<String, JavaError>>) -> Result<T, JavaError> {
-    let answer = answer.await?;
-    answer.parse().map_err(|_| JavaError::Protocol(answer))
+fn parsed<T: FromStr>(answer: Answer<String>) -> Answer<T> {
+    Box::pin(async move {
+        let answer = answer.await?;
+        answer.parse().map_err(|_| JavaError::Protocol(answer))
+    })
 }

@@ -11,7 +11,7 @@ mod java;
 mod reply;
 
 pub use crate::{
-    client::{JavaThread, Kind, Lease, Redisson},
+    client::{Answer, JavaThread, Kind, Lease, Redisson},
     java::Java,
     reply::JavaError,
 };

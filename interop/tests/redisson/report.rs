@@ -17,6 +17,7 @@ use crate::support::{LEASE, java};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
     Exclusion,
+    Detection,
     RustWakesJava,
     JavaWakesRust,
     JavaNests,
@@ -34,8 +35,9 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Exclusion,
+        Self::Detection,
         Self::RustWakesJava,
         Self::JavaWakesRust,
         Self::JavaNests,
@@ -57,6 +59,9 @@ impl Row {
         match self {
             Self::Exclusion => {
                 "Two Rust and two Java clients, two tasks or threads each, contend for one name: nobody else is inside, no update is lost"
+            }
+            Self::Detection => {
+                "The same with different locks for Rust and Java, to see that the test would notice it"
             }
             Self::RustWakesJava => "A release in Rust wakes Java within 50 ms at the median",
             Self::JavaWakesRust => "A release in Java wakes Rust within 50 ms at the median",
@@ -102,7 +107,9 @@ pub(crate) async fn record(row: Row, measured: impl Into<String>) {
     };
     if let Some(rows) = complete {
         let (redisson, java) = java().versions().await.unwrap();
-        fs::write(path(), page(&rows, &redisson, &java)).unwrap();
+        let path = path();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, page(&rows, &redisson, &java)).unwrap();
     }
 }
 

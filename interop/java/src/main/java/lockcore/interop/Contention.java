@@ -9,10 +9,10 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * {@code contend client kind name rounds}: takes the lock again and again, and does inside what two at a time would spoil.
+ * {@code contend client kind name keys rounds}: takes the lock again and again, and does inside what two at a time would spoil.
  *
- * <p>The Rust suite does the very same with the same keys: {@code <name>:inside} counts who is inside, and
- * {@code <name>:work} has the number of holds so far and the side of the last one, read and written back without any help of
+ * <p>The Rust suite does the very same with the same keys: {@code <keys>:inside} counts who is inside, and
+ * {@code <keys>:work} has the number of holds so far and the side of the last one, read and written back without any help of
  * Redis. Answers {@code overlaps switches}: how often somebody else was inside, and how often the hold before was the other
  * side's.
  */
@@ -26,13 +26,15 @@ final class Contention {
 
     Map<String, Command> commands() {
         return Map.of("contend", arguments -> contend(
-                clients.of(arguments), arguments.text(1), arguments.text(2), arguments.number(3)));
+                clients.of(arguments),
+                LockCommands.named(clients.of(arguments), arguments.text(1), arguments.text(2)),
+                arguments.text(3),
+                arguments.number(4)));
     }
 
-    private static String contend(RedissonClient client, String kind, String name, long rounds) {
-        RLock lock = LockCommands.named(client, kind, name);
-        RAtomicLong inside = client.getAtomicLong(name + ":inside");
-        RBucket<String> work = client.getBucket(name + ":work", StringCodec.INSTANCE);
+    private static String contend(RedissonClient client, RLock lock, String keys, long rounds) {
+        RAtomicLong inside = client.getAtomicLong(keys + ":inside");
+        RBucket<String> work = client.getBucket(keys + ":work", StringCodec.INSTANCE);
         long overlaps = 0;
         long switches = 0;
         for (long round = 0; round < rounds; round++) {
