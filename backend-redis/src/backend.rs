@@ -100,7 +100,8 @@ impl Backend for RedisBackend {
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
         let names: Vec<Keys> = holds.iter().map(|hold| self.keys(&hold.name)).collect::<Result<_, _>>()?;
         let leases: Vec<String> = holds.iter().map(|hold| millis(hold.lease)).collect();
-        let keys: Vec<&str> = names.iter().flat_map(|keys| [keys.lock.as_str(), &keys.hold]).collect();
+        let ids: Vec<String> = names.iter().map(Keys::hold).collect();
+        let keys: Vec<&str> = names.iter().zip(&ids).flat_map(|(keys, id)| [keys.lock(), id]).collect();
         let args: Vec<&[u8]> = holds
             .iter()
             .zip(&leases)
@@ -120,15 +121,16 @@ impl Backend for RedisBackend {
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         let keys = self.keys(name)?;
-        let call =
-            Call { script: &script::FORCE_RELEASE, keys: &keys.all(), args: &[keys.channel.as_bytes()] };
+        let (all, channel) = (keys.all(), keys.channel());
+        let all = all.each_ref().map(String::as_str);
+        let call = Call { script: &script::FORCE_RELEASE, keys: &all, args: &[channel.as_bytes()] };
         reply::force_release(&self.commands.call(&call).await?)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name)?;
         reply::inspect(
-            self.commands.call(&Call { script: &script::INSPECT, keys: &[&keys.lock], args: &[] }).await?,
+            self.commands.call(&Call { script: &script::INSPECT, keys: &[keys.lock()], args: &[] }).await?,
         )
     }
 
@@ -136,7 +138,7 @@ impl Backend for RedisBackend {
         let keys = self.keys(&request.name)?;
         let channel = match request.mode {
             Mode::Fair => keys.channel_of(request.hold.owner()),
-            _ => keys.channel,
+            _ => keys.channel(),
         };
         Ok(Box::new(self.listener.subscribe(channel).await?))
     }
@@ -152,18 +154,20 @@ async fn acquire(
     keys: &Keys,
     request: &AcquireRequest,
 ) -> Result<AcquireOutcome, BackendError> {
-    let all = keys.all();
     let (script, keys) = match request.mode {
-        Mode::Fair => (&script::ACQUIRE_FAIR, &all[..]),
-        _ if request.hold.is_named() => (&script::ACQUIRE, &all[..3]),
-        _ => (&script::ACQUIRE, &all[..2]),
+        Mode::Fair => (&script::ACQUIRE_FAIR, keys.all().to_vec()),
+        _ if request.hold.is_named() => {
+            (&script::ACQUIRE, vec![keys.lock().into(), keys.token(), keys.hold()])
+        }
+        _ => (&script::ACQUIRE, vec![keys.lock().into(), keys.token()]),
     };
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let lease = millis(request.lease);
     let count = request.count.to_string();
     let token_memory = millis(TOKEN_MEMORY.max(request.lease * 2));
     let queue = millis(request.queue.unwrap_or_default());
     let args = [request.hold.owner(), &lease, &count, &token_memory, id_if_named(&request.hold), &queue];
-    reply::acquire(connection.call(&Call { script, keys, args: &args.map(str::as_bytes) }).await?)
+    reply::acquire(connection.call(&Call { script, keys: &keys, args: &args.map(str::as_bytes) }).await?)
 }
 
 async fn release(
@@ -171,16 +175,16 @@ async fn release(
     keys: &Keys,
     request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
-    let named = [keys.lock.as_str(), &keys.hold];
-    let all = keys.all();
-    let (script, numbered) = match request.mode {
-        Mode::Fair => (&script::RELEASE_FAIR, &all[..]),
-        _ if request.hold.is_named() => (&script::RELEASE, &named[..]),
-        _ => (&script::RELEASE, &named[..1]),
+    let channel = keys.channel();
+    let (script, keys) = match request.mode {
+        Mode::Fair => (&script::RELEASE_FAIR, keys.all().to_vec()),
+        _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock().into(), keys.hold()]),
+        _ => (&script::RELEASE, vec![keys.lock().into()]),
     };
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let remaining = request.remaining.to_string();
-    let args = [request.hold.owner(), &remaining, &keys.channel, id_if_named(&request.hold)];
-    let call = Call { script, keys: numbered, args: &args.map(str::as_bytes) };
+    let args = [request.hold.owner(), &remaining, &channel, id_if_named(&request.hold)];
+    let call = Call { script, keys: &keys, args: &args.map(str::as_bytes) };
     reply::release(&connection.call(&call).await?)
 }
 

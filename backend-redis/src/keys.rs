@@ -14,13 +14,7 @@ const RESERVED: [&str; 5] = [
 /// The names under which one lock is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
-    pub(crate) lock: String,
-    pub(crate) token: String,
-    pub(crate) hold: String,
-    /// Owners that wait for a fair lock, and when their places lapse.
-    pub(crate) queue: String,
-    pub(crate) timeouts: String,
-    pub(crate) channel: String,
+    lock: String,
 }
 
 impl Keys {
@@ -31,26 +25,40 @@ impl Keys {
                 format!("names that begin with `{reserved}` are reserved for the keys of other locks");
             return Err(BackendError::new(BackendErrorKind::WrongType, message).not_applied());
         }
-        Ok(Self {
-            token: derived("redisson_lock_token", &lock),
-            hold: derived("lockcore_hold", &lock),
-            queue: derived("redisson_lock_queue", &lock),
-            timeouts: derived("redisson_lock_timeout", &lock),
-            channel: derived("redisson_lock__channel", &lock),
-            lock,
-        })
+        Ok(Self { lock })
     }
-}
 
-impl Keys {
-    /// All keys of the lock, in the order in which the scripts of fair locks number them.
-    pub(crate) fn all(&self) -> [&str; 5] {
-        [&self.lock, &self.token, &self.hold, &self.queue, &self.timeouts]
+    /// The hash of owner to hold count.
+    pub(crate) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// The last fencing token.
+    pub(crate) fn token(&self) -> String {
+        derived("redisson_lock_token", &self.lock)
+    }
+
+    /// The id of the hold, for named owners.
+    pub(crate) fn hold(&self) -> String {
+        derived("lockcore_hold", &self.lock)
+    }
+
+    /// All keys of the lock, in the order in which the scripts of fair locks number them: the last two are who waits, and
+    /// when their places lapse.
+    pub(crate) fn all(&self) -> [String; 5] {
+        let [queue, timeouts] = ["redisson_lock_queue", "redisson_lock_timeout"];
+        let lock = &self.lock;
+        [lock.clone(), self.token(), self.hold(), derived(queue, lock), derived(timeouts, lock)]
+    }
+
+    /// Where waiters listen.
+    pub(crate) fn channel(&self) -> String {
+        derived("redisson_lock__channel", &self.lock)
     }
 
     /// Where one owner that waits for a fair lock listens.
     pub(crate) fn channel_of(&self, owner: &str) -> String {
-        format!("{}:{owner}", self.channel)
+        format!("{}:{owner}", self.channel())
     }
 }
 
@@ -70,13 +78,13 @@ mod tests {
     #[test]
     fn are_those_of_redisson() {
         let plain = keys("", "order:42").unwrap();
-        assert_eq!(plain.lock, "order:42");
-        assert_eq!(plain.channel, "redisson_lock__channel:{order:42}");
-        assert_eq!(plain.token, "redisson_lock_token:{order:42}");
+        assert_eq!(plain.lock(), "order:42");
+        assert_eq!(plain.channel(), "redisson_lock__channel:{order:42}");
+        assert_eq!(plain.token(), "redisson_lock_token:{order:42}");
 
         let tagged = keys("app:", "{shop}:order").unwrap();
-        assert_eq!(tagged.lock, "app:{shop}:order");
-        assert_eq!(tagged.channel, "redisson_lock__channel:app:{shop}:order");
+        assert_eq!(tagged.lock(), "app:{shop}:order");
+        assert_eq!(tagged.channel(), "redisson_lock__channel:app:{shop}:order");
     }
 
     #[test]

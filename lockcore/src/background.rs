@@ -115,11 +115,8 @@ async fn carry_out(store: Arc<Store>, job: Job) {
 
 /// Resolves when a hold is due, and now and then while there is one.
 async fn next_due(store: &Store) {
-    match store.schedule.next() {
+    match store.schedule.look_next(store.clock.now().after(SUSPENSION_CHECK)) {
         None => pending().await,
-        Some(moment) => {
-            let check = store.clock.now().after(SUSPENSION_CHECK);
-            store.clock.sleep_until(moment.min(check)).await;
-        }
+        Some(moment) => store.clock.sleep_until(moment).await,
     }
 }

@@ -32,6 +32,9 @@ pub(crate) struct Schedule {
 struct Due {
     holds: BTreeMap<(Moment, u64), Arc<Hold>>,
     next_number: u64,
+    /// When the background task looks next; never, if nothing was due when it looked last. It is left to sleep by holds that
+    /// come and go in between, so that short holds do not wake it each time.
+    looks_at: Option<Moment>,
 }
 
 impl Schedule {
@@ -48,9 +51,9 @@ impl Schedule {
             due.holds.remove(&old);
         }
         due.holds.insert(key, hold.clone());
-        let is_first = due.holds.first_key_value().is_some_and(|(first, _)| *first == key);
+        let is_earlier = due.looks_at.is_none_or(|looks_at| moment < looks_at);
         drop(due);
-        if is_first {
+        if is_earlier {
             self.earlier.notify_one();
         }
     }
@@ -62,8 +65,11 @@ impl Schedule {
         }
     }
 
-    pub(crate) fn next(&self) -> Option<Moment> {
-        self.due().holds.first_key_value().map(|((moment, _), _)| *moment)
+    /// When to look next: when the first hold is due, or at `latest` if there are only later ones.
+    pub(crate) fn look_next(&self, latest: Moment) -> Option<Moment> {
+        let mut due = self.due();
+        due.looks_at = due.holds.first_key_value().map(|((moment, _), _)| latest.min(*moment));
+        due.looks_at
     }
 
     fn take_until(&self, moment: Moment) -> Vec<Arc<Hold>> {
