@@ -11,6 +11,7 @@ mod hold;
 mod lease;
 mod lock;
 mod locks;
+mod multi;
 mod name;
 mod owner;
 mod release;
@@ -31,6 +32,7 @@ pub use crate::{
     guard::LockGuard,
     lock::ReentrantLock,
     locks::{Locks, LocksBuilder},
+    multi::{MultiGuard, MultiLock},
     name::LockName,
     owner::Owner,
     token::FencingToken,

@@ -75,6 +75,10 @@ impl ReentrantLock {
         self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
     }
 
+    pub(crate) fn lock_name(&self) -> Result<LockName, LockError> {
+        self.name.clone()
+    }
+
     /// Acquires the lock, and waits for it as long as it takes.
     ///
     /// Tasks of one process get it in the order in which they asked. There is no polling: a waiter is woken by
@@ -91,7 +95,14 @@ impl ReentrantLock {
     /// that was on its way is followed by its release.
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(Location::caller());
+        self.acquire_at(Location::caller())
+    }
+
+    pub(crate) fn acquire_at(
+        &self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(site);
         async move { acquired(acquisition?.acquire(true).await?) }
     }
 
@@ -108,7 +119,14 @@ impl ReentrantLock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(Location::caller());
+        self.try_acquire_at(Location::caller())
+    }
+
+    pub(crate) fn try_acquire_at(
+        &self,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(site);
         async move { acquisition?.acquire(false).await }
     }
 

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Clock, LockError, LockName, Mode, Owner, ReentrantLock,
+    Backend, Clock, LockError, LockName, Mode, MultiLock, Owner, ReentrantLock,
     client::{Client, Settings},
     lease,
     renewal::Schedule,
@@ -78,6 +78,18 @@ impl Locks {
     #[must_use]
     pub fn fair_lock(&self, name: impl Into<String>) -> ReentrantLock {
         self.handle(name.into(), Mode::Fair)
+    }
+
+    /// A handle of the reentrant locks called `names`, held together: all or none. Names given twice count once.
+    #[must_use]
+    pub fn multi_lock<I>(&self, names: I) -> MultiLock
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        MultiLock::new(
+            names.into_iter().map(Into::into).map(|name| (name.clone(), self.lock(name))).collect(),
+        )
     }
 
     fn handle(&self, name: String, mode: Mode) -> ReentrantLock {

@@ -5,4 +5,5 @@
 mod faulty_suite;
 mod kit_catches;
 mod memory_conformance;
+mod multi;
 mod observing;

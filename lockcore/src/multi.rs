@@ -1,0 +1,323 @@
+//! [`MultiLock`]: several locks, all or none.
+
+use std::{
+    future::{Future, poll_fn},
+    panic::Location,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::task::{JoinError, JoinSet};
+
+use crate::{
+    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LossReason, Owner, ReentrantLock,
+};
+
+/// A handle of several locks that are held together: all of them, or none.
+///
+/// Made by [`Locks::multi_lock`](crate::Locks::multi_lock). The locks are those of [`Locks::lock`](crate::Locks::lock): who holds one of them alone
+/// excludes who wants them together.
+///
+/// # Order
+/// The order in which the names are given does not matter. An acquisition asks for all names at once; if some are not free,
+/// it keeps those that come before the first of these by name, gives the rest back, and waits for that one. So nobody
+/// waits for a name while holding a greater one, and two multi-locks never wait for each other for ever.
+///
+/// # Examples
+/// ```
+/// use lockcore::Locks;
+/// use lockcore_memory::MemoryBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockcore::LockError> {
+/// let locks = Locks::new(MemoryBackend::new());
+/// let accounts = locks.multi_lock(["account:7", "account:3"]);
+///
+/// let guard = accounts.acquire().await?;
+/// assert!(locks.lock("account:3").try_acquire().await?.is_none());
+/// assert!(guard.token("account:7").is_some(), "a token for each");
+/// guard.release().await?;
+/// assert!(locks.lock("account:3").try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    /// By name, each once.
+    members: Result<Vec<ReentrantLock>, LockError>,
+    owner: Option<Owner>,
+}
+
+impl MultiLock {
+    pub(crate) fn new(mut members: Vec<(String, ReentrantLock)>) -> Self {
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        members.dedup_by(|(one, _), (other, _)| one == other);
+        let members: Vec<ReentrantLock> = members.into_iter().map(|(_, lock)| lock).collect();
+        let objection = members.iter().find_map(|lock| lock.name().err());
+        let members = match objection {
+            Some(error) => Err(error),
+            None if members.is_empty() => Err(LockError::InvalidOption {
+                lock: None,
+                option: "multi_lock",
+                reason: "it has no names; give at least one".into(),
+            }),
+            None => Ok(members),
+        };
+        Self { members, owner: None }
+    }
+
+    /// Acquires with a fixed lease for each, as [`ReentrantLock::lease`].
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.members =
+            self.members.map(|members| members.into_iter().map(|lock| lock.lease(lease)).collect());
+        self
+    }
+
+    /// Acquires for `owner` instead of the scope's owner or a fresh one.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Acquires all of the locks, and waits for them as long as it takes.
+    ///
+    /// # Errors
+    /// As [`ReentrantLock::acquire`], for the first of the locks that fails; and [`LockError::InvalidOption`] if there are no
+    /// names. None of the locks is held then.
+    ///
+    /// # Cancel safety
+    /// As [`ReentrantLock::acquire`]: dropped at any await, none of the locks is held.
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
+        let attempt = self.attempt(Location::caller());
+        async move { attempt.acquire(&AtomicUsize::new(0)).await }
+    }
+
+    /// Acquires all of the locks if they are free now: one attempt, in one round trip. `None` if one of them is not free; none is held
+    /// then.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, LockError>> + Send + 'static + use<> {
+        let attempt = self.attempt(Location::caller());
+        async move {
+            let (members, owner) = attempt.members()?;
+            let guards: Option<Vec<LockGuard>> =
+                try_each(&members, attempt.site).await?.into_iter().collect();
+            Ok(guards.map(|guards| MultiGuard { guards, owner }))
+        }
+    }
+
+    /// Acquires all of the locks, and waits for them at most `timeout`. With zero, they are tried once.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`] with the lock that was not free in time; otherwise as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
+        let attempt = self.attempt(Location::caller());
+        let tried = timeout.is_zero().then(|| self.try_acquire());
+        async move {
+            let missing = Arc::new(AtomicUsize::new(0));
+            let acquired = match tried {
+                Some(tried) => tried.await?,
+                None => tokio::time::timeout(timeout, attempt.acquire(&missing)).await.ok().transpose()?,
+            };
+            match acquired {
+                Some(guard) => Ok(guard),
+                None => {
+                    let (members, _) = attempt.members()?;
+                    let missing = missing.load(Ordering::Relaxed).min(members.len() - 1);
+                    Err(LockError::Timeout { lock: members[missing].lock_name()?, waited: timeout })
+                }
+            }
+        }
+    }
+
+    /// Acquires all of the locks, runs `body` and releases, as [`ReentrantLock::run`]. If one of them is lost, `body` is dropped.
+    ///
+    /// # Errors
+    /// As [`ReentrantLock::run`].
+    ///
+    /// # Cancel safety
+    /// As [`ReentrantLock::run`].
+    #[track_caller]
+    pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
+    where
+        F: AsyncFnOnce(&MultiGuard) -> T,
+    {
+        let acquire = self.acquire();
+        async move {
+            let guard = acquire.await?;
+            let work = async {
+                tokio::select! {
+                    biased;
+                    lost = guard.lost() => Err(lost),
+                    output = body(&guard) => Ok(output),
+                }
+            };
+            let output = guard.owner.scope(work).await?;
+            match guard.release().await {
+                Err(LockError::Backend(error)) => {
+                    tracing::warn!(%error, "release of a multi-lock failed after the work was done");
+                    Ok(output)
+                }
+                released => released.map(|()| output),
+            }
+        }
+    }
+
+    fn attempt(&self, site: &'static Location<'static>) -> Attempt {
+        Attempt { lock: self.clone(), site }
+    }
+}
+
+/// One acquisition of a multi-lock, by the place in the source that asked for it.
+struct Attempt {
+    lock: MultiLock,
+    site: &'static Location<'static>,
+}
+
+impl Attempt {
+    /// The locks, for the one owner that is to hold them all.
+    fn members(&self) -> Result<(Vec<ReentrantLock>, Owner), LockError> {
+        let owner = self.lock.owner.clone().or_else(Owner::current).unwrap_or_default();
+        let members = self.lock.members.clone()?.into_iter().map(|lock| lock.owned_by(&owner)).collect();
+        Ok((members, owner))
+    }
+
+    /// Acquires all. `missing` says which one is being waited for.
+    async fn acquire(&self, missing: &AtomicUsize) -> Result<MultiGuard, LockError> {
+        let (members, owner) = self.members()?;
+        let mut guards = Vec::with_capacity(members.len());
+        while guards.len() < members.len() {
+            let tried = try_each(&members[guards.len()..], self.site).await?;
+            // What comes after the first that is not free goes back: nobody waits for a name with a greater one in hand.
+            guards.extend(tried.into_iter().map_while(|guard| guard));
+            if let Some(first_missing) = members.get(guards.len()) {
+                missing.store(guards.len(), Ordering::Relaxed);
+                guards.push(first_missing.acquire_at(self.site).await?);
+            }
+        }
+        Ok(MultiGuard { guards, owner })
+    }
+}
+
+/// Tries all of `locks` at once, in one round trip. If one of the attempts fails, what the others have got is given back.
+async fn try_each(
+    locks: &[ReentrantLock],
+    site: &'static Location<'static>,
+) -> Result<Vec<Option<LockGuard>>, LockError> {
+    if let [lock] = locks {
+        return Ok(vec![lock.try_acquire_at(site).await?]);
+    }
+    let mut tried: Vec<Option<LockGuard>> = locks.iter().map(|_| None).collect();
+    let mut attempts = JoinSet::new();
+    for (place, lock) in locks.iter().enumerate() {
+        let attempt = lock.try_acquire_at(site);
+        attempts.spawn(async move { (place, attempt.await) });
+    }
+    while let Some(attempt) = attempts.join_next().await {
+        let (place, guard) = attempt.map_err(interrupted)?;
+        tried[place] = guard?;
+    }
+    Ok(tried)
+}
+
+/// Passes a panic on. Otherwise the runtime is going down.
+fn interrupted(failure: JoinError) -> LockError {
+    match failure.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => BackendError::new(BackendErrorKind::Other, "the runtime is shutting down").into(),
+    }
+}
+
+/// Several locks that are held together. Dropping it releases them in the background, [`release`](Self::release) does so and confirms.
+///
+/// The loss of one is the loss of all.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the locks at once"]
+pub struct MultiGuard {
+    guards: Vec<LockGuard>,
+    owner: Owner,
+}
+
+impl MultiGuard {
+    /// To whom the holds belong.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Each of the locks by its name, with the namespace, and its token; in the order of the names.
+    pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
+        self.guards.iter().map(|guard| (guard.name(), guard.token()))
+    }
+
+    /// The token of the lock called `name`, with the namespace; `None` if it is not one of these.
+    #[must_use]
+    pub fn token(&self, name: &str) -> Option<FencingToken> {
+        self.tokens().find(|(member, _)| *member == name).map(|(_, token)| token)
+    }
+
+    /// Whether all of the holds are still there. No I/O: this is what the client may believe.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(LockGuard::is_held)
+    }
+
+    /// For how long this client may still believe in all of the holds. Zero when one is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+    }
+
+    /// Resolves when one of the holds is lost, with the [`LockError::Lost`] that names it. The future does not borrow the guard.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it can be called any number of times.
+    pub fn lost(&self) -> impl Future<Output = LockError> + Send + 'static + use<> {
+        type Lost = Pin<Box<dyn Future<Output = LossReason> + Send>>;
+        let mut losses: Vec<_> =
+            self.guards.iter().map(|guard| (guard.lock_name(), Box::pin(guard.lost()) as Lost)).collect();
+        poll_fn(move |context| {
+            let lost = losses.iter_mut().find_map(|(lock, lost)| match lost.as_mut().poll(context) {
+                Poll::Ready(reason) => Some(LockError::Lost { lock: lock.clone(), reason }),
+                Poll::Pending => None,
+            });
+            lost.map_or(Poll::Pending, Poll::Ready)
+        })
+    }
+
+    /// Releases all of the locks, and returns when the backend has confirmed it.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`], for one of those that failed. The others are released all the same.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the releases are completed in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        let mut releases: JoinSet<_> = self.guards.into_iter().map(LockGuard::release).collect();
+        let mut result = Ok(());
+        while let Some(released) = releases.join_next().await {
+            result = result.and(released.unwrap_or_else(|failure| Err(interrupted(failure))));
+        }
+        result
+    }
+}

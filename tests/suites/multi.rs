@@ -1,0 +1,179 @@
+//! Several locks, all or none.
+
+use std::{sync::Arc, time::Duration};
+
+use lockcore::{LockError, Locks, LossReason, Owner};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Fault, Faulty, Op, poll_times};
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn two_clients() -> (MemoryBackend, Locks, Locks) {
+    let store = MemoryBackend::new();
+    (store.clone(), Locks::new(store.clone()), Locks::new(store))
+}
+
+/// Nothing is held, once the background has had its turn.
+async fn assert_all_free(store: &MemoryBackend) {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(store.names_in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_held_together_each_with_its_token() {
+    let (store, one, other) = two_clients();
+    let guard = one.multi_lock(["b", "a", "c", "a"]).acquire().await.unwrap();
+    assert!(guard.tokens().map(|(name, _)| name).eq(["a", "b", "c"]), "in order, and each once");
+    assert_eq!((guard.token("b").is_some(), guard.token("d")), (true, None));
+    for name in ["a", "b", "c"] {
+        assert!(other.lock(name).try_acquire().await.unwrap().is_none(), "{name}");
+    }
+    let nested = one.lock("b").owned_by(guard.owner()).acquire().await.unwrap();
+    assert_eq!(nested.hold_count(), 2, "one owner holds them all");
+    nested.release().await.unwrap();
+    guard.release().await.unwrap();
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_try_holds_none() {
+    let (store, one, other) = two_clients();
+    let held = other.lock("b").acquire().await.unwrap();
+    assert!(one.multi_lock(["a", "b", "c"]).try_acquire().await.unwrap().is_none());
+    let timeout = one.multi_lock(["a", "b", "c"]).acquire_timeout(SECOND).await.unwrap_err();
+    assert!(matches!(&timeout, LockError::Timeout { lock, .. } if lock.as_str() == "b"), "{timeout}");
+    let at_once = one.multi_lock(["a", "b", "c"]).acquire_timeout(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(at_once, LockError::Timeout { .. }), "{at_once}");
+    held.release().await.unwrap();
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_waits_for_one_the_greater_names_are_free() {
+    let (store, one, other) = two_clients();
+    let held = other.lock("b").acquire().await.unwrap();
+    let mut waiting = Box::pin(one.multi_lock(["a", "b", "c"]).acquire());
+    assert!(tokio::time::timeout(SECOND, waiting.as_mut()).await.is_err());
+    assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+    assert!(other.lock("c").try_acquire().await.unwrap().is_some());
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_names_take_as_many_round_trips_as_one() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    faults.every(Op::Acquire, Fault::DelayReply(SECOND));
+    faults.every(Op::Release, Fault::DelayReply(SECOND));
+    let locks = Locks::new(backend);
+    let names: Vec<String> = (0..1000).map(|number| format!("name:{number}")).collect();
+    let start = Instant::now();
+    let guard = locks.multi_lock(names).acquire().await.unwrap();
+    assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
+    assert_eq!(guard.tokens().count(), 1000);
+    guard.release().await.unwrap();
+    assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_one_is_the_loss_of_all() {
+    let (store, one, other) = two_clients();
+    let guard = one.multi_lock(["a", "b"]).acquire().await.unwrap();
+    let run = tokio::spawn({
+        let lock = one.multi_lock(["c", "d"]);
+        async move { lock.run(async |_| std::future::pending::<()>().await).await }
+    });
+    tokio::time::sleep(SECOND).await;
+    assert!(poll_times(1, guard.lost()).await.is_none() && guard.is_held());
+    assert!(other.lock("b").force_release().await.unwrap() && other.lock("d").force_release().await.unwrap());
+    let lost = guard.lost().await;
+    assert!(
+        matches!(&lost, LockError::Lost { lock, reason: LossReason::Gone, .. } if lock.as_str() == "b"),
+        "{lost}"
+    );
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert!(matches!(run.await.unwrap(), Err(LockError::Lost { .. })));
+    assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_fails_gives_the_others_back() {
+    for fault in [Fault::LostReply, Fault::LostRequest] {
+        let backend = Faulty::new(MemoryBackend::new());
+        let (faults, store) = (backend.faults(), backend.inside().clone());
+        let locks = Locks::new(backend);
+        faults.next_goes_well(Op::Acquire);
+        faults.next(Op::Acquire, fault);
+        let error = locks.multi_lock(["a", "b", "c"]).try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::Backend(_)), "{fault:?}: {error}");
+        assert_all_free(&store).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_at_any_await_it_holds_none() {
+    for contended in [false, true] {
+        for polls in 0..12 {
+            let backend = Faulty::new(MemoryBackend::new());
+            backend.faults().every(Op::Acquire, Fault::DelayReply(Duration::from_millis(1)));
+            let store = backend.inside().clone();
+            let (locks, other) = (Locks::new(backend), Locks::new(store.clone()));
+            let held = if contended { Some(other.lock("b").acquire().await.unwrap()) } else { None };
+            let acquire = poll_times(polls, locks.multi_lock(["a", "b", "c"]).acquire());
+            drop(tokio::time::timeout(SECOND, acquire).await);
+            drop(held);
+            tokio::time::sleep(SECOND).await;
+            assert_eq!(store.names_in_use(), 0, "{polls} polls, contended: {contended}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_before_any_call() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::new(backend);
+    let none = locks.multi_lock(Vec::<String>::new()).acquire().await.unwrap_err();
+    assert!(matches!(none, LockError::InvalidOption { .. }), "{none}");
+    let bad = locks.multi_lock(["fine", "a{b"]).acquire().await.unwrap_err();
+    assert!(matches!(bad, LockError::InvalidName { .. }), "{bad}");
+    let lease = locks.multi_lock(["fine"]).lease(Duration::ZERO).try_acquire().await.unwrap_err();
+    assert!(matches!(lease, LockError::InvalidOption { .. }), "{lease}");
+    assert_eq!(faults.all_calls(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opposite_orders_never_deadlock_and_never_hold_partly() {
+    let (store, one, other) = two_clients();
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let work = |locks: Locks, names: [&'static str; 3]| {
+        let inside = inside.clone();
+        tokio::spawn(async move {
+            for round in 0..1000 {
+                let lock = locks.multi_lock(names).owned_by(&Owner::new());
+                let guard = match round % 3 {
+                    0 => lock.try_acquire().await.unwrap(),
+                    _ => Some(lock.acquire().await.unwrap()),
+                };
+                if let Some(guard) = guard {
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two are inside");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            }
+        })
+    };
+    let tasks = [work(one, ["a", "b", "c"]), work(other, ["c", "b", "a"])];
+    let done = async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(50), done).await.unwrap();
+    assert_eq!(store.names_in_use(), 0);
+}
