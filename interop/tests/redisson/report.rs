@@ -156,7 +156,8 @@ How it is measured:
 - **Wake-ups.** From just before the release is asked for until the waiter's entry is known to the suite, and only when the waiter
   is subscribed. The release itself and the way through the pipe to Java and back are included, so the wake-up is shorter.
 - **Crashes.** The Rust holder is a process that gets SIGKILL, the Java holder one that halts its virtual machine. The end of the
-  lease is what the server says is left of it after the death; the waiter was waiting before.
+  lease is what the server says is left of it after the death; the waiter was waiting before. Java waits once without being measured,
+  since it loads its classes then, which takes some 20 ms.
 
 Two things look different from the other side, by design:
 
