@@ -130,10 +130,40 @@ macro_rules! for_each_case {
                 C16 a_declared_mode_is_granted
                 C16 all_clients_declare_the_same
             }
+            fair {
+                C18 those_who_were_refused_enter_in_the_order_in_which_they_came
+                C18 the_order_outlives_the_end_of_a_lease
+                C18 nobody_overtakes_the_first_of_the_queue
+                C18 a_refusal_of_a_free_lock_tells_when_to_ask_again
+                C18 a_try_takes_no_place
+                C18 asking_again_keeps_the_place
+                C18 who_has_entered_has_no_place_any_more
+                C18 every_name_has_a_queue_of_its_own
+                C1 a_fair_hold_and_an_exclusive_one_exclude_each_other
+                C6 a_named_owner_takes_over_its_fair_hold_past_the_queue
+                C7 a_fair_hold_that_is_gone_cannot_grow_past_the_queue
+                C8 a_fair_hold_is_nested_and_renewed_like_any_other
+                C13 a_forced_release_frees_a_fair_hold
+                C19 a_place_is_forgotten_after_its_time
+                C19 a_place_is_kept_for_its_time
+                C19 a_waiter_that_asks_again_in_time_is_not_forgotten
+                C19 who_asks_again_too_late_comes_last
+                C19 who_has_stopped_asking_is_passed_over
+                C19 nothing_is_left_of_places_that_lapsed
+                C20 who_gives_up_is_out_of_the_queue
+                C20 who_gave_up_comes_last
+                C20 giving_up_a_place_leaves_the_hold_of_another
+                C20 giving_up_the_first_place_wakes_the_next
+                C20 the_end_of_a_hold_wakes_the_first_of_the_queue
+                C20 a_forced_release_wakes_the_first_of_the_queue
+                C20 every_release_wakes_whoever_is_first_then
+                C20 nothing_is_left_of_places_that_were_given_up
+            }
             cancellation {
                 C17 a_dropped_acquire_can_be_undone
                 C17 a_dropped_acquire_does_not_block_its_client
                 C3 a_dropped_acquire_ends_with_its_lease_at_the_latest
+                C17 a_dropped_fair_acquire_leaves_no_place
                 C17 a_dropped_renewal_leaves_the_hold
                 C17 a_dropped_release_can_be_repeated
                 C17 a_dropped_forced_release_can_be_repeated
@@ -163,6 +193,13 @@ macro_rules! for_each_case {
                 C1 everybody_gets_a_turn
                 C14 the_state_tells_the_holder_from_any_client
                 C10 closing_a_client_releases_what_it_holds
+            }
+            fair_through_the_core {
+                C18 waiters_of_two_clients_enter_in_the_order_in_which_they_came
+                C19 a_waiter_keeps_its_place_for_as_long_as_it_waits
+                C20 a_fair_waiter_that_is_dropped_leaves_no_place
+                C20 a_fair_waiter_that_times_out_leaves_no_place
+                C5 fair_holds_nest
             }
         }
     };
@@ -225,7 +262,7 @@ impl<F: Fixture> Case<F> {
         self.name
     }
 
-    /// The clause of the contract that it shows first of all: `C1` to `C17`.
+    /// The clause of the contract that it shows first of all: `C1` to `C20`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause

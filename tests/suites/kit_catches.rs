@@ -3,6 +3,7 @@
 mod caught;
 mod flaw;
 mod flawed;
+mod queue;
 mod steps;
 mod store;
 
@@ -76,6 +77,9 @@ clauses! {
     broken_names_are_caught "C15"
     broken_capabilities_are_caught "C16"
     broken_cancellation_is_caught "C17"
+    broken_order_is_caught "C18"
+    broken_lapses_are_caught "C19"
+    broken_leaving_is_caught "C20"
 }
 
 #[test]
@@ -93,10 +97,10 @@ fn every_case_catches_something() {
 #[test]
 fn every_clause_has_cases() {
     let clauses: BTreeSet<_> = cases::<FlawedFixture>().iter().map(Case::clause).collect();
-    for number in 1..=17 {
+    for number in 1..=20 {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
-    assert_eq!(clauses.len(), 17, "{clauses:?}");
+    assert_eq!(clauses.len(), 20, "{clauses:?}");
 }
 
 #[test]

@@ -68,6 +68,26 @@ pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fix
     }
 }
 
+/// C17: a request for a fair lock that is dropped leaves no place in the queue once it was undone.
+pub async fn a_dropped_fair_acquire_leaves_no_place<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let Some(scene) = Scene::fair(fixture).await else { return };
+        let holds = [stranger(), stranger(), stranger()];
+        scene.two(&holds[0]).enters().await;
+        let request = scene.one(&holds[1]).acquire_request(LASTING).queue(Some(LASTING));
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        scene.one(&holds[1]).cannot_release().await;
+        fixture.pass(fixture.short_lease() / 10).await;
+        scene.two(&holds[0]).releases().await;
+        scene.two(&holds[2]).enters().await;
+        scene.two(&holds[2]).releases().await;
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
 /// C17: a renewal that is dropped has renewed or not; the hold is as it was otherwise.
 pub async fn a_dropped_renewal_leaves_the_hold<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {

@@ -12,6 +12,8 @@
 pub mod cancellation;
 pub mod capabilities;
 pub mod exclusion;
+pub mod fair;
+pub mod fair_through_the_core;
 pub mod force;
 pub mod inspection;
 pub mod leases;

@@ -3,8 +3,8 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, FencingToken, HoldId, LockName, LockState, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, LockName, LockState,
+    Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -22,6 +22,8 @@ pub(crate) struct Scene<B> {
     pub(crate) name: LockName,
     pub(crate) one: B,
     pub(crate) two: B,
+    /// How the lock is held by whoever does not say otherwise.
+    mode: Mode,
 }
 
 /// Somebody who wants the lock: a hold, on one of the clients.
@@ -30,21 +32,41 @@ pub(crate) struct Contender<'a> {
     backend: &'a dyn Backend,
     name: &'a LockName,
     hold: &'a HoldId,
+    mode: Mode,
+    queue: Option<Duration>,
 }
 
 impl<B: Backend> Scene<B> {
     pub(crate) async fn of<F: Fixture<Backend = B>>(fixture: &F) -> Self {
-        Self { name: unique_name(""), one: fixture.client().await, two: fixture.client().await }
+        let (one, two) = (fixture.client().await, fixture.client().await);
+        Self { name: unique_name(""), one, two, mode: Mode::Exclusive }
+    }
+
+    /// The scene of a fair lock. A backend that does not declare fair locks has none: then this shows that it refuses them,
+    /// and the case is over.
+    pub(crate) async fn fair<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+        let scene = Self { mode: Mode::Fair, ..Self::of(fixture).await };
+        if scene.one.capabilities().supports(Mode::Fair) {
+            return Some(scene);
+        }
+        let request = scene.one(&stranger()).acquire_request(LASTING).queue(Some(LASTING));
+        let error = soon(scene.one.acquire(&request)).await.expect_err("fair locks are not declared");
+        assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
+        None
     }
 
     /// `hold`, at the first client.
     pub(crate) fn one<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
-        Contender { backend: &self.one, name: &self.name, hold }
+        self.contender(&self.one, hold)
     }
 
     /// `hold`, at the second client.
     pub(crate) fn two<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
-        Contender { backend: &self.two, name: &self.name, hold }
+        self.contender(&self.two, hold)
+    }
+
+    fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Contender<'a> {
+        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None }
     }
 }
 
@@ -112,16 +134,21 @@ impl<'a> Contender<'a> {
         Self { name, ..self }
     }
 
+    /// The same hold, held otherwise.
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
     pub(crate) fn acquire_request(self, lease: Duration) -> AcquireRequest {
-        AcquireRequest::new(self.name.clone(), self.hold.clone(), lease)
+        AcquireRequest::new(self.name.clone(), self.hold.clone(), lease).mode(self.mode).queue(self.queue)
     }
 
     pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {
-        RenewRequest::new(self.name.clone(), self.hold.clone(), lease)
+        RenewRequest::new(self.name.clone(), self.hold.clone(), lease).mode(self.mode)
     }
 
     pub(crate) fn release_request(self) -> ReleaseRequest {
-        ReleaseRequest::new(self.name.clone(), self.hold.clone())
+        ReleaseRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode)
     }
 
     async fn send(self, request: AcquireRequest) -> AcquireOutcome {
@@ -158,6 +185,16 @@ impl<'a> Contender<'a> {
                 )
             }
         }
+    }
+
+    /// Is refused, and has a place in the queue that outlasts the test.
+    pub(crate) async fn queues(self) -> Duration {
+        self.queues_for(LASTING).await
+    }
+
+    /// Is refused, and has a place in the queue for so long.
+    pub(crate) async fn queues_for(self, time: Duration) -> Duration {
+        Self { queue: Some(time), ..self }.is_refused().await
     }
 
     /// Raises the count of its live hold.
@@ -212,7 +249,7 @@ impl<'a> Contender<'a> {
     }
 
     pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
-        let request = SubscribeRequest::new(self.name.clone(), self.hold.clone());
+        let request = SubscribeRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode);
         soon(self.backend.subscribe(&request)).await.expect("subscribe failed")
     }
 

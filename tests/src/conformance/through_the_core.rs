@@ -52,11 +52,11 @@ fn locks(backend: impl Backend, lease: Duration) -> Locks {
 }
 
 /// Enters at once.
-async fn enters(lock: &ReentrantLock) -> LockGuard {
+pub(super) async fn enters(lock: &ReentrantLock) -> LockGuard {
     soon(lock.acquire()).await.expect("acquire failed")
 }
 
-async fn is_refused(lock: &ReentrantLock) {
+pub(super) async fn is_refused(lock: &ReentrantLock) {
     let guard = soon(lock.try_acquire()).await.expect("try_acquire failed");
     assert!(guard.is_none(), "two owners hold the lock: {guard:?}");
 }

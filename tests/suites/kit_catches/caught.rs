@@ -8,7 +8,7 @@ use super::flaw::Flaw;
 pub(crate) type Flaws = &'static [(Flaw, &'static [&'static str])];
 
 /// What each clause is broken by.
-pub(crate) const BY_CLAUSE: [(&str, Flaws); 17] = [
+pub(crate) const BY_CLAUSE: [(&str, Flaws); 20] = [
     ("C1", C1),
     ("C2", C2),
     ("C3", C3),
@@ -26,6 +26,9 @@ pub(crate) const BY_CLAUSE: [(&str, Flaws); 17] = [
     ("C15", C15),
     ("C16", C16),
     ("C17", C17),
+    ("C18", C18),
+    ("C19", C19),
+    ("C20", C20),
 ];
 
 const C1: Flaws = &[
@@ -47,8 +50,10 @@ const C1: Flaws = &[
             "run_nests",
             "a_named_owner_re_enters_from_another_handle",
             "closing_a_client_releases_what_it_holds",
+            "fair_holds_nest",
         ],
     ),
+    (Flaw::FairHoldsIgnoreExclusiveOnes, &["a_fair_hold_and_an_exclusive_one_exclude_each_other"]),
 ];
 
 const C2: Flaws = &[
@@ -168,6 +173,7 @@ const C6: Flaws = &[
         Flaw::TakeoverKeepsTheToken,
         &["a_named_owner_takes_its_hold_along_to_another_client", "a_named_owner_takes_over_its_own_hold"],
     ),
+    (Flaw::QueueKeepsOutTheHolder, &["a_named_owner_takes_over_its_fair_hold_past_the_queue"]),
     (Flaw::TakeoverKeepsTheCount, &["a_takeover_does_not_inherit_the_count"]),
     (
         Flaw::TakeoverKeepsTheOldHold,
@@ -195,6 +201,7 @@ const C7: Flaws = &[
     ),
     (Flaw::GrowthSteals, &["a_hold_that_was_succeeded_cannot_grow"]),
     (Flaw::GrowthTakesOver, &["a_hold_that_was_taken_over_cannot_grow"]),
+    (Flaw::GrowthIsHeldUpByTheQueue, &["a_fair_hold_that_is_gone_cannot_grow_past_the_queue"]),
     (Flaw::GrowthIsAlwaysGone, &["a_hold_that_was_succeeded_cannot_grow"]),
     (
         Flaw::GrowthKeepsTheLease,
@@ -218,6 +225,7 @@ const C8: Flaws = &[
         &[
             "each_renewal_of_a_batch_is_answered_in_its_place",
             "a_renewed_hold_outlives_its_first_lease",
+            "a_fair_hold_is_nested_and_renewed_like_any_other",
             "the_watchdog_keeps_a_hold_beyond_its_lease",
         ],
     ),
@@ -305,7 +313,10 @@ const C13: Flaws = &[
             "a_forced_release_of_a_free_lock_says_so",
         ],
     ),
-    (Flaw::ForceLowersTheCount, &["a_forced_release_frees_a_nested_hold_as_a_whole"]),
+    (
+        Flaw::ForceLowersTheCount,
+        &["a_forced_release_frees_a_nested_hold_as_a_whole", "a_forced_release_frees_a_fair_hold"],
+    ),
     (
         Flaw::ForceAlwaysSaysHeld,
         &[
@@ -372,6 +383,10 @@ const C15: Flaws = &[
 
 const C16: Flaws = &[
     (Flaw::GrantsWhatItDoesNotDeclare, &["an_undeclared_mode_is_refused_without_effect"]),
+    (
+        Flaw::GrantsFairLocksUndeclared,
+        &["an_undeclared_mode_is_refused_without_effect", "a_try_takes_no_place"],
+    ),
     (Flaw::CallsTheUndeclaredHeld, &["an_undeclared_mode_is_refused_without_effect"]),
     (Flaw::CallsTheUndeclaredAnotherError, &["an_undeclared_mode_is_refused_without_effect"]),
     (Flaw::TakesTheUndeclaredAndFails, &["an_undeclared_mode_is_refused_without_effect"]),
@@ -400,7 +415,92 @@ const C17: Flaws = &[
     ),
     (
         Flaw::DroppedAcquireArrivesLate,
-        &["a_dropped_acquire_can_be_undone", "a_dropped_acquisition_leaves_nothing"],
+        &[
+            "a_dropped_acquire_can_be_undone",
+            "a_dropped_fair_acquire_leaves_no_place",
+            "a_dropped_acquisition_leaves_nothing",
+        ],
     ),
     (Flaw::DroppedRenewalLosesTheHold, &["a_dropped_renewal_leaves_the_hold"]),
+];
+
+const C18: Flaws = &[
+    (
+        Flaw::FirstComesWhoAsksFirst,
+        &[
+            "those_who_were_refused_enter_in_the_order_in_which_they_came",
+            "the_order_outlives_the_end_of_a_lease",
+            "nobody_overtakes_the_first_of_the_queue",
+            "a_place_is_kept_for_its_time",
+        ],
+    ),
+    (Flaw::TryingOvertakes, &["nobody_overtakes_the_first_of_the_queue"]),
+    (
+        Flaw::LastComeFirstServed,
+        &[
+            "those_who_were_refused_enter_in_the_order_in_which_they_came",
+            "waiters_of_two_clients_enter_in_the_order_in_which_they_came",
+            "a_waiter_that_asks_again_in_time_is_not_forgotten",
+        ],
+    ),
+    (
+        Flaw::AskingAgainGoesToTheEnd,
+        &[
+            "asking_again_keeps_the_place",
+            "a_waiter_that_asks_again_in_time_is_not_forgotten",
+            "a_waiter_keeps_its_place_for_as_long_as_it_waits",
+        ],
+    ),
+    (Flaw::TryingTakesAPlace, &["a_try_takes_no_place", "who_has_entered_has_no_place_any_more"]),
+    (
+        Flaw::KeepsThePlaceOfWhoEntered,
+        &["who_has_entered_has_no_place_any_more", "every_release_wakes_whoever_is_first_then"],
+    ),
+    (Flaw::QueueEndsWithTheLease, &["the_order_outlives_the_end_of_a_lease"]),
+    (Flaw::OneQueueForAllNames, &["every_name_has_a_queue_of_its_own"]),
+    (Flaw::RefusesAFreeLockWithoutATime, &["a_refusal_of_a_free_lock_tells_when_to_ask_again"]),
+];
+
+const C19: Flaws = &[
+    (
+        Flaw::PlacesNeverLapse,
+        &[
+            "a_place_is_forgotten_after_its_time",
+            "who_asks_again_too_late_comes_last",
+            "who_has_stopped_asking_is_passed_over",
+            "nothing_is_left_of_places_that_lapsed",
+        ],
+    ),
+    (Flaw::PlacesLapseEarly, &["a_place_is_kept_for_its_time"]),
+    (
+        Flaw::AskingAgainDoesNotKeepThePlace,
+        &["a_waiter_that_asks_again_in_time_is_not_forgotten", "who_has_stopped_asking_is_passed_over"],
+    ),
+    (Flaw::LapsedPlacesComeBack, &["who_asks_again_too_late_comes_last"]),
+    (Flaw::KeepsLapsedPlaces, &["nothing_is_left_of_places_that_lapsed"]),
+];
+
+const C20: Flaws = &[
+    (
+        Flaw::GivingUpKeepsThePlace,
+        &[
+            "who_gives_up_is_out_of_the_queue",
+            "who_gave_up_comes_last",
+            "nothing_is_left_of_places_that_were_given_up",
+            "a_dropped_fair_acquire_leaves_no_place",
+            "a_fair_waiter_that_is_dropped_leaves_no_place",
+            "a_fair_waiter_that_times_out_leaves_no_place",
+        ],
+    ),
+    (Flaw::GivingUpIsARelease, &["who_gives_up_is_out_of_the_queue"]),
+    (Flaw::GivingUpEndsTheHold, &["giving_up_a_place_leaves_the_hold_of_another"]),
+    (Flaw::GivingUpEmptiesTheQueue, &["who_gives_up_is_out_of_the_queue"]),
+    (Flaw::GivingUpWakesNobody, &["giving_up_the_first_place_wakes_the_next"]),
+    (Flaw::GivenUpPlacesComeBack, &["who_gave_up_comes_last"]),
+    (
+        Flaw::FairReleaseWakesNobody,
+        &["the_end_of_a_hold_wakes_the_first_of_the_queue", "every_release_wakes_whoever_is_first_then"],
+    ),
+    (Flaw::FairForcedReleaseWakesNobody, &["a_forced_release_wakes_the_first_of_the_queue"]),
+    (Flaw::WakesTheLastOfTheQueue, &["every_release_wakes_whoever_is_first_then"]),
 ];

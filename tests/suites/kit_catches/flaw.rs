@@ -11,6 +11,7 @@ pub(crate) enum Flaw {
     // C1
     LooksThenWrites,
     GrantsToEverybody,
+    FairHoldsIgnoreExclusiveOnes,
 
     // C2
     RefusesWithoutRemaining,
@@ -50,6 +51,7 @@ pub(crate) enum Flaw {
 
     // C6
     RefusesTheOwnersNextHold,
+    QueueKeepsOutTheHolder,
     TakeoverKeepsTheToken,
     TakeoverKeepsTheCount,
     TakeoverKeepsTheOldHold,
@@ -61,6 +63,7 @@ pub(crate) enum Flaw {
     GrowthRevives,
     GrowthSteals,
     GrowthTakesOver,
+    GrowthIsHeldUpByTheQueue,
     GrowthIsAlwaysGone,
     GrowthKeepsTheLease,
 
@@ -133,6 +136,7 @@ pub(crate) enum Flaw {
 
     // C16
     GrantsWhatItDoesNotDeclare,
+    GrantsFairLocksUndeclared,
     CallsTheUndeclaredHeld,
     CallsTheUndeclaredAnotherError,
     TakesTheUndeclaredAndFails,
@@ -146,4 +150,33 @@ pub(crate) enum Flaw {
     DroppedAcquireCannotBeUndone,
     DroppedAcquireArrivesLate,
     DroppedRenewalLosesTheHold,
+
+    // C18
+    FirstComesWhoAsksFirst,
+    TryingOvertakes,
+    LastComeFirstServed,
+    AskingAgainGoesToTheEnd,
+    TryingTakesAPlace,
+    KeepsThePlaceOfWhoEntered,
+    QueueEndsWithTheLease,
+    OneQueueForAllNames,
+    RefusesAFreeLockWithoutATime,
+
+    // C19
+    PlacesNeverLapse,
+    PlacesLapseEarly,
+    AskingAgainDoesNotKeepThePlace,
+    LapsedPlacesComeBack,
+    KeepsLapsedPlaces,
+
+    // C20
+    GivingUpKeepsThePlace,
+    GivingUpIsARelease,
+    GivingUpEndsTheHold,
+    GivingUpEmptiesTheQueue,
+    GivingUpWakesNobody,
+    GivenUpPlacesComeBack,
+    FairReleaseWakesNobody,
+    FairForcedReleaseWakesNobody,
+    WakesTheLastOfTheQueue,
 }

@@ -18,6 +18,7 @@ use tokio::{sync::Notify, task::yield_now, time::Instant};
 
 use super::{
     flaw::Flaw,
+    queue,
     store::{Busy, Cell, Flawed, Listener, Store},
 };
 
@@ -52,7 +53,9 @@ impl Fixture for FlawedFixture {
         let store = self.store.lock().unwrap();
         let keeps_expired = self.flaw == Flaw::KeepsExpiredNames;
         let is_held = |cell: &Cell| cell.live(now).is_some() || (keeps_expired && cell.hold.is_some());
-        let idle = |cell: &Cell| !cell.sticky && cell.listeners.is_empty() && !is_held(cell);
+        let is_awaited = |cell: &Cell| queue::keeps_places(self.flaw, cell, now);
+        let idle =
+            |cell: &Cell| !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell);
         store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone()).collect()
     }
 }
@@ -60,13 +63,15 @@ impl Fixture for FlawedFixture {
 #[async_trait]
 impl Backend for Flawed {
     fn capabilities(&self) -> Capabilities {
+        let declared = Capabilities::EXCLUSIVE | Capabilities::FAIR;
         match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),
-            Flaw::DeclaresWhatItRefuses => Capabilities::EXCLUSIVE | Capabilities::FAIR,
+            Flaw::GrantsFairLocksUndeclared => Capabilities::EXCLUSIVE,
+            Flaw::DeclaresWhatItRefuses => declared | Capabilities::READ_WRITE,
             Flaw::DeclaresOnOneClientOnly if self.client.is_multiple_of(2) => {
-                Capabilities::EXCLUSIVE | Capabilities::FAIR
+                declared | Capabilities::READ_WRITE
             }
-            _ => Capabilities::EXCLUSIVE,
+            _ => declared,
         }
     }
 
@@ -166,7 +171,7 @@ impl Backend for Flawed {
 
 impl Flawed {
     fn refuse_mode(&self, mode: Mode) -> Option<Result<AcquireOutcome, BackendError>> {
-        if mode == Mode::Exclusive && !self.has(Flaw::DeclaresNothing) {
+        if matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing) {
             return None;
         }
         let error = |kind| Err(BackendError::new(kind, "no such locks"));

@@ -15,39 +15,50 @@ use super::{
 
 impl Flawed {
     pub(super) fn acquire_now(&self, request: &AcquireRequest, token: u64) -> AcquireOutcome {
+        let elsewhere = self.awaited_elsewhere(request);
         self.with(&request.name, |cell, now| {
-            if let Some(outcome) = self.revive(cell, request, now) {
-                return outcome;
-            }
-            match &mut cell.hold {
-                Some(stored) if self.is_same_hold(stored, &request.hold) => {
-                    self.repeat(stored, request, token, now)
-                }
-                Some(stored) if self.has(Flaw::GrowthSteals) && request.count > 1 => {
-                    self.repeat(stored, request, token, now)
-                }
-                Some(stored)
-                    if request.count > 1
-                        && self.has(Flaw::GrowthIsAlwaysGone)
-                        && stored.id != request.hold =>
-                {
-                    AcquireOutcome::NotHeld
-                }
-                Some(stored) if !self.is_same_owner(&stored.id, &request.hold) => {
-                    self.refuse(cell, request, now)
-                }
-                Some(stored)
-                    if self.has(Flaw::RefusesTheOwnersNextHold)
-                        || stored.id == request.hold
-                            && self.has(Flaw::KnowsRepetitionsOfItsOwnClientOnly) =>
-                {
-                    self.refuse(cell, request, now)
-                }
-                Some(_) if self.has(Flaw::GrowthTakesOver) => self.grant(cell, request, token, now),
-                _ if request.count > 1 && !self.has(Flaw::GrowthGrants) => AcquireOutcome::NotHeld,
-                _ => self.grant(cell, request, token, now),
-            }
+            let ahead = self.ahead(cell, request, now).or(elsewhere.filter(|_| cell.hold.is_none()));
+            let outcome = match ahead {
+                Some(outcome) => outcome,
+                None => self.decide(cell, request, token, now),
+            };
+            self.queue(cell, request, &outcome, now);
+            outcome
         })
+    }
+
+    fn decide(&self, cell: &mut Cell, request: &AcquireRequest, token: u64, now: Instant) -> AcquireOutcome {
+        if let Some(outcome) = self.revive(cell, request, now) {
+            return outcome;
+        }
+        match &mut cell.hold {
+            Some(stored) if self.is_same_hold(stored, &request.hold) => {
+                self.repeat(stored, request, token, now)
+            }
+            Some(stored) if self.has(Flaw::GrowthSteals) && request.count > 1 => {
+                self.repeat(stored, request, token, now)
+            }
+            Some(stored)
+                if request.count > 1 && self.has(Flaw::GrowthIsAlwaysGone) && stored.id != request.hold =>
+            {
+                AcquireOutcome::NotHeld
+            }
+            Some(stored)
+                if !self.is_same_owner(&stored.id, &request.hold)
+                    && (stored.mode == request.mode || !self.has(Flaw::FairHoldsIgnoreExclusiveOnes)) =>
+            {
+                self.refuse(cell, request, now)
+            }
+            Some(stored)
+                if self.has(Flaw::RefusesTheOwnersNextHold)
+                    || stored.id == request.hold && self.has(Flaw::KnowsRepetitionsOfItsOwnClientOnly) =>
+            {
+                self.refuse(cell, request, now)
+            }
+            Some(_) if self.has(Flaw::GrowthTakesOver) => self.grant(cell, request, token, now),
+            _ if request.count > 1 && !self.has(Flaw::GrowthGrants) => AcquireOutcome::NotHeld,
+            _ => self.grant(cell, request, token, now),
+        }
     }
 
     /// For the flaws that do not let a hold go.
@@ -212,7 +223,10 @@ impl Flawed {
 
     pub(super) fn release_now(&self, request: &ReleaseRequest) -> ReleaseOutcome {
         let (outcome, queued) = self.with(&request.name, |cell, now| {
-            let outcome = self.release_in(cell, request, now);
+            let outcome = match self.leave(cell, request, now) {
+                Some(outcome) => outcome,
+                None => self.release_in(cell, request, now),
+            };
             (outcome, cell.queued.take_if(|_| cell.hold.is_none()))
         });
         if let Some(queued) = queued {
@@ -250,7 +264,8 @@ impl Flawed {
             return ReleaseOutcome::StillHeld;
         }
         let silent = self.has(Flaw::ReleaseWakesNobody)
-            || (self.has(Flaw::NestedReleaseWakesNobody) && stored.has_grown);
+            || (self.has(Flaw::NestedReleaseWakesNobody) && stored.has_grown)
+            || (self.has(Flaw::FairReleaseWakesNobody) && stored.mode == Mode::Fair);
         self.free(cell, silent);
         if request.remaining > 0 { ReleaseOutcome::StillHeld } else { ReleaseOutcome::Released }
     }
@@ -274,7 +289,13 @@ impl Flawed {
         if silent || (self.has(Flaw::WakesOnce) && std::mem::replace(&mut cell.has_woken, true)) {
             return;
         }
-        for listener in &cell.listeners {
+        self.wake(cell);
+    }
+
+    pub(super) fn wake(&self, cell: &Cell) {
+        let last = cell.listeners.len().saturating_sub(1);
+        let skipped = if self.has(Flaw::WakesTheLastOfTheQueue) { last } else { 0 };
+        for listener in &cell.listeners[skipped..] {
             if self.has(Flaw::WakesItsOwnClientOnly) && listener.client != self.client {
                 continue;
             }
@@ -300,7 +321,9 @@ impl Flawed {
                 stored.count -= 1;
                 return true;
             }
-            self.free(cell, self.has(Flaw::ForcedReleaseWakesNobody));
+            let silent = self.has(Flaw::ForcedReleaseWakesNobody)
+                || (self.has(Flaw::FairForcedReleaseWakesNobody) && stored.mode == Mode::Fair);
+            self.free(cell, silent);
             !self.has(Flaw::ForceNeverSaysHeld)
         })
     }

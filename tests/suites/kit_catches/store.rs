@@ -1,7 +1,7 @@
 //! The store of [`Flawed`] clients, and the questions on which their flaws differ.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use lockcore::{AcquireRequest, HoldId, LockName, Mode};
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
-use super::flaw::Flaw;
+use super::{flaw::Flaw, queue::Waiting};
 
 /// One client of the store.
 #[derive(Clone, Debug)]
@@ -33,7 +33,10 @@ pub(super) struct Cell {
     pub(super) hold: Option<Stored>,
     /// A hold that has ended, for the flaws that remember it.
     pub(super) former: Option<Stored>,
+    /// For the flaw that grants later what it has refused.
     pub(super) queued: Option<AcquireRequest>,
+    /// The queue of a fair lock.
+    pub(super) places: VecDeque<Waiting>,
     pub(super) listeners: Vec<Arc<Listener>>,
     pub(super) has_woken: bool,
     pub(super) sticky: bool,
@@ -120,7 +123,11 @@ impl Flawed {
         let (now, key) = (Instant::now(), self.key(name));
         let mut store = self.store();
         let cell = store.cells.entry(key.clone()).or_default();
+        let was_there = cell.hold.is_some();
         cell.settle(now);
+        if self.has(Flaw::QueueEndsWithTheLease) && was_there && cell.hold.is_none() {
+            cell.places.clear();
+        }
         let was_held = cell.hold.is_some();
         let result = change(cell, now);
         cell.sticky |= (self.has(Flaw::KeepsNamesAskedFor)
@@ -137,7 +144,8 @@ impl Flawed {
                 | Flaw::ExpiryBelongsToTheName
                 | Flaw::ForceKeepsTheHoldForItsOwner
         );
-        if cell.hold.is_none() && cell.listeners.is_empty() && !cell.sticky && !remembers {
+        let is_empty = cell.hold.is_none() && cell.listeners.is_empty() && cell.places.is_empty();
+        if is_empty && !cell.sticky && !remembers {
             store.cells.remove(&key);
             if self.has(Flaw::TokensStartAgainWithTheName) {
                 store.tokens.remove(&key);

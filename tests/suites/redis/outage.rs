@@ -30,7 +30,7 @@ async fn a_killed_server_loses_the_hold_before_its_lease_would_have_ended() {
     let running = tokio::spawn({
         let (lock, dropped) = (locks.lock("running"), dropped.clone());
         async move {
-            let body = async move |_: &lockcore::LockGuard| {
+            let body = async move |_: &LockGuard| {
                 let _noticed = SetOnDrop(dropped);
                 std::future::pending::<()>().await;
             };

@@ -1,0 +1,140 @@
+//! The queue of a fair lock, and how the flaws change it.
+
+use std::time::Duration;
+
+use lockcore::{AcquireOutcome, AcquireRequest, HoldId, Mode, ReleaseOutcome, ReleaseRequest};
+use tokio::time::Instant;
+
+use super::{
+    flaw::Flaw,
+    store::{Cell, Flawed},
+};
+
+/// A place in the queue.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    hold: HoldId,
+    until: Instant,
+    /// For the flaw that remembers places that were given up.
+    has_left: bool,
+}
+
+impl Waiting {
+    fn counts(&self, now: Instant) -> bool {
+        self.until > now && !self.has_left
+    }
+}
+
+/// Whether something is kept for those who wait in `cell`.
+pub(super) fn keeps_places(flaw: Flaw, cell: &Cell, now: Instant) -> bool {
+    cell.places.iter().any(|place| flaw == Flaw::KeepsLapsedPlaces || place.counts(now))
+}
+
+impl Flawed {
+    /// The refusal of a free lock that somebody else is the first to get.
+    pub(super) fn ahead(
+        &self,
+        cell: &mut Cell,
+        request: &AcquireRequest,
+        now: Instant,
+    ) -> Option<AcquireOutcome> {
+        self.forget_lapsed(cell, now);
+        let first = cell.places.iter().find(|place| place.counts(now))?;
+        let is_held = match &cell.hold {
+            Some(stored) => {
+                !(self.has(Flaw::QueueKeepsOutTheHolder) && stored.id.owner() == request.hold.owner())
+            }
+            None => false,
+        };
+        let grows = request.count > 1 && !self.has(Flaw::GrowthIsHeldUpByTheQueue);
+        let overtakes = self.has(Flaw::FirstComesWhoAsksFirst)
+            || (self.has(Flaw::TryingOvertakes) && request.queue.is_none());
+        if request.mode != Mode::Fair || first.hold == request.hold || is_held || grows || overtakes {
+            return None;
+        }
+        let remaining = (!self.has(Flaw::RefusesAFreeLockWithoutATime)).then(|| first.until - now);
+        Some(AcquireOutcome::Held { remaining })
+    }
+
+    /// For the flaw that has one queue for all names: the refusal because of another one's.
+    pub(super) fn awaited_elsewhere(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+        if !self.has(Flaw::OneQueueForAllNames) || request.mode != Mode::Fair {
+            return None;
+        }
+        let store = self.store();
+        let elsewhere = store.cells.iter().filter(|(name, _)| **name != self.key(&request.name));
+        let mut places = elsewhere.flat_map(|(_, cell)| &cell.places);
+        places.next().map(|first| AcquireOutcome::Held { remaining: Some(first.until - Instant::now()) })
+    }
+
+    /// Gives a hold that was refused its place, and takes away the place of one that was not.
+    pub(super) fn queue(
+        &self,
+        cell: &mut Cell,
+        request: &AcquireRequest,
+        outcome: &AcquireOutcome,
+        now: Instant,
+    ) {
+        let keeps_its_place = self.has(Flaw::KeepsThePlaceOfWhoEntered);
+        if matches!(outcome, AcquireOutcome::Acquired { .. }) && !keeps_its_place {
+            cell.places.retain(|place| place.hold != request.hold);
+        }
+        let for_a_try = self.has(Flaw::TryingTakesAPlace).then_some(Duration::from_secs(600));
+        if let (AcquireOutcome::Held { .. }, Mode::Fair, Some(time)) =
+            (outcome, request.mode, request.queue.or(for_a_try))
+        {
+            self.take_place(cell, &request.hold, time, now);
+        }
+    }
+
+    fn take_place(&self, cell: &mut Cell, hold: &HoldId, time: Duration, now: Instant) {
+        let until = match self.flaw {
+            Flaw::PlacesNeverLapse => now + time * 1000,
+            Flaw::PlacesLapseEarly => now + time.mul_f64(0.9),
+            _ => now + time,
+        };
+        if self.has(Flaw::AskingAgainGoesToTheEnd) {
+            cell.places.retain(|place| place.hold != *hold);
+        }
+        let place = Waiting { hold: hold.clone(), until, has_left: false };
+        match cell.places.iter_mut().find(|place| place.hold == *hold) {
+            Some(_) if self.has(Flaw::AskingAgainDoesNotKeepThePlace) => {}
+            Some(kept) => *kept = place,
+            None if self.has(Flaw::LastComeFirstServed) => cell.places.push_front(place),
+            None => cell.places.push_back(place),
+        }
+    }
+
+    fn forget_lapsed(&self, cell: &mut Cell, now: Instant) {
+        let remembers = [Flaw::LapsedPlacesComeBack, Flaw::KeepsLapsedPlaces].contains(&self.flaw);
+        cell.places.retain(|place| remembers || place.until > now);
+    }
+
+    /// Takes a hold out of the queue. `None` if it has no place there.
+    pub(super) fn leave(
+        &self,
+        cell: &mut Cell,
+        request: &ReleaseRequest,
+        now: Instant,
+    ) -> Option<ReleaseOutcome> {
+        self.forget_lapsed(cell, now);
+        if cell.hold.as_ref().is_some_and(|stored| stored.id == request.hold) {
+            return None;
+        }
+        let place = cell.places.iter_mut().find(|place| place.hold == request.hold)?;
+        match self.flaw {
+            Flaw::GivingUpKeepsThePlace => {}
+            Flaw::GivenUpPlacesComeBack => place.has_left = true,
+            Flaw::GivingUpEmptiesTheQueue => cell.places.clear(),
+            _ => cell.places.retain(|place| place.hold != request.hold),
+        }
+        if self.has(Flaw::GivingUpEndsTheHold) {
+            cell.hold = None;
+        }
+        if !self.has(Flaw::GivingUpWakesNobody) {
+            self.wake(cell);
+        }
+        let is_released = self.has(Flaw::GivingUpIsARelease);
+        Some(if is_released { ReleaseOutcome::Released } else { ReleaseOutcome::NotHeld })
+    }
+}
