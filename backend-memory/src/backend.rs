@@ -86,7 +86,8 @@ impl Shared {
     /// as were made since the last time.
     fn sweep_now_and_then(&self) {
         const AT_LEAST: usize = 256;
-        if self.made.fetch_add(1, Ordering::Relaxed) >= AT_LEAST.max(self.cells.len()) {
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        if made >= AT_LEAST && made >= self.cells.len() {
             self.made.store(0, Ordering::Relaxed);
             let now = Instant::now();
             self.cells.retain(|_, cell| !cell.is_idle(now));

@@ -27,6 +27,15 @@ pub(crate) struct Connection {
     broken: Arc<AtomicBool>,
 }
 
+/// Marks a connection as unusable when its driver is gone.
+struct BrokenWhenDropped(Arc<AtomicBool>);
+
+impl Drop for BrokenWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 impl Connection {
     /// Sends `call` once. After a failure of the connection, or a silence, nobody else uses it: what is sent on a
     /// connection that does not answer may arrive much later.
@@ -73,10 +82,11 @@ impl Commands {
             return Ok(connection);
         }
         let broken = Arc::new(AtomicBool::new(false));
-        let notice = broken.clone();
+        // The driver of the connection owns `on_push`: it goes with the driver, which goes with its runtime.
+        let notice = BrokenWhenDropped(broken.clone());
         let on_push = move |push: redis::PushInfo| {
             if push.kind == PushKind::Disconnection {
-                notice.store(true, Ordering::Release);
+                notice.0.store(true, Ordering::Release);
             }
         };
         let connection = Connection { inner: self.connector.open_checked(on_push).await?, broken };

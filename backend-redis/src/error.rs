@@ -81,6 +81,9 @@ fn by_code(text: &str) -> Option<BackendErrorKind> {
         return Some(kind);
     }
     words.find_map(kind_of).or_else(|| {
+        if text.contains("max number of clients") {
+            return Some(BackendErrorKind::Unavailable);
+        }
         // Redis 7.0 reports a right that a script's command lacks without its code.
         let refused = ["can't run this command", "no permissions", "can't access"];
         refused.iter().any(|part| text.contains(part)).then_some(BackendErrorKind::Permission)

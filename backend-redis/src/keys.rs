@@ -3,9 +3,10 @@
 use lockcore::{BackendError, BackendErrorKind, LockName};
 
 /// Prefixes of the keys that belong to a lock. A lock that was called like one would be mistaken for it.
-const RESERVED: [&str; 5] = [
+const RESERVED: [&str; 6] = [
     "redisson_lock_token:",
     "lockcore_hold:",
+    "lockcore_hold_tagged:",
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_unlock_latch:",
@@ -38,9 +39,11 @@ impl Keys {
         derived("redisson_lock_token", &self.lock)
     }
 
-    /// The id of the hold, for named owners.
+    /// The id of the hold, for named owners. Unlike Redisson's keys it is never that of another name: by their rule `x` and `{x}`
+    /// have the same.
     pub(crate) fn hold(&self) -> String {
-        derived("lockcore_hold", &self.lock)
+        let tagged = self.lock.contains('{');
+        derived(if tagged { "lockcore_hold_tagged" } else { "lockcore_hold" }, &self.lock)
     }
 
     /// All keys of the lock, in the order in which the scripts of fair locks number them: the last two are who waits, and

@@ -14,7 +14,7 @@
 //! |---|---|---|---|
 //! | `order:42` | hash | owner to hold count | the lease |
 //! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer; none if Redisson's `RFencedLock` has made it |
-//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only | the lease |
+//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only (`lockcore_hold_tagged:` if the name has a hash tag of its own) | the lease |
 //!
 //! | `redisson_lock_queue:{order:42}` | list | for fair locks: owners that wait, in their order | a minute longer than the last place |
 //! | `redisson_lock_timeout:{order:42}` | sorted set | for fair locks: when each place lapses | the same |
@@ -25,7 +25,7 @@
 //! # Rights
 //! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
-//! ~NAMES ~redisson_lock_token:* ~lockcore_hold:* ~redisson_lock_queue:* ~redisson_lock_timeout:* &redisson_lock__channel:*
+//! ~NAMES ~redisson_lock_token:* ~lockcore_hold* ~redisson_lock_queue:* ~redisson_lock_timeout:* &redisson_lock__channel:*
 //! +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl +pexpire +get +set +del
 //! +publish +subscribe +unsubscribe +ping
 //! +lindex +lpop +lpos +lrem +rpush +zadd +zrange +zrem +zscore

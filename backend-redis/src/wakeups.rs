@@ -83,7 +83,7 @@ impl Listener {
     }
 
     /// Listens to `channel`. The subscription is in effect when this returns.
-    pub(crate) async fn subscribe(&self, channel: String) -> Result<Subscription, BackendError> {
+    pub(crate) async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, BackendError> {
         let (done, confirmed) = oneshot::channel();
         let subscription = self.order_subscription(channel, done);
         match confirmed.await {
@@ -98,7 +98,7 @@ impl Listener {
     /// Counts a listener in, and orders the subscription under the same lock, so that the orders of listeners that come and
     /// go cannot overtake each other.
     fn order_subscription(
-        &self,
+        self: &Arc<Self>,
         channel: String,
         done: oneshot::Sender<Result<(), BackendError>>,
     ) -> Subscription {
@@ -112,12 +112,16 @@ impl Listener {
         // If the task is gone, `done` is dropped, which the caller sees.
         let _ = orders.send(Order::Subscribe { channel: channel.clone(), done });
         drop(listeners);
-        Subscription { channels: self.channels.clone(), orders, channel, news }
+        Subscription { listener: self.clone(), orders, channel, news }
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Option<UnboundedSender<Order>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The way to the task, which is started if none runs.
     fn task(&self) -> UnboundedSender<Order> {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orders = self.orders();
         match orders.as_ref().filter(|orders| !orders.is_closed()) {
             Some(orders) => orders.clone(),
             None => {
@@ -141,7 +145,8 @@ impl Listener {
 /// One listener of one channel.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    channels: Arc<Channels>,
+    listener: Arc<Listener>,
+    /// To the task that has made the subscription.
     orders: UnboundedSender<Order>,
     channel: String,
     news: watch::Receiver<()>,
@@ -150,25 +155,52 @@ pub(crate) struct Subscription {
 #[async_trait]
 impl Wakeups for Subscription {
     async fn woken(&mut self) {
-        if self.news.changed().await.is_err() {
-            // The sender goes with the last listener, and this is one.
-            std::future::pending::<()>().await;
+        tokio::select! {
+            changed = self.news.changed() => {
+                if changed.is_err() {
+                    // The sender goes with the last listener, and this is one.
+                    std::future::pending::<()>().await;
+                }
+            }
+            // The task went with its runtime, and the subscription with it. Another runtime goes on; what came in between was not
+            // heard, so this is a reason to look.
+            () = self.orders.closed() => *self = self.renewed().await,
+        }
+    }
+}
+
+impl Subscription {
+    /// The same subscription, made by a task that lives.
+    async fn renewed(&self) -> Self {
+        loop {
+            match self.listener.subscribe(self.channel.clone()).await {
+                Ok(renewed) => return renewed,
+                Err(error) => {
+                    tracing::debug!(%error, "the subscription for wake-ups is not restored yet");
+                    tokio::time::sleep(*RECONNECT.end()).await;
+                }
+            }
         }
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut listeners = self.channels.lock();
+        let mut listeners = self.listener.channels.lock();
         let Some(entry) = listeners.get_mut(&self.channel) else { return };
         entry.count -= 1;
         if entry.count == 0 {
             listeners.remove(&self.channel);
-            // If the task is gone, so are its subscriptions.
-            let _ = self.orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
+            // By the task that lives now. If none does, there are no subscriptions.
+            if let Some(orders) = self.listener.orders().as_ref() {
+                let _ = orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
+            }
         }
     }
 }
+
+/// Channels that the server does not let us listen to, and why.
+type Refused = HashMap<String, BackendError>;
 
 /// The only user of the connection.
 struct Task {
@@ -228,8 +260,8 @@ impl Task {
         for order in batch {
             match order {
                 Order::Subscribe { channel, done } => {
-                    self.subscribed.insert(channel);
-                    waiting.push(done);
+                    self.subscribed.insert(channel.clone());
+                    waiting.push((channel, done));
                 }
                 Order::Unsubscribe { channel } => {
                     self.subscribed.remove(&channel);
@@ -249,19 +281,25 @@ impl Task {
             return;
         }
         let result = self.subscribe(&new, before.is_empty()).await;
-        if result.is_err() {
+        let refused = match &result {
             // Whoever is told of the failure asks again; the channel is not kept for one who gave up.
-            self.subscribed.retain(|channel| !new.contains(channel));
-        }
-        for done in waiting {
+            Err(_) => new,
+            Ok(refused) => refused.keys().cloned().collect(),
+        };
+        self.subscribed.retain(|channel| !refused.contains(channel));
+        for (channel, done) in waiting {
+            let result = match &result {
+                Ok(refused) => refused.get(&channel).cloned().map_or(Ok(()), Err),
+                Err(error) => Err(error.clone()),
+            };
             // One who no longer waits has unsubscribed.
-            let _ = done.send(result.clone());
+            let _ = done.send(result);
         }
     }
 
     /// Adds channels to the connection, which is opened if there is none. A connection that broke under others is
-    /// restored for all of them.
-    async fn subscribe(&mut self, new: &[String], nobody_listened: bool) -> Result<(), BackendError> {
+    /// restored for all of them. Returns the channels that the server refuses.
+    async fn subscribe(&mut self, new: &[String], nobody_listened: bool) -> Result<Refused, BackendError> {
         if self.connection.is_none() {
             if !nobody_listened {
                 return self.reconnect().await;
@@ -269,7 +307,7 @@ impl Task {
             self.open().await?;
         }
         if new.is_empty() {
-            return Ok(());
+            return Ok(Refused::new());
         }
         self.add(new).await
     }
@@ -287,35 +325,54 @@ impl Task {
     }
 
     /// Opens a new connection with all channels, and wakes everybody.
-    async fn reconnect(&mut self) -> Result<(), BackendError> {
+    async fn reconnect(&mut self) -> Result<Refused, BackendError> {
         self.open().await?;
         let all: Vec<String> = self.subscribed.iter().cloned().collect();
-        if let Err(error) = self.add(&all).await {
-            self.lose_connection();
-            return Err(error);
-        }
+        let refused = self.add(&all).await?;
         self.pause = *RECONNECT.start();
         self.channels.wake_all();
-        Ok(())
+        Ok(refused)
     }
 
-    /// Subscribes to `channels`. A connection that cannot is given up.
-    async fn add(&mut self, channels: &[String]) -> Result<(), BackendError> {
-        let Some(connection) = &mut self.connection else { return Ok(()) };
-        let subscribed = connection.subscribe(channels).await;
-        subscribed.map_err(|error| {
-            let error = error::of_request(error, "subscribe").not_applied();
-            if error.is_retryable() {
-                self.lose_connection();
+    /// Subscribes to `channels`, to all at once if the server accepts all. A connection that fails is given up.
+    async fn add(&mut self, channels: &[String]) -> Result<Refused, BackendError> {
+        let mut refused = Refused::new();
+        let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
+        if let [channel] = channels {
+            refused.insert(channel.clone(), error);
+            return Ok(refused);
+        }
+        // One that may not be listened to must not spoil the others.
+        for channel in channels {
+            if let Err(error) = self.subscribe_to(std::slice::from_ref(channel)).await? {
+                refused.insert(channel.clone(), error);
             }
-            error
-        })
+        }
+        Ok(refused)
+    }
+
+    /// Sends one command. The inner result is what the server has answered.
+    async fn subscribe_to(&mut self, channels: &[String]) -> Result<Result<(), BackendError>, BackendError> {
+        let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
+        match connection
+            .subscribe(channels)
+            .await
+            .map_err(|error| error::of_request(error, "subscribe").not_applied())
+        {
+            Err(error) if error.is_retryable() => {
+                self.lose_connection();
+                Err(error)
+            }
+            answer => Ok(answer),
+        }
     }
 
     /// Tries to reconnect, and makes the pause before the next attempt longer if that fails.
     async fn restore(&mut self) {
         match self.reconnect().await {
-            Ok(()) => tracing::debug!("the connection for wake-ups is restored"),
+            Ok(refused) => {
+                tracing::debug!(refused = refused.len(), "the connection for wake-ups is restored")
+            }
             Err(error) => {
                 tracing::debug!(%error, "the connection for wake-ups is not restored yet");
                 self.pause = (self.pause * 2).min(*RECONNECT.end());

@@ -1,4 +1,5 @@
-//! The life of one acquisition: nest, queue, try, subscribe, try again, sleep until woken.
+//! One acquisition: nest where the owner holds the lock already, else queue; and each single attempt at the backend. The waiting in
+//! between is in `waiting.rs`.
 
 use std::{
     panic::Location,
@@ -10,16 +11,15 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
-    LossReason, Mode, Owner, ReleaseRequest, SubscribeRequest,
+    LossReason, Mode, Owner, ReleaseRequest,
     background::Job,
     client::Client,
     clock::Moment,
     hold::{Entry, Hold},
     lease::{self, Lease},
     renewal,
-    retry::Backoff,
-    task::TaskKey,
-    waiters::{Arrival, Lane, Place, Step},
+    waiters::{Arrival, Lane, Place},
+    waiting::Waiting,
 };
 
 /// How long after a refusal without an end in sight the backend is asked again. Only locks that others have written
@@ -42,7 +42,7 @@ pub(crate) struct Acquisition {
 }
 
 /// How the wait of one that has queued ended.
-enum Turn {
+pub(crate) enum Turn {
     Granted(LockGuard),
     Refused,
     /// Its owner got the lock by another acquisition.
@@ -50,7 +50,7 @@ enum Turn {
 }
 
 /// How one attempt ended.
-enum Attempt {
+pub(crate) enum Attempt {
     Granted(Arc<Hold>, Moment),
     Refused { until: Moment },
 }
@@ -80,6 +80,7 @@ impl Acquisition {
         if !self.client.store.backend.capabilities().supports(self.mode) {
             return Err(LockError::Unsupported { lock: self.name.clone(), mode: self.mode });
         }
+        let _acquiring = self.client.acquiring();
         if self.client.is_closed() {
             return Err(self.closed());
         }
@@ -101,7 +102,7 @@ impl Acquisition {
             let hold = match store.names.arrive(&self.lane(owner), owner, waits, store.clock.now()) {
                 Arrival::Nested(hold) => hold,
                 Arrival::Contended => return Ok(None),
-                Arrival::Queued(place) => match self.take_turn(place, owner, waits).await? {
+                Arrival::Queued(place) => match Waiting::new(self, place, owner, waits).take_turn().await? {
                     Turn::Granted(guard) => return Ok(Some(guard)),
                     Turn::Refused => return Ok(None),
                     Turn::Nest(hold) => hold,
@@ -113,7 +114,7 @@ impl Acquisition {
         }
     }
 
-    fn lane(&self, owner: &Owner) -> Lane {
+    pub(crate) fn lane(&self, owner: &Owner) -> Lane {
         Lane::new(&self.name, self.mode, owner)
     }
 
@@ -150,6 +151,7 @@ impl Acquisition {
             .mode(hold.mode)
             .count(stored.max(count));
         let sent = store.clock.now();
+        hold.asking(lease, sent);
         match store.answer(store.backend.acquire(&request)).await {
             Ok(AcquireOutcome::Acquired { .. }) => {
                 let entry = hold.grown(self.lease, sent, store.clock.now());
@@ -165,77 +167,7 @@ impl Acquisition {
         }
     }
 
-    /// Waits for the turn of a queued acquisition, and takes it.
-    async fn take_turn(&self, mut place: Place, owner: &Owner, waits: bool) -> Result<Turn, LockError> {
-        let mut patience = Patience::new(self);
-        let mut hold_id = self.client.hold_id(owner);
-        // What the backend has of a fair waiter, which must not outlive the waiting.
-        let mut queued = None;
-        let mut warned = false;
-        loop {
-            match place.step(waits) {
-                Step::Nest(hold) => return Ok(Turn::Nest(hold)),
-                Step::Await => {
-                    self.warn_of_deadlock(owner, waits, &mut warned);
-                    place.signalled().await;
-                }
-                Step::Try { news } => match self.attempt(owner, &hold_id, waits).await {
-                    Ok(Attempt::Granted(hold, sent)) => {
-                        if let Some(queued) = queued.take() {
-                            Undo::disarm(queued);
-                        }
-                        return self.enter_first(place, hold, sent);
-                    }
-                    Ok(Attempt::Refused { .. }) if !waits => return Ok(Turn::Refused),
-                    Ok(Attempt::Refused { until }) => {
-                        if self.mode == Mode::Fair && queued.is_none() {
-                            queued = Some(Undo::of(self, &self.request(&hold_id, waits), owner));
-                        }
-                        patience.answered();
-                        place.refused(news, until);
-                    }
-                    Err(error) if !waits => return Err(error),
-                    Err(error) => {
-                        let undone =
-                            matches!(&error, LockError::Backend(cause) if cause.is_outcome_unknown());
-                        patience.bear(error).await?;
-                        if undone {
-                            // The failed attempt is being undone under its id, and a place in a queue with it.
-                            queued = None;
-                            hold_id = self.client.hold_id(owner);
-                        }
-                    }
-                },
-                Step::Wait { until } => {
-                    self.warn_of_deadlock(owner, waits, &mut warned);
-                    if let Err(error) = self.sleep(&mut place, &hold_id, until).await {
-                        patience.bear(error.with_lock(&self.name).into()).await?;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sleeps until a wake-up, a local event, or `until`; subscribes first where nobody has.
-    async fn sleep(&self, place: &mut Place, hold_id: &HoldId, until: Moment) -> Result<(), BackendError> {
-        let store = &self.client.store;
-        let signal = place.signal();
-        let Some(wakeups) = place.wakeups() else {
-            let request = SubscribeRequest::new(self.name.clone(), hold_id.clone()).mode(self.mode);
-            let wakeups = store.answer(store.backend.subscribe(&request)).await?;
-            place.subscribed(wakeups);
-            return Ok(());
-        };
-        tokio::select! {
-            biased;
-            () = wakeups.woken() => place.news(),
-            () = signal.notified() => {}
-            () = store.clock.sleep_until(until) => place.news(),
-        }
-        Ok(())
-    }
-
-    fn request(&self, hold_id: &HoldId, waits: bool) -> AcquireRequest {
+    pub(crate) fn request(&self, hold_id: &HoldId, waits: bool) -> AcquireRequest {
         let queue = (waits && self.mode == Mode::Fair).then_some(self.client.settings.queue_timeout);
         AcquireRequest::new(self.name.clone(), hold_id.clone(), self.lease.duration())
             .mode(self.mode)
@@ -243,7 +175,12 @@ impl Acquisition {
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
-    async fn attempt(&self, owner: &Owner, hold_id: &HoldId, waits: bool) -> Result<Attempt, LockError> {
+    pub(crate) async fn attempt(
+        &self,
+        owner: &Owner,
+        hold_id: &HoldId,
+        waits: bool,
+    ) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
         let request = self.request(hold_id, waits);
@@ -266,7 +203,7 @@ impl Acquisition {
             Ok(AcquireOutcome::Held { remaining }) => {
                 unanswered.disarm();
                 // The store's clock ticks in milliseconds: come after the tick, not on it.
-                let wait = remaining.unwrap_or(NO_END_IN_SIGHT) + Duration::from_millis(1);
+                let wait = remaining.unwrap_or(NO_END_IN_SIGHT).saturating_add(Duration::from_millis(1));
                 // A place in the queue is kept by asking again in time.
                 let wait = request.queue.map_or(wait, |queue| wait.min(queue / 3));
                 Ok(Attempt::Refused { until: now.after(wait) })
@@ -288,7 +225,7 @@ impl Acquisition {
     }
 
     /// Registers a new hold and makes its first guard.
-    fn enter_first(&self, place: Place, hold: Arc<Hold>, sent: Moment) -> Result<Turn, LockError> {
+    pub(crate) fn enter_first(&self, place: Place, hold: Arc<Hold>, sent: Moment) -> Result<Turn, LockError> {
         let store = &self.client.store;
         // From here on the guard is what gives the hold back.
         let guard = self.guard(hold.clone());
@@ -299,27 +236,11 @@ impl Acquisition {
             Err(self.closed())
         }
     }
-
-    /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
-    fn warn_of_deadlock(&self, owner: &Owner, waits: bool, warned: &mut bool) {
-        if !waits || std::mem::replace(warned, true) {
-            return;
-        }
-        let store = &self.client.store;
-        let task = TaskKey::current();
-        if let Some(hold) = store.names.held_by_task(&self.lane(owner), task, owner, store.clock.now()) {
-            tracing::warn!(
-                lock = %self.name, held_since = %hold.site, waiting_at = %self.site,
-                "this task waits for a lock that it holds itself under another owner, which is probably a deadlock; \
-                 acquire both in one scope, with `run` or with `owned_by`"
-            );
-        }
-    }
 }
 
 /// Releases, when dropped, what a request may have left at the backend: a hold whose outcome is not known, or a place in a
 /// fair queue.
-struct Undo<'a> {
+pub(crate) struct Undo<'a> {
     client: &'a Client,
     lane: Lane,
     lease: Duration,
@@ -327,7 +248,7 @@ struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    fn of(acquisition: &'a Acquisition, request: &AcquireRequest, owner: &Owner) -> Self {
+    pub(crate) fn of(acquisition: &'a Acquisition, request: &AcquireRequest, owner: &Owner) -> Self {
         Self {
             client: &acquisition.client,
             lane: acquisition.lane(owner),
@@ -336,7 +257,7 @@ impl<'a> Undo<'a> {
         }
     }
 
-    fn disarm(mut self) {
+    pub(crate) fn disarm(mut self) {
         self.request = None;
     }
 }
@@ -363,49 +284,12 @@ impl Drop for CountCorrection<'_> {
     }
 }
 
-/// Bears failures that may pass, with growing pauses, for a limited time without an answer.
-struct Patience<'a> {
-    acquisition: &'a Acquisition,
-    since: Option<Moment>,
-    backoff: Backoff,
-}
-
-impl<'a> Patience<'a> {
-    fn new(acquisition: &'a Acquisition) -> Self {
-        Self { acquisition, since: None, backoff: Backoff::default() }
-    }
-
-    fn answered(&mut self) {
-        self.since = None;
-        self.backoff = Backoff::default();
-        self.acquisition.trouble.set(None);
-    }
-
-    /// Pauses after `error`, or returns it if it will not pass or has not passed for too long.
-    async fn bear(&mut self, error: LockError) -> Result<(), LockError> {
-        let client = &self.acquisition.client;
-        let now = client.store.clock.now();
-        let since = *self.since.get_or_insert(now);
-        match &error {
-            LockError::Backend(cause)
-                if cause.is_retryable() && now.since(since) < client.settings.retry_for =>
-            {
-                tracing::debug!(%error, "attempt failed, will be retried");
-                self.acquisition.trouble.set(Some(error));
-                tokio::time::sleep(self.backoff.next()).await;
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-}
-
 /// What an acquisition is struggling with: whoever stops waiting for it learns the true reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble(Arc<Mutex<Option<LockError>>>);
 
 impl Trouble {
-    fn set(&self, error: Option<LockError>) {
+    pub(crate) fn set(&self, error: Option<LockError>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 

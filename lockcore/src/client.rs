@@ -3,16 +3,19 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
 use uuid::Uuid;
 
 use crate::{
-    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Owner, ReleaseRequest,
+    BackendError, BackendErrorKind, HoldId, LockError, LossReason, Owner, ReleaseRequest,
     background::{Background, Job},
     hold::{Departure, Hold},
     lease::Lease,
@@ -42,6 +45,21 @@ pub(crate) struct Client {
     id: Uuid,
     next_number: AtomicU64,
     closed: watch::Sender<bool>,
+    /// How many acquisitions are under way, and the signal that a closed client has none any more.
+    acquiring: AtomicUsize,
+    settled: Notify,
+}
+
+/// An acquisition that is under way, or being undone.
+#[derive(Debug)]
+pub(crate) struct Acquiring<'a>(&'a Client);
+
+impl Drop for Acquiring<'_> {
+    fn drop(&mut self) {
+        if self.0.acquiring.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
+            self.0.settled.notify_one();
+        }
+    }
 }
 
 impl Client {
@@ -53,6 +71,8 @@ impl Client {
             id: Uuid::new_v4(),
             next_number: AtomicU64::new(1),
             closed: watch::Sender::new(false),
+            acquiring: AtomicUsize::new(0),
+            settled: Notify::new(),
         }
     }
 
@@ -103,8 +123,7 @@ impl Client {
 
     /// Takes a hold that is over out of the local layer, and prepares its release.
     fn withdraw(&self, hold: &Arc<Hold>) -> PendingRelease {
-        // A renewal that is still on its way may give it one more lease.
-        let left = hold.deadline().since(self.store.clock.now()) + hold.renewal_lease();
+        let left = hold.asked().since(self.store.clock.now());
         let pending = self.pending_release(hold.release_request(), hold.lane(), left);
         self.store.schedule.remove(hold);
         self.store.names.remove(hold);
@@ -120,6 +139,12 @@ impl Client {
         } else {
             pending.disarm();
         }
+    }
+
+    /// Until the result is dropped, `close()` waits.
+    pub(crate) fn acquiring(&self) -> Acquiring<'_> {
+        self.acquiring.fetch_add(1, Ordering::SeqCst);
+        Acquiring(self)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -152,6 +177,13 @@ impl Client {
                 Ok(Err(error)) => result = Err(error),
             }
         }
+        // Acquisitions that are cut off leave their undoing to the background. One that nobody polls is not waited for long.
+        let cut_off = async {
+            while self.acquiring.load(Ordering::SeqCst) > 0 {
+                self.settled.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), cut_off).await;
         // Guards that were dropped before are being released there.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
         if tokio::time::timeout(patience, self.background.finish()).await.is_err() {
@@ -162,10 +194,12 @@ impl Client {
     }
 
     /// The backend has freed `name` on somebody's order: our own holds of it are over.
-    pub(crate) fn forced(&self, name: &LockName) {
+    ///
+    /// `holds` are those from before the order: one that was granted since may be the next holder.
+    pub(crate) fn forced(&self, holds: &[Arc<Hold>]) {
         // Others learn of it as they learn of any release.
-        for hold in self.store.names.holds_of(name) {
-            renewal::gone(&self.store, &hold);
+        for hold in holds {
+            renewal::gone(&self.store, hold);
         }
     }
 }

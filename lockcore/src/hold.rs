@@ -72,6 +72,8 @@ struct Account {
     promised: Moment,
     /// Until when this client may believe in the hold.
     deadline: Moment,
+    /// Until when the backend may have the hold: the end of the longest lease that it was asked for.
+    asked: Moment,
     /// Where the hold stands in the renewal schedule.
     due: Option<(Moment, u64)>,
 }
@@ -86,6 +88,7 @@ impl Account {
             renewal_lease: lease::MIN,
             promised: sent,
             deadline: lease::deadline(sent, lease.duration()),
+            asked: sent.after(lease.duration()),
             due: None,
         };
         account.count_in(lease, sent);
@@ -339,6 +342,17 @@ impl Hold {
 
     pub(crate) fn set_stored(&self, count: u32) {
         self.account().stored = count;
+    }
+
+    /// Notes that the backend is being asked for `lease`: the request may be under way for as long as an answer is waited for.
+    pub(crate) fn asking(&self, lease: Duration, now: Moment) {
+        let mut account = self.account();
+        account.asked = account.asked.max(now.after(lease + crate::store::ANSWER));
+    }
+
+    /// Until when the backend may have the hold.
+    pub(crate) fn asked(&self) -> Moment {
+        self.account().asked
     }
 
     pub(crate) fn stored(&self) -> u32 {

@@ -21,6 +21,7 @@ mod store;
 mod task;
 mod token;
 mod waiters;
+mod waiting;
 
 pub use crate::{
     backend::{

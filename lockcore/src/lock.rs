@@ -254,11 +254,12 @@ impl ReentrantLock {
     pub async fn force_release(&self) -> Result<bool, LockError> {
         let name = self.name.clone()?;
         let store = &self.client.store;
+        let holds = store.names.holds_of(&name);
         let forced =
             store.answer(store.backend.force_release(&name)).await.map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");
-            self.client.forced(&name);
+            self.client.forced(&holds);
         }
         Ok(forced)
     }

@@ -13,6 +13,9 @@ use crate::{
 
 /// The entry point: locks over one backend.
 ///
+/// Use one `Locks` on one tokio runtime: its background task, which renews and releases, lives on the runtime that was used first, and
+/// only moves to another when that one has ended and the next acquisition comes.
+///
 /// Clones are the same client. Two `Locks` made separately are two clients, as two processes would be: they exclude each
 /// other, queue separately and renew separately.
 ///

@@ -90,6 +90,10 @@ impl Schedule {
 /// Takes a granted hold into the schedule.
 pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
     let now = store.clock.now();
+    if !hold.is_live(now) {
+        // It was taken back or forced away at this very moment.
+        return;
+    }
     let moment = match hold.renewal(now) {
         Some(_) => sent.after(lease::renewal_period(hold.renewal_lease())),
         None => hold.deadline(),
@@ -136,6 +140,12 @@ async fn renew(store: Arc<Store>, holds: Vec<Arc<Hold>>) {
     let sent = store.clock.now();
     let (holds, requests): (Vec<_>, Vec<_>) =
         holds.into_iter().filter_map(|hold| hold.renewal(sent).map(|request| (hold, request))).unzip();
+    if holds.is_empty() {
+        return;
+    }
+    for (hold, request) in holds.iter().zip(&requests) {
+        hold.asking(request.lease, sent);
+    }
     // A call that never returns must not keep its holds from being tried again.
     let patience =
         requests.iter().map(|request| lease::renewal_period(request.lease)).min().unwrap_or(lease::MIN);

@@ -6,7 +6,7 @@ use crate::{Backend, BackendError, BackendErrorKind, Clock, renewal::Schedule, w
 
 /// How long the core waits for the answer to a call. Backends have time-outs of their own; this is for those that have none,
 /// so that a call which never returns keeps neither its caller nor the name for ever.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
 /// What an operation needs, whoever carries it out.
 #[derive(Debug)]

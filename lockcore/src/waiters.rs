@@ -6,12 +6,16 @@
 //!
 //! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
-use crate::{LockName, Mode, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
+use crate::{LockError, LockName, Mode, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
+
+/// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
+/// and the time that one may take.
+const TROUBLE_MEMORY: Duration = Duration::from_secs(10);
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
 #[derive(Debug, Default)]
@@ -59,6 +63,8 @@ struct Outlook {
     refused_until: Option<Moment>,
     /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
     news: u64,
+    /// Since when the backend has given no answer, when it last failed to, and how.
+    trouble: Option<(Moment, Moment, LockError)>,
 }
 
 /// How an acquisition stands when it arrives at a name.
@@ -76,8 +82,10 @@ pub(crate) enum Arrival {
 pub(crate) enum Step {
     /// Its owner has got the lock meanwhile.
     Nest(Arc<Hold>),
-    /// Wait for the signal: others are first, or a release is under way.
+    /// Wait for the signal: others are first.
     Await,
+    /// Wait for the signal, but not for ever: a release is under way.
+    AwaitRelease,
     /// Ask the backend. Comes back with [`Place::refused`].
     Try { news: u64 },
     /// Refused until then, unless a wake-up comes.
@@ -129,6 +137,7 @@ impl Names {
             ticket,
             signal,
             wakeups: None,
+            ignores_releases: false,
         })
     }
 
@@ -203,9 +212,38 @@ pub(crate) struct Place {
     ticket: u64,
     signal: Arc<Notify>,
     wakeups: Option<Box<dyn Wakeups>>,
+    ignores_releases: bool,
 }
 
 impl Place {
+    /// A release has been waited for long enough: somebody keeps it without driving it.
+    pub(crate) fn ignore_releases(&mut self) {
+        self.ignores_releases = true;
+    }
+
+    /// The backend has failed to answer. Since when it has, for this waiter and those before it.
+    pub(crate) fn failed(&self, now: Moment, error: &LockError) -> Moment {
+        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return now };
+        let recent = entry.outlook.trouble.as_ref().filter(|(_, last, _)| now.since(*last) < TROUBLE_MEMORY);
+        let since = recent.map_or(now, |(since, ..)| *since);
+        entry.outlook.trouble = Some((since, now, error.clone()));
+        since
+    }
+
+    /// The backend has answered.
+    pub(crate) fn answered(&self) {
+        if let Some(mut entry) = self.names.entries.get_mut(&self.lane) {
+            entry.outlook.trouble = None;
+        }
+    }
+
+    /// What those before this waiter have just failed with, after they had borne it for `limit`: it need not be borne again by each.
+    pub(crate) fn hopeless(&self, now: Moment, limit: Duration) -> Option<LockError> {
+        let entry = self.names.entries.get(&self.lane)?;
+        let (since, last, error) = entry.outlook.trouble.as_ref()?;
+        (last.since(*since) >= limit && now.since(*last) < Duration::from_secs(1)).then(|| error.clone())
+    }
+
     /// What to do now. One that does not want to wait tries whatever the outlook is.
     pub(crate) fn step(&mut self, waits: bool) -> Step {
         let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return Step::Await };
@@ -213,8 +251,11 @@ impl Place {
             return Step::Nest(hold);
         }
         let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-        if !is_head || entry.releasing > 0 {
+        if !is_head {
             return Step::Await;
+        }
+        if entry.releasing > 0 && !self.ignores_releases {
+            return Step::AwaitRelease;
         }
         if let Some(wakeups) = entry.wakeups.take() {
             self.wakeups = Some(wakeups);
@@ -285,7 +326,9 @@ impl Drop for Place {
             let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
             entry.queue.remove(&self.ticket);
             if was_head {
-                entry.wakeups = wakeups;
+                if wakeups.is_some() {
+                    entry.wakeups = wakeups;
+                }
                 entry.signal_head();
             }
         });

@@ -9,7 +9,16 @@
 --       {0, ms}     held by another owner for so long; -1 if without end
 --       {2}         a count above 1 was asked for, and there is no hold to nest in
 local count = redis.call('HGET', KEYS[1], ARGV[1])
-local same = count and (ARGV[5] == '' or redis.call('GET', KEYS[3]) == ARGV[5])
+local known = ARGV[5] ~= '' and redis.call('GET', KEYS[3])
+local same = count and (ARGV[5] == '' or known == ARGV[5])
+if count and known and not same then
+    -- Ids are `<client>:<number>`: a request that a newer one of the same client has overtaken comes too late.
+    local client, number = string.match(ARGV[5], '^(.+):(%d+)$')
+    local holder, newer = string.match(known, '^(.+):(%d+)$')
+    if client and client == holder and tonumber(number) < tonumber(newer) then
+        return {0, redis.call('PTTL', KEYS[1])}
+    end
+end
 if not count and redis.call('EXISTS', KEYS[1]) == 1 then
     return {0, redis.call('PTTL', KEYS[1])}
 end

@@ -7,8 +7,13 @@ local replies = {}
 for i = 1, #KEYS / 2 do
     local held = redis.pcall('HEXISTS', KEYS[2 * i - 1], ARGV[3 * i - 2])
     local named = ARGV[3 * i] ~= ''
-    if held == 1 and named and redis.call('GET', KEYS[2 * i]) ~= ARGV[3 * i] then
-        held = 0
+    if held == 1 and named then
+        local id = redis.pcall('GET', KEYS[2 * i])
+        if type(id) == 'table' then
+            held = id
+        elseif id ~= ARGV[3 * i] then
+            held = 0
+        end
     end
     if held == 1 and redis.call('PTTL', KEYS[2 * i - 1]) < tonumber(ARGV[3 * i - 1]) then
         held = redis.pcall('PEXPIRE', KEYS[2 * i - 1], ARGV[3 * i - 1])

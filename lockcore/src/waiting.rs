@@ -1,0 +1,179 @@
+//! The wait of one acquisition that has queued: try, subscribe, try again, sleep until woken.
+
+use crate::{
+    BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
+    acquisition::{Acquisition, Attempt, Turn, Undo},
+    clock::Moment,
+    retry::Backoff,
+    store::ANSWER,
+    task::TaskKey,
+    waiters::{Place, Step},
+};
+
+/// An acquisition on its way to the head of its lane, and there. Dropped, it leaves nothing: neither here nor at the backend.
+pub(crate) struct Waiting<'a> {
+    acquisition: &'a Acquisition,
+    owner: &'a Owner,
+    waits: bool,
+    /// Drawn when it is first sent: ids of named owners are compared for their age.
+    hold_id: Option<HoldId>,
+    /// What the backend has of a fair waiter, which must not outlive the waiting.
+    queued: Option<Undo<'a>>,
+    place: Place,
+    backoff: Backoff,
+    warned: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(acquisition: &'a Acquisition, place: Place, owner: &'a Owner, waits: bool) -> Self {
+        let backoff = Backoff::default();
+        Self { acquisition, owner, waits, hold_id: None, queued: None, place, backoff, warned: false }
+    }
+
+    /// Waits for the turn, and takes it.
+    pub(crate) async fn take_turn(mut self) -> Result<Turn, LockError> {
+        loop {
+            match self.place.step(self.waits) {
+                Step::Nest(hold) => return Ok(Turn::Nest(hold)),
+                Step::Await => {
+                    self.warn_of_deadlock();
+                    self.place.signalled().await;
+                }
+                Step::AwaitRelease => {
+                    if tokio::time::timeout(ANSWER, self.place.signalled()).await.is_err() {
+                        self.place.ignore_releases();
+                    }
+                }
+                Step::Try { news } => match self.attempt(news).await? {
+                    Some(Attempt::Granted(hold, sent)) => {
+                        if let Some(queued) = self.queued.take() {
+                            queued.disarm();
+                        }
+                        return self.acquisition.enter_first(self.place, hold, sent);
+                    }
+                    Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
+                    None => {}
+                },
+                Step::Wait { until } => {
+                    self.warn_of_deadlock();
+                    self.rest(until).await?;
+                }
+            }
+        }
+    }
+
+    /// Asks the backend once. `None` if that decides nothing yet.
+    async fn attempt(&mut self, news: u64) -> Result<Option<Attempt>, LockError> {
+        let client = &self.acquisition.client;
+        if let Some(error) = self.place.hopeless(client.store.clock.now(), client.settings.retry_for) {
+            return Err(error);
+        }
+        let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
+        match self.acquisition.attempt(self.owner, &hold_id, self.waits).await {
+            Ok(granted @ Attempt::Granted(..)) => {
+                self.answered();
+                Ok(Some(granted))
+            }
+            Ok(refused) if !self.waits => Ok(Some(refused)),
+            Ok(Attempt::Refused { until }) => {
+                if self.acquisition.mode == Mode::Fair && self.queued.is_none() {
+                    let request = self.acquisition.request(&hold_id, self.waits);
+                    self.queued = Some(Undo::of(self.acquisition, &request, self.owner));
+                }
+                self.answered();
+                self.place.refused(news, until);
+                Ok(None)
+            }
+            Err(error) if !self.waits => Err(error),
+            Err(error) => {
+                if matches!(&error, LockError::Backend(cause) if cause.is_outcome_unknown()) {
+                    // The failed attempt is being undone under its id, and a place in a queue with it.
+                    self.queued = None;
+                    self.hold_id = None;
+                }
+                self.bear(error).await.map(|()| None)
+            }
+        }
+    }
+
+    /// Sleeps until a wake-up, a local event, or `until`. A subscription that cannot be made does not make the sleep longer.
+    async fn rest(&mut self, until: Moment) -> Result<(), LockError> {
+        let Err(error) = self.sleep(until).await else { return Ok(()) };
+        let acquisition = self.acquisition;
+        let clock = &acquisition.client.store.clock;
+        tokio::select! {
+            biased;
+            borne = self.bear(error.with_lock(&acquisition.name).into()) => borne?,
+            () = clock.sleep_until(until) => {}
+        }
+        if clock.now() >= until {
+            self.place.news();
+        }
+        Ok(())
+    }
+
+    async fn sleep(&mut self, until: Moment) -> Result<(), BackendError> {
+        let Acquisition { client, name, mode, .. } = self.acquisition;
+        let store = &client.store;
+        let signal = self.place.signal();
+        let Some(wakeups) = self.place.wakeups() else {
+            let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
+            let request = SubscribeRequest::new(name.clone(), hold_id).mode(*mode);
+            tokio::select! {
+                biased;
+                wakeups = store.answer(store.backend.subscribe(&request)) => self.place.subscribed(wakeups?),
+                () = store.clock.sleep_until(until) => self.place.news(),
+            }
+            return Ok(());
+        };
+        tokio::select! {
+            biased;
+            () = wakeups.woken() => self.place.news(),
+            () = signal.notified() => {}
+            () = store.clock.sleep_until(until) => self.place.news(),
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self) {
+        self.backoff = Backoff::default();
+        self.place.answered();
+        self.acquisition.trouble.set(None);
+    }
+
+    /// Pauses after `error`, or returns it if it will not pass, or if nobody of this lane has had an answer for too long.
+    async fn bear(&mut self, error: LockError) -> Result<(), LockError> {
+        let client = &self.acquisition.client;
+        let now = client.store.clock.now();
+        match &error {
+            LockError::Backend(cause) if cause.is_retryable() => {
+                let since = self.place.failed(now, &error);
+                if now.since(since) >= client.settings.retry_for {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "attempt failed, will be retried");
+                self.acquisition.trouble.set(Some(error));
+                tokio::time::sleep(self.backoff.next()).await;
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
+    fn warn_of_deadlock(&mut self) {
+        if !self.waits || std::mem::replace(&mut self.warned, true) {
+            return;
+        }
+        let Acquisition { client, name, site, .. } = self.acquisition;
+        let (store, lane) = (&client.store, self.acquisition.lane(self.owner));
+        let task = TaskKey::current();
+        if let Some(hold) = store.names.held_by_task(&lane, task, self.owner, store.clock.now()) {
+            tracing::warn!(
+                lock = %name, held_since = %hold.site, waiting_at = %site,
+                "this task waits for a lock that it holds itself under another owner, which is probably a deadlock; \
+                 acquire both in one scope, with `run` or with `owned_by`"
+            );
+        }
+    }
+}
