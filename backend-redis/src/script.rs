@@ -32,8 +32,8 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "acquire", "acquire" "grant");
-script!(ACQUIRE_FAIR, "acquire", "queue" "acquire_fair" "grant");
+script!(ACQUIRE, "acquire", "hold" "acquire" "grant");
+script!(ACQUIRE_FAIR, "acquire", "queue" "hold" "acquire_fair" "grant");
 script!(RENEW, "renew", "renew");
 script!(RELEASE, "release", "release");
 script!(RELEASE_FAIR, "release", "queue" "release_fair");

@@ -44,6 +44,7 @@ use crate::{BackendError, FencingToken, LockName};
 ///   [`Wakeups::woken`] is not lost. Waking too often is allowed, an ended lease need not wake.
 /// - **C13 (force)** `force_release` MUST free the name whoever holds it and answer whether it was held.
 /// - **C14 (inspection)** `inspect` MUST report owner, mode, count and remaining lease as stored, and an expired hold as absent.
+///   A store that does not keep the difference may report a fair hold as an exclusive one.
 /// - **C15 (names)** Different names MUST NOT affect each other, whatever valid characters they have, and a name that nobody
 ///   holds or waits for leaves nothing behind for ever.
 /// - **C16 (capabilities)** A mode that is not declared MUST be refused with [`Unsupported`](crate::BackendErrorKind::Unsupported), with no effect.
@@ -56,11 +57,13 @@ use crate::{BackendError, FencingToken, LockName};
 /// For a backend with [`Capabilities::FAIR`]:
 ///
 /// - **C18 (order)** A refused `acquire` in [`Mode::Fair`] with [`queue`](AcquireRequest::queue) MUST give its hold a place at the end of
-///   the name's queue, or keep the place that it has. While anybody is in the queue, a free lock MUST be granted to the
-///   first of it only, and refused to others with the time after which they should ask again.
+///   the name's queue, or keep the place that it has. While anybody is in the queue, a free lock MUST, among requests in
+///   [`Mode::Fair`], be granted to the first of it only, and refused to others with the time after which they should ask again.
+///   Holds of one named owner may share a place.
 /// - **C19 (lapse)** A place MUST be forgotten when its hold has not asked for so long as it said, and MUST be kept until then.
 /// - **C20 (leaving)** `release` of a hold that has a place MUST remove the place, answer `NotHeld`, and wake whoever is first then.
-///   Every end of a hold MUST wake the first of the queue.
+///   Every release of a fair hold, and every forced release, MUST wake the first of the queue; a subscription in
+///   [`Mode::Fair`] need hear of nothing else.
 ///
 /// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect. A call should end by itself when
 /// the store is silent; the core gives up after 5 s, or a third of the lease for a renewal, and takes the outcome for unknown.

@@ -65,7 +65,8 @@ impl Locks {
     ///
     /// The order costs: every waiter talks to the backend itself, and asks again every third of the
     /// [`queue_timeout`](LocksBuilder::queue_timeout), so that a waiter that crashed keeps the others no longer than that. On one
-    /// name use either this or [`lock`](Self::lock): they exclude each other, but `lock` does not queue.
+    /// name use either this or [`lock`](Self::lock): they exclude each other, but `lock` does not queue. Several waiters under one
+    /// named owner may count as one.
     ///
     /// # Examples
     /// ```
@@ -165,7 +166,7 @@ impl LocksBuilder {
 
     /// How long a place in the queue of a [fair lock](Locks::fair_lock) is kept for a waiter that has stopped asking, because it
     /// crashed or was cut off: what it costs the others at most. 30 ms to 1 h, default 5 s; a waiter that lives asks again
-    /// every third of it.
+    /// every third of it. All clients of a store should use the same.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
         self.queue_timeout = timeout;
         self

@@ -1,9 +1,8 @@
 //! What the library tells: by `tracing`, and of a host that slept.
 
 use std::{
-    io,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,49 +11,10 @@ use std::{
 use lockcore::{Clock, LockError, Locks, LossReason, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op};
-use tracing::subscriber::DefaultGuard;
+
+use crate::log::Log;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Everything that is logged by this thread, which is all that a test with a paused clock has.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn start() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn lines_with(&self, part: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
-    }
-
-    /// The only line that contains `part`.
-    fn line_with(&self, part: &str) -> String {
-        let lines = self.lines_with(part);
-        assert_eq!(lines.len(), 1, "{part}: {lines:#?}");
-        lines[0].clone()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_waits_for_itself_is_warned_with_both_places() {

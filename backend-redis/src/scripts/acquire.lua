@@ -1,4 +1,4 @@
--- Takes an exclusive hold: decides, and goes on in grant.lua.
+-- Takes an exclusive hold: begins with hold.lua, decides, and goes on in grant.lua.
 --
 -- KEYS  1 the lock: hash of owner to hold count, as Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock
@@ -8,17 +8,6 @@
 -- Reply {1, token}  acquired
 --       {0, ms}     held by another owner for so long; -1 if without end
 --       {2}         a count above 1 was asked for, and there is no hold to nest in
-local count = redis.call('HGET', KEYS[1], ARGV[1])
-local known = ARGV[5] ~= '' and redis.call('GET', KEYS[3])
-local same = count and (ARGV[5] == '' or known == ARGV[5])
-if count and known and not same then
-    -- Ids are `<client>:<number>`: a request that a newer one of the same client has overtaken comes too late.
-    local client, number = string.match(ARGV[5], '^(.+):(%d+)$')
-    local holder, newer = string.match(known, '^(.+):(%d+)$')
-    if client and client == holder and tonumber(number) < tonumber(newer) then
-        return {0, redis.call('PTTL', KEYS[1])}
-    end
-end
 if not count and redis.call('EXISTS', KEYS[1]) == 1 then
     return {0, redis.call('PTTL', KEYS[1])}
 end

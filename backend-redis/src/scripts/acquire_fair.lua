@@ -1,19 +1,8 @@
--- Takes a hold of a fair lock, or a place in its queue: begins with queue.lua, decides, and goes on in grant.lua.
+-- Takes a hold of a fair lock, or a place in its queue: begins with queue.lua and hold.lua, decides, and goes on in grant.lua.
 --
 -- KEYS and ARGV 1 to 5, and the reply, as in acquire.lua; and
 -- KEYS  4 the queue  5 its times
 -- ARGV  6 for how many ms a place is kept unless it is asked for again; 0 if none is wanted
-local count = redis.call('HGET', KEYS[1], ARGV[1])
-local known = ARGV[5] ~= '' and redis.call('GET', KEYS[3])
-local same = count and (ARGV[5] == '' or known == ARGV[5])
-if count and known and not same then
-    -- Ids are `<client>:<number>`: a request that a newer one of the same client has overtaken comes too late.
-    local client, number = string.match(ARGV[5], '^(.+):(%d+)$')
-    local holder, newer = string.match(known, '^(.+):(%d+)$')
-    if client and client == holder and tonumber(number) < tonumber(newer) then
-        return {0, redis.call('PTTL', KEYS[1])}
-    end
-end
 local head, kept = first()
 local held = not count and redis.call('EXISTS', KEYS[1]) == 1
 if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then

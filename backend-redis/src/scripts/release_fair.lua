@@ -30,4 +30,6 @@ if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
 wake()
+-- Whoever waits for the lock without queueing is told as well.
+redis.pcall('PUBLISH', ARGV[3], '0')
 return 1

@@ -6,6 +6,8 @@ mod conformance;
 mod errors;
 mod exclusion;
 mod fair;
+#[path = "../log.rs"]
+mod log;
 mod nesting;
 mod outage;
 mod races;

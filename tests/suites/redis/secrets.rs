@@ -1,32 +1,14 @@
 //! The password shows up nowhere.
 
-use std::{
-    error::Error,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{error::Error, time::Duration};
 
 use lockcore::Locks;
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
+use crate::log::Log;
+
 const CANARY: &str = "canary-7f3a9d";
-
-/// Everything that was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 fn with_sources(error: &dyn Error) -> String {
     let mut text = format!("{error} {error:?}");
@@ -40,16 +22,8 @@ fn with_sources(error: &dyn Error) -> String {
 
 #[tokio::test]
 async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-        .with_writer(move || writer.clone())
-        .finish();
     // The test has one thread, on which everything runs.
-    let _logging = tracing::subscriber::set_default(subscriber);
-
+    let (log, _logging) = Log::start();
     let mut server = RedisServer::start_with(&["--requirepass", CANARY]);
     let mut seen = String::new();
     for bad in [
@@ -92,7 +66,7 @@ async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
     }
     drop(locks);
 
-    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let logged = log.text();
     assert!(logged.contains("hold lost"), "the log has what happened");
     assert!(seen.contains("127.0.0.1"), "and the errors say where");
     assert!(!seen.contains(CANARY), "{seen}");
