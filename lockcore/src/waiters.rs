@@ -63,8 +63,17 @@ struct Outlook {
     refused_until: Option<Moment>,
     /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
     news: u64,
-    /// Since when the backend has given no answer, when it last failed to, and how.
-    trouble: Option<(Moment, Moment, LockError)>,
+    trouble: Option<Trouble>,
+}
+
+/// A backend that gives no answer.
+#[derive(Debug)]
+struct Trouble {
+    since: Moment,
+    last: Moment,
+    error: LockError,
+    /// The first ticket that was not given out when it last failed.
+    later: u64,
 }
 
 /// How an acquisition stands when it arrives at a name.
@@ -224,9 +233,11 @@ impl Place {
     /// The backend has failed to answer. Since when it has, for this waiter and those before it.
     pub(crate) fn failed(&self, now: Moment, error: &LockError) -> Moment {
         let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return now };
-        let recent = entry.outlook.trouble.as_ref().filter(|(_, last, _)| now.since(*last) < TROUBLE_MEMORY);
-        let since = recent.map_or(now, |(since, ..)| *since);
-        entry.outlook.trouble = Some((since, now, error.clone()));
+        let recent =
+            entry.outlook.trouble.as_ref().filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
+        let since = recent.map_or(now, |trouble| trouble.since);
+        let later = entry.next_ticket;
+        entry.outlook.trouble = Some(Trouble { since, last: now, error: error.clone(), later });
         since
     }
 
@@ -237,11 +248,13 @@ impl Place {
         }
     }
 
-    /// What those before this waiter have just failed with, after they had borne it for `limit`: it need not be borne again by each.
-    pub(crate) fn hopeless(&self, now: Moment, limit: Duration) -> Option<LockError> {
+    /// What those before this waiter have failed with while it waited, after they had borne it for `limit`: it need not be borne again
+    /// by each.
+    pub(crate) fn hopeless(&self, limit: Duration) -> Option<LockError> {
         let entry = self.names.entries.get(&self.lane)?;
-        let (since, last, error) = entry.outlook.trouble.as_ref()?;
-        (last.since(*since) >= limit && now.since(*last) < Duration::from_secs(1)).then(|| error.clone())
+        let trouble = entry.outlook.trouble.as_ref()?;
+        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= limit;
+        borne.then(|| trouble.error.clone())
     }
 
     /// What to do now. One that does not want to wait tries whatever the outlook is.

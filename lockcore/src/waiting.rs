@@ -65,7 +65,7 @@ impl<'a> Waiting<'a> {
     /// Asks the backend once. `None` if that decides nothing yet.
     async fn attempt(&mut self, news: u64) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
-        if let Some(error) = self.place.hopeless(client.store.clock.now(), client.settings.retry_for) {
+        if let Some(error) = self.place.hopeless(client.settings.retry_for) {
             return Err(error);
         }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
