@@ -13,12 +13,15 @@ pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JavaError>> + Send>>;
 pub enum Kind {
     /// `RedissonClient.getLock`.
     Reentrant,
+    /// `RedissonClient.getFairLock`.
+    Fair,
 }
 
 impl Kind {
     fn wire(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
         }
     }
 }

@@ -89,7 +89,22 @@ impl Java {
     /// # Errors
     /// [`JavaError`], also if it cannot connect.
     pub async fn connect(&self, url: &str, watchdog: Duration) -> Result<Redisson, JavaError> {
-        let id = self.call("control", "connect", &[url, &watchdog.as_millis().to_string()]).await?;
+        self.connect_with(url, watchdog, None).await
+    }
+
+    /// The same, whose waiters for fair locks keep a place for `fair_wait`: `fairLockWaitTimeout`, in Redisson's terms.
+    ///
+    /// # Errors
+    /// [`JavaError`], also if it cannot connect.
+    pub async fn connect_with(
+        &self,
+        url: &str,
+        watchdog: Duration,
+        fair_wait: Option<Duration>,
+    ) -> Result<Redisson, JavaError> {
+        let [watchdog, fair_wait] =
+            [watchdog, fair_wait.unwrap_or_default()].map(|span| span.as_millis().to_string());
+        let id = self.call("control", "connect", &[url, &watchdog, &fair_wait]).await?;
         Ok(Redisson::new(self.clone(), id))
     }
 

@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
+mod contention;
+mod death;
+mod fair;
 mod reentrant;
 mod report;
 mod support;

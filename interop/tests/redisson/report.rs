@@ -32,10 +32,20 @@ pub(crate) enum Row {
     RustCannotReleaseTheirs,
     JavaForces,
     RustForces,
+    FairExclusion,
+    FairOrder,
+    FairRustWakesJava,
+    FairJavaWakesRust,
+    FairJavaNests,
+    FairRustNests,
+    FairRustCrashes,
+    FairJavaCrashes,
+    FairRustWaiterCrashes,
+    FairJavaWaiterCrashes,
 }
 
 impl Row {
-    const ALL: [Self; 16] = [
+    const REENTRANT: [Self; 16] = [
         Self::Exclusion,
         Self::Detection,
         Self::RustWakesJava,
@@ -52,6 +62,19 @@ impl Row {
         Self::RustCannotReleaseTheirs,
         Self::JavaForces,
         Self::RustForces,
+    ];
+
+    const FAIR: [Self; 10] = [
+        Self::FairExclusion,
+        Self::FairOrder,
+        Self::FairRustWakesJava,
+        Self::FairJavaWakesRust,
+        Self::FairJavaNests,
+        Self::FairRustNests,
+        Self::FairRustCrashes,
+        Self::FairJavaCrashes,
+        Self::FairRustWaiterCrashes,
+        Self::FairJavaWaiterCrashes,
     ];
 
     /// What is promised.
@@ -89,6 +112,28 @@ impl Row {
             Self::RustCannotReleaseTheirs => "We cannot release Java's hold",
             Self::JavaForces => "`forceUnlock` in Java ends our hold, and we hear of it",
             Self::RustForces => "`force_release` in Rust ends Java's hold",
+            Self::FairExclusion => {
+                "Two Rust and two Java clients, two tasks or threads each, contend for one name: nobody else is inside, no update is lost"
+            }
+            Self::FairOrder => "Both sides enter in the order in which they asked",
+            Self::FairRustWakesJava => "A release in Rust wakes Java within 50 ms at the median",
+            Self::FairJavaWakesRust => "A release in Java wakes Rust within 50 ms at the median",
+            Self::FairJavaNests => "Nested holds of Java count for both sides while Rust waits in the queue",
+            Self::FairRustNests => {
+                "Nested holds of Rust pass the queue, and keep Java in it until the last is released"
+            }
+            Self::FairRustCrashes => {
+                "The Rust holder is killed: Java enters at the end of the lease, at most 100 ms later"
+            }
+            Self::FairJavaCrashes => {
+                "The Java holder is halted: Rust enters at the end of the lease, at most 100 ms later"
+            }
+            Self::FairRustWaiterCrashes => {
+                "A Rust waiter is killed at the head of the queue: Java, behind it, enters after the longer of its place and the lease"
+            }
+            Self::FairJavaWaiterCrashes => {
+                "A Java waiter is halted at the head of the queue: Rust, behind it, enters when its place has lapsed"
+            }
         }
     }
 }
@@ -103,7 +148,7 @@ pub(crate) async fn record(row: Row, measured: impl Into<String>) {
     let complete = {
         let mut rows = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
         rows.insert(row, measured);
-        (rows.len() == Row::ALL.len()).then(|| rows.clone())
+        (rows.len() == Row::REENTRANT.len() + Row::FAIR.len()).then(|| rows.clone())
     };
     if let Some(rows) = complete {
         let (redisson, java) = java().versions().await.unwrap();
@@ -131,23 +176,31 @@ fn page(rows: &BTreeMap<Row, String>, redisson: &str, java: &str) -> String {
          | | version |\n|---|---|\n\
          | lockcore | {} |\n| Redisson | {redisson} |\n| Java | {java} |\n| Redis | {} |\n| machine | {} {}, {cores} cores |\n\n\
          Leases that a watchdog renews are {} ms on both sides, so that their ends can be waited for; every other option of Redisson that\n\
-         has to do with locks has its default.\n\n\
-         ## Reentrant lock: `Locks::lock` and `RLock`\n\n\
-         | promise | measured |\n|---|---|\n",
+         has to do with locks has its default, unless a row names it.\n\
+",
         env!("CARGO_PKG_VERSION"),
         redis_version(),
         env::consts::OS,
         env::consts::ARCH,
         LEASE.as_millis(),
     );
-    for (row, measured) in rows {
-        writeln!(page, "| {} | {measured} |", row.promise()).unwrap();
+    let sections = [
+        ("Reentrant lock: `Locks::lock` and `RLock`", Row::REENTRANT.as_slice()),
+        ("Fair lock: `Locks::fair_lock` and `RFairLock`", Row::FAIR.as_slice()),
+    ];
+    for (title, section) in sections {
+        write!(page, "\n## {title}\n\n| promise | measured |\n|---|---|\n").unwrap();
+        for row in section {
+            writeln!(page, "| {} | {} |", row.promise(), rows[row]).unwrap();
+        }
     }
     page.push_str(NOTES);
     page
 }
 
 const NOTES: &str = "
+## Notes
+
 How it is measured:
 
 - **Exclusion.** Every holder counts itself in and out in one key, and reads and writes back another with plain `GET` and `SET`, as
@@ -158,6 +211,13 @@ How it is measured:
 - **Crashes.** The Rust holder is a process that gets SIGKILL, the Java holder one that halts its virtual machine. The end of the
   lease is what the server says is left of it after the death; the waiter was waiting before. Java waits once without being measured,
   since it loads its classes then, which takes some 20 ms.
+- **Order.** The waiters of a fair lock ask one after the other; each is seen in the queue before the next one asks.
+  The holder releases at once: a hold longer than its lease and our `queue_timeout` together is not part of the test, and a Rust
+  waiter behind a Java waiter can lose its place in one.
+- **Crashed waiters.** From the death until the other side's entry is known. The holder releases right after the death, so that only
+  the dead waiter's place keeps the other side. Redisson counts `fairLockWaitTimeout` from when the lease that it found would end, so
+  that what is left of that lease comes on top. Behind a dead Rust waiter nobody wakes Java when the place lapses: it sleeps for
+  what it saw left of the holder's lease before it asks again.
 
 Two things look different from the other side, by design:
 

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::OnceLock, time::Duration};
 
 use lockcore::{Locks, ReentrantLock};
-use lockcore_interop::{Java, Redisson};
+use lockcore_interop::{Java, Kind, Redisson};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
@@ -66,6 +66,37 @@ pub(crate) async fn listened_to(server: &RedisServer, name: &str, count: u32) {
         }
     })
     .await;
+}
+
+/// Resolves when `count` wait in the queue of a fair lock.
+pub(crate) async fn queued(server: &RedisServer, name: &str, count: u32) {
+    let queue = format!("redisson_lock_queue:{{{name}}}");
+    soon("the queue", async {
+        while server.query::<u32>(&["LLEN", &queue]).await < count {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+/// Resolves when `count` wait in the queue of a fair lock, and as many listen: each on a channel of its own.
+pub(crate) async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
+    queued(server, name, count).await;
+    let channels = format!("redisson_lock__channel:{{{name}}}:*");
+    soon("the subscriptions", async {
+        while server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len() < count as usize {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+/// Our lock of a kind.
+pub(crate) fn of_kind(locks: &Locks, kind: Kind, name: &str) -> ReentrantLock {
+    match kind {
+        Kind::Fair => locks.fair_lock(name),
+        _ => locks.lock(name),
+    }
 }
 
 /// The holders of a lock, as lockcore sees them: owner and count.

@@ -13,7 +13,7 @@ final class Clients {
 
     Map<String, Command> commands() {
         return Map.of(
-                "connect", arguments -> connect(arguments.text(0), arguments.number(1)),
+                "connect", arguments -> connect(arguments.text(0), arguments.number(1), arguments.number(2)),
                 "close", arguments -> close(arguments.text(0)),
                 "versions", arguments -> versions());
     }
@@ -27,10 +27,16 @@ final class Clients {
         return client;
     }
 
-    /** {@code connect url watchdogMs}: the id of a new client, with which the owners of its holds begin. */
-    private String connect(String url, long watchdog) {
+    /**
+     * {@code connect url watchdogMs fairWaitMs}: the id of a new client, with which the owners of its holds begin. A wait of 0 is
+     * that of Redisson.
+     */
+    private String connect(String url, long watchdog, long fairWait) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdog);
+        if (fairWait > 0) {
+            config.setFairLockWaitTimeout(fairWait);
+        }
         config.setThreads(4);
         config.setNettyThreads(4);
         config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);

@@ -37,6 +37,7 @@ final class LockCommands {
     static RLock named(RedissonClient client, String kind, String name) {
         return switch (kind) {
             case "reentrant" -> client.getLock(name);
+            case "fair" -> client.getFairLock(name);
             default -> throw new IllegalArgumentException("no such kind of lock: " + kind);
         };
     }

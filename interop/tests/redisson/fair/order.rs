@@ -1,0 +1,79 @@
+//! First come, first served, whichever side it is.
+
+use std::sync::{Arc, Mutex};
+
+use lockcore::ReentrantLock;
+use lockcore_interop::{JavaThread, Kind, Lease};
+use tokio::task::JoinSet;
+
+use crate::{
+    report::{Row, record},
+    support::{Both, locks, queued, redisson, soon},
+};
+
+const WAITERS: u32 = 6;
+const ROUNDS: u32 = 10;
+
+/// Who has entered, in order.
+type Entries = Arc<Mutex<Vec<u32>>>;
+
+#[tokio::test]
+async fn both_sides_enter_in_the_order_in_which_they_asked() {
+    let both = Both::start().await;
+    // Two clients on each side, so that none of them puts its own waiters in order.
+    let (other_java, other_rust) = (redisson(&both.server).await, locks(&both.server).await);
+    for round in 0..ROUNDS {
+        let name = format!("queue:{round}");
+        let holder = both.redisson.thread().kind(Kind::Fair);
+        let mut guard = None;
+        if round % 2 == 0 {
+            holder.lock(&name, Lease::Watchdog).await.unwrap();
+        } else {
+            guard = Some(both.locks.fair_lock(&name).acquire().await.unwrap());
+        }
+
+        let entries = Entries::default();
+        let mut waiting = JoinSet::new();
+        for number in 0..WAITERS {
+            let entries = entries.clone();
+            // Java begins in two rounds, Rust in the next two: every side waits behind every holder first.
+            if (number + round / 2) % 2 == 0 {
+                let client = if number < 2 { &both.redisson } else { &other_java };
+                waiting.spawn(of_java(client.thread().kind(Kind::Fair), name.clone(), number, entries));
+            } else {
+                let client = if number < 3 { &both.locks } else { &other_rust };
+                waiting.spawn(of_rust(client.fair_lock(&name), number, entries));
+            }
+            queued(&both.server, &name, number + 1).await;
+        }
+        match guard {
+            Some(guard) => guard.release().await.unwrap(),
+            None => holder.unlock(&name).await.unwrap(),
+        }
+        while let Some(entered) = soon("an entry", waiting.join_next()).await {
+            entered.unwrap();
+        }
+        let entered = entries.lock().unwrap().clone();
+        assert_eq!(entered, (0..WAITERS).collect::<Vec<_>>(), "round {round}");
+    }
+    other_rust.close().await.unwrap();
+    other_java.close().await.unwrap();
+    both.close().await;
+    let measured = format!(
+        "{WAITERS} waiters, Rust and Java by turns, from two clients each, behind a holder of either side: in exact order, \
+         {ROUNDS} times of {ROUNDS}"
+    );
+    record(Row::FairOrder, measured).await;
+}
+
+async fn of_java(thread: JavaThread, name: String, number: u32, entries: Entries) {
+    thread.lock(&name, Lease::Watchdog).await.unwrap();
+    entries.lock().unwrap().push(number);
+    thread.unlock(&name).await.unwrap();
+}
+
+async fn of_rust(lock: ReentrantLock, number: u32, entries: Entries) {
+    let guard = lock.acquire().await.unwrap();
+    entries.lock().unwrap().push(number);
+    guard.release().await.unwrap();
+}
