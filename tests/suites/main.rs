@@ -8,3 +8,4 @@ mod log;
 mod memory_conformance;
 mod multi;
 mod observing;
+mod regressions;

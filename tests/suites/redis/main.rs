@@ -11,6 +11,7 @@ mod log;
 mod nesting;
 mod outage;
 mod races;
+mod regressions;
 mod secrets;
 mod support;
 mod wakeups;

@@ -1,0 +1,363 @@
+//! What a review found, or looked for, that the other suites had not. On the memory backend, with a paused clock.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Clock, LockError,
+    LockName, LockState, Locks, LossReason, Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    RenewRequest, SubscribeRequest, Wakeups,
+};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long the core waits for what somebody keeps without driving it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What timers may be late by: they tick in milliseconds.
+const SLACK: Duration = Duration::from_millis(100);
+
+/// A store, and a client of it that has faults.
+fn faulty() -> (MemoryBackend, Faults, Locks) {
+    let store = MemoryBackend::new();
+    let backend = Faulty::new(store.clone());
+    (store, backend.faults(), Locks::new(backend))
+}
+
+async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let start = Instant::now();
+    let output = future.await;
+    (output, start.elapsed())
+}
+
+// ---- waiting
+
+/// The waiter slept through the end of the lease as long as its subscription failed: it only paused before the next attempt
+/// at that.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_subscriptions_fail_enters_when_the_lease_ends() {
+    let (store, faults, locks) = faulty();
+    let _held = Locks::new(store).lock("a").lease(300 * MS).acquire().await.unwrap();
+    faults.every(Op::Subscribe, Fault::Refuse(BackendErrorKind::Connection));
+    let (guard, waited) = took(locks.lock("a").acquire()).await;
+    assert!(guard.is_ok(), "{guard:?}");
+    assert!((300 * MS..300 * MS + SLACK).contains(&waited), "entered after {waited:?}");
+}
+
+/// The same with a subscription that is only slow: the end of the lease was not waited for beside it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_subscription_is_slow_enters_when_the_lease_ends() {
+    let (store, faults, locks) = faulty();
+    let _held = Locks::new(store).lock("a").lease(300 * MS).acquire().await.unwrap();
+    faults.next(Op::Subscribe, Fault::Delay(3 * SECOND));
+    let (guard, waited) = took(locks.lock("a").acquire()).await;
+    assert!(guard.is_ok(), "{guard:?}");
+    assert!((300 * MS..300 * MS + SLACK).contains(&waited), "entered after {waited:?}");
+}
+
+/// Each waiter of a name bore the failing backend anew when its turn came: the eighth failed after eight times `retry_for`.
+#[tokio::test(start_paused = true)]
+async fn the_waiters_of_one_name_give_up_a_dead_backend_together() {
+    let backend = Faulty::new(MemoryBackend::new());
+    backend.faults().every(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
+    let locks = Locks::builder(backend).retry_for(300 * MS).build().unwrap();
+    let start = Instant::now();
+    let mut waiters = JoinSet::new();
+    for _ in 0..8 {
+        let lock = locks.lock("a");
+        waiters.spawn(async move { (lock.acquire().await, start.elapsed()) });
+    }
+    let failures = waiters.join_all().await;
+    for (result, _) in &failures {
+        assert!(matches!(result, Err(LockError::Backend(_))), "{result:?}");
+    }
+    let last = failures.iter().map(|(_, after)| *after).max().unwrap();
+    assert!((300 * MS..SECOND).contains(&last), "the last one failed after {last:?}");
+}
+
+/// The second of two heads that gave up together dropped the subscription that the first had left to it.
+#[tokio::test(start_paused = true)]
+async fn heads_that_give_up_together_leave_their_subscription_to_the_next() {
+    let (store, faults, locks) = faulty();
+    let held = Locks::new(store).lock("a").acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let lock = locks.lock("a");
+        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+        sleep(MS).await;
+    }
+    assert_eq!(faults.calls(Op::Subscribe), 1, "only the head subscribes");
+    waiters[0].abort();
+    waiters[1].abort();
+    sleep(SLACK).await;
+    assert_eq!(faults.calls(Op::Subscribe), 1, "the third one subscribed again");
+    held.release().await.unwrap();
+    let (guard, waited) = took(waiters.pop().unwrap()).await;
+    assert!(guard.unwrap().is_ok() && waited < SLACK, "woken after {waited:?}");
+}
+
+/// A store where everything is held for ever.
+#[derive(Debug)]
+struct HeldForEver(MemoryBackend);
+
+#[async_trait]
+impl Backend for HeldForEver {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn acquire(&self, _: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        Ok(AcquireOutcome::Held { remaining: Some(Duration::MAX) })
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        self.0.renew(holds).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.0.release(request).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        self.0.force_release(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.0.inspect(name).await
+    }
+
+    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.0.subscribe(request).await
+    }
+}
+
+/// The millisecond after the end of the lease was added to it without a look at the bounds of time: a panic.
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_an_end_in_the_bounds_of_time_is_waited_for_like_any_other() {
+    let locks = Locks::new(HeldForEver(MemoryBackend::new()));
+    let (result, waited) = took(locks.lock("a").acquire_timeout(SECOND)).await;
+    assert!(matches!(result, Err(LockError::Timeout { .. })), "{result:?}");
+    assert!((SECOND..SECOND + SLACK).contains(&waited), "gave up after {waited:?}");
+}
+
+/// The greatest of everything that can be asked for. What was red was only the test above, but this is where the next sum
+/// overflows.
+#[tokio::test(start_paused = true)]
+async fn the_greatest_options_work_like_others() {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let store = MemoryBackend::new();
+    let locks = Locks::builder(store.clone()).lease(YEAR).retry_for(Duration::MAX).build().unwrap();
+    let guard = locks.lock("a").acquire_timeout(Duration::MAX).await.unwrap();
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire_timeout(Duration::MAX).await });
+    sleep(SLACK).await;
+    guard.release().await.unwrap();
+    let guard = timeout(SECOND, waiting).await.expect("it is woken").unwrap().unwrap();
+    drop(guard);
+    locks.close().await.unwrap();
+    assert_eq!(store.names_in_use(), 0, "something is left");
+}
+
+// ---- giving back
+
+/// Whoever forced a lock condemned, when the reply came, whatever hold its own client had by then: also the one that was
+/// granted after the force.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_granted_after_a_force_release_survives_its_late_reply() {
+    let (store, faults, locks) = faulty();
+    let other = Locks::new(store.clone());
+    let _stuck = other.lock("a").acquire().await.unwrap();
+    faults.next(Op::ForceRelease, Fault::DelayReply(SECOND));
+    let operator = tokio::spawn({
+        let lock = locks.lock("a");
+        async move { lock.force_release().await }
+    });
+    sleep(MS).await;
+    let next = locks.lock("a").acquire_timeout(SECOND / 2).await.unwrap();
+    assert!(operator.await.unwrap().unwrap(), "there was a hold to force");
+    assert!(next.is_held(), "declared lost");
+    assert!(other.lock("a").state().await.unwrap().is_held(), "it is there at the backend");
+    drop(next);
+    sleep(SLACK).await;
+    assert_eq!(store.names_in_use(), 0, "it was not released at the backend");
+}
+
+/// `close()` returned while an acquisition that it had cut off was not undone yet: the runtime ended, and the hold stayed for
+/// its lease.
+#[tokio::test(start_paused = true)]
+async fn close_waits_until_the_acquisitions_that_it_cuts_off_are_undone() {
+    let (store, faults, locks) = faulty();
+    faults.next(Op::Acquire, Fault::DelayReply(SECOND));
+    faults.every(Op::Release, Fault::Delay(20 * MS));
+    let lock = locks.lock("a");
+    let cut_off = tokio::spawn(async move { lock.acquire().await });
+    sleep(MS).await;
+    assert_eq!(store.names_in_use(), 1, "granted, but the reply is on its way");
+    locks.close().await.unwrap();
+    assert_eq!(store.names_in_use(), 0, "the hold is left behind");
+    let cut_off = cut_off.await.unwrap();
+    assert!(matches!(cut_off, Err(LockError::Closed { .. })), "{cut_off:?}");
+}
+
+/// A growth whose reply was lost may have made the lease at the backend longer than this client knew; the release was given
+/// up when the shorter one was over.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_for_as_long_as_the_backend_may_have_the_hold() {
+    let (store, faults, locks) = faulty();
+    let lock = locks.lock("a").owned_by(&Owner::new());
+    let outer = lock.clone().lease(200 * MS).acquire().await.unwrap();
+    faults.next(Op::Acquire, Fault::LostReply);
+    let grown = lock.lease(3600 * SECOND).acquire().await;
+    assert!(matches!(grown, Err(LockError::Backend(_))), "{grown:?}");
+    assert_eq!(outer.lost().await, LossReason::LeaseEnded);
+    for _ in 0..2 {
+        faults.next(Op::Release, Fault::Refuse(BackendErrorKind::Connection));
+    }
+    drop(outer);
+    sleep(SECOND).await;
+    assert_eq!(store.names_in_use(), 0, "held for an hour, and nobody tries to release it");
+}
+
+/// The next acquisition of the client waited for ever for a release that was begun and then only kept. It is bounded.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_begun_and_then_only_kept_keeps_the_next_for_five_seconds_at_most() {
+    let (_, faults, locks) = faulty();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    faults.next(Op::Release, Fault::DelayReply(SLACK));
+    let mut kept = pin!(guard.release());
+    assert!(poll_times(1, kept.as_mut()).await.is_none(), "it waits for the reply");
+    let (next, waited) = took(locks.lock("a").acquire_timeout(10 * SECOND)).await;
+    assert!(next.is_ok(), "{next:?}");
+    assert!(waited <= PATIENCE + SLACK, "entered after {waited:?}");
+}
+
+/// The releases of a client are carried out on the runtime that was used first. While that one is alive but nobody drives
+/// it, the client's own acquisitions waited for ever for a guard that was dropped elsewhere. It is bounded.
+#[test]
+fn a_background_on_an_idle_runtime_keeps_the_next_for_five_seconds_at_most() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (idle, busy) = (runtime(), runtime());
+    let locks = Locks::new(MemoryBackend::new());
+    idle.block_on(async {
+        locks.lock("first").acquire().await.unwrap().release().await.unwrap();
+    });
+    busy.block_on(async {
+        drop(locks.lock("a").lease(SECOND / 2).acquire().await.unwrap());
+        let (next, waited) = took(locks.lock("a").acquire_timeout(10 * SECOND)).await;
+        assert!(next.is_ok(), "although even the lease has ended: {next:?}");
+        assert!(waited <= PATIENCE + SLACK, "entered after {waited:?}");
+    });
+}
+
+// ---- renewing
+
+/// Every job of the background puts its look at the host's suspension off by another second; whoever waits for the signal
+/// must not depend on that.
+#[tokio::test(start_paused = true)]
+async fn a_busy_client_notices_as_soon_as_an_idle_one_that_its_host_slept() {
+    for busy in [false, true] {
+        let asleep = Arc::new(AtomicU64::new(0));
+        let clock = Clock::with_suspension({
+            let asleep = asleep.clone();
+            move || Duration::from_secs(asleep.load(Ordering::SeqCst))
+        });
+        let locks = Locks::builder(MemoryBackend::new()).clock(clock).build().unwrap();
+        let guard = locks.lock("laptop").acquire().await.unwrap();
+        let mut work = JoinSet::new();
+        let other = locks.lock("other");
+        if busy {
+            work.spawn(async move {
+                loop {
+                    drop(other.try_acquire().await);
+                    sleep(300 * MS).await;
+                }
+            });
+        }
+        let lost = tokio::spawn(guard.lost());
+        sleep(SECOND / 2).await;
+        asleep.store(3600, Ordering::SeqCst);
+        let (reason, noticed) = took(timeout(5 * SECOND, lost)).await;
+        let reason = reason.unwrap_or_else(|_| panic!("busy: {busy}, not noticed within {noticed:?}"));
+        assert_eq!(reason.unwrap(), LossReason::LeaseEnded, "busy: {busy}");
+        assert!(noticed <= SECOND + SLACK, "busy: {busy}, noticed after {noticed:?}");
+    }
+}
+
+/// Counts the renewals of no hold at all, and otherwise is the memory backend.
+#[derive(Debug)]
+struct CountsEmpty {
+    store: MemoryBackend,
+    empty: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Backend for CountsEmpty {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        self.store.acquire(request).await
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        if holds.is_empty() {
+            self.empty.fetch_add(1, Ordering::SeqCst);
+        }
+        self.store.renew(holds).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.store.release(request).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        self.store.force_release(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.store.inspect(name).await
+    }
+
+    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.store.subscribe(request).await
+    }
+}
+
+/// A guard that went between the order for its renewal and the first poll of that left a renewal of nothing, which was sent.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
+    let empty = Arc::new(AtomicU64::new(0));
+    let backend = CountsEmpty { store: MemoryBackend::new(), empty: empty.clone() };
+    let clock = Clock::with_suspension(|| Duration::ZERO);
+    let locks = Locks::builder(backend).lease(150 * MS).clock(clock).build().unwrap();
+    let task = tokio::spawn(async move {
+        // Due after 50 ms: the background sleeps until then, and goes on to do so when this hold is released.
+        let first = locks.lock("first").acquire().await.unwrap();
+        sleep(3 * MS).await;
+        // Due 3 ms later, hence renewed at the same time. The background wakes up first, since it lay down first.
+        let second = locks.lock("second").acquire().await.unwrap();
+        first.release().await.unwrap();
+        sleep(47 * MS).await;
+        drop(second);
+        sleep(SECOND).await;
+    });
+    task.await.unwrap();
+    assert_eq!(empty.load(Ordering::SeqCst), 0, "renewals of nothing");
+}
