@@ -16,7 +16,7 @@
 //! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer; none if Redisson's `RFencedLock` has made it |
 //! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only (`lockcore_hold_tagged:` if the name has a hash tag of its own) | the lease |
 //!
-//! | `redisson_lock_queue:{order:42}` | list | for fair locks: owners that wait, in their order | a minute longer than the last place |
+//! | `redisson_lock_queue:{order:42}` | list | for fair locks: owners that wait, in their order | an hour longer than the last place |
 //! | `redisson_lock_timeout:{order:42}` | sorted set | for fair locks: when each place lapses | the same |
 //!
 //! The release message `0` goes to the channel `redisson_lock__channel:{order:42}`; for a fair lock, to the channel of the owner who is

@@ -252,7 +252,8 @@ impl<'a> Undo<'a> {
         Self {
             client: &acquisition.client,
             lane: acquisition.lane(owner),
-            lease: request.lease,
+            // A place in a queue may outlive the lease that was asked for.
+            lease: request.lease.max(request.queue.unwrap_or_default()),
             request: Some(request.undo()),
         }
     }

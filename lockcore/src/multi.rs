@@ -207,7 +207,11 @@ impl Attempt {
         let (members, owner) = self.members()?;
         let mut guards = Vec::with_capacity(members.len());
         while guards.len() < members.len() {
-            let tried = try_each(&members[guards.len()..], self.site).await?;
+            let tried = match try_each(&members[guards.len()..], self.site).await {
+                // The wait for the first of them bears what may pass.
+                Err(LockError::Backend(error)) if error.is_retryable() => Vec::new(),
+                tried => tried?,
+            };
             // What comes after the first that is not free goes back: nobody waits for a name with a greater one in hand.
             guards.extend(tried.into_iter().map_while(|guard| guard));
             if let Some(first_missing) = members.get(guards.len()) {

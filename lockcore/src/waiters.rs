@@ -35,6 +35,11 @@ impl Lane {
     pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
         Self { name: name.clone(), owner: (mode == Mode::Fair).then(|| owner.clone()) }
     }
+
+    /// Where `owner` has its holds of the name if it acquired them in the other mode.
+    fn other(&self, owner: &Owner) -> Self {
+        Self { name: self.name.clone(), owner: self.owner.is_none().then(|| owner.clone()) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +133,9 @@ impl Names {
     /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it is first and
     /// this client does not hold the lock.
     pub(crate) fn arrive(self: &Arc<Self>, lane: &Lane, owner: &Owner, waits: bool, now: Moment) -> Arrival {
+        if let Some(hold) = self.held_in(&lane.other(owner), owner) {
+            return Arrival::Nested(hold);
+        }
         let mut entry = self.entries.entry(lane.clone()).or_default();
         if let Some(hold) = entry.hold_of(owner) {
             return Arrival::Nested(hold);
@@ -148,6 +156,10 @@ impl Names {
             wakeups: None,
             ignores_releases: false,
         })
+    }
+
+    fn held_in(&self, lane: &Lane, owner: &Owner) -> Option<Arc<Hold>> {
+        self.entries.get(lane)?.hold_of(owner)
     }
 
     /// Changes the entry of `lane`, if there is one, and removes it if that left it idle.
@@ -259,6 +271,9 @@ impl Place {
 
     /// What to do now. One that does not want to wait tries whatever the outlook is.
     pub(crate) fn step(&mut self, waits: bool) -> Step {
+        if let Some(hold) = self.names.held_in(&self.lane.other(&self.owner), &self.owner) {
+            return Step::Nest(hold);
+        }
         let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return Step::Await };
         if let Some(hold) = entry.hold_of(&self.owner) {
             return Step::Nest(hold);
@@ -291,6 +306,11 @@ impl Place {
     /// The subscription, if the head has it.
     pub(crate) fn wakeups(&mut self) -> Option<&mut Box<dyn Wakeups>> {
         self.wakeups.as_mut()
+    }
+
+    /// Drops a subscription that was made for another hold: a fair waiter only hears of its own.
+    pub(crate) fn forget_wakeups(&mut self) {
+        self.wakeups = None;
     }
 
     /// Keeps a new subscription. What happened before it was in effect was not heard, so an attempt is due.

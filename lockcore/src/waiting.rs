@@ -21,13 +21,25 @@ pub(crate) struct Waiting<'a> {
     queued: Option<Undo<'a>>,
     place: Place,
     backoff: Backoff,
+    /// Between attempts to subscribe.
+    deaf: Backoff,
     warned: bool,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(acquisition: &'a Acquisition, place: Place, owner: &'a Owner, waits: bool) -> Self {
         let backoff = Backoff::default();
-        Self { acquisition, owner, waits, hold_id: None, queued: None, place, backoff, warned: false }
+        Self {
+            acquisition,
+            owner,
+            waits,
+            hold_id: None,
+            queued: None,
+            place,
+            backoff,
+            deaf: Backoff::default(),
+            warned: false,
+        }
     }
 
     /// Waits for the turn, and takes it.
@@ -68,13 +80,19 @@ impl<'a> Waiting<'a> {
         if let Some(error) = self.place.hopeless(client.settings.retry_for) {
             return Err(error);
         }
+        if self.hold_id.is_none() && self.acquisition.mode == Mode::Fair {
+            self.place.forget_wakeups();
+        }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
         match self.acquisition.attempt(self.owner, &hold_id, self.waits).await {
             Ok(granted @ Attempt::Granted(..)) => {
                 self.answered();
                 Ok(Some(granted))
             }
-            Ok(refused) if !self.waits => Ok(Some(refused)),
+            Ok(refused) if !self.waits => {
+                self.answered();
+                Ok(Some(refused))
+            }
             Ok(Attempt::Refused { until }) => {
                 if self.acquisition.mode == Mode::Fair && self.queued.is_none() {
                     let request = self.acquisition.request(&hold_id, self.waits);
@@ -98,16 +116,20 @@ impl<'a> Waiting<'a> {
 
     /// Sleeps until a wake-up, a local event, or `until`. A subscription that cannot be made does not make the sleep longer.
     async fn rest(&mut self, until: Moment) -> Result<(), LockError> {
-        let Err(error) = self.sleep(until).await else { return Ok(()) };
-        let acquisition = self.acquisition;
-        let clock = &acquisition.client.store.clock;
-        tokio::select! {
-            biased;
-            borne = self.bear(error.with_lock(&acquisition.name).into()) => borne?,
-            () = clock.sleep_until(until) => {}
-        }
-        if clock.now() >= until {
-            self.place.news();
+        match self.sleep(until).await {
+            Ok(()) => {}
+            // Deaf, but not without answers: after a pause the lock is asked for again, which tells the one from the other.
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%error, "subscription failed, will be retried");
+                let pause = self.deaf.next();
+                tokio::select! {
+                    biased;
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.acquisition.client.store.clock.sleep_until(until) => {}
+                }
+                self.place.news();
+            }
+            Err(error) => return Err(error.with_lock(&self.acquisition.name).into()),
         }
         Ok(())
     }

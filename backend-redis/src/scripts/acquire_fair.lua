@@ -8,22 +8,22 @@ local held = not count and redis.call('EXISTS', KEYS[1]) == 1
 if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     if ARGV[6] ~= '0' then
         local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
-        if score <= now then
-            leave(ARGV[1])
-            redis.call('RPUSH', KEYS[4], ARGV[1])
-        end
-        -- Redisson's waiters take their own waiting time, five minutes, off everybody's behind them when they enter. Behind
-        -- one of them a place is counted from his.
         local place = redis.call('LPOS', KEYS[4], ARGV[1])
+        if score <= now or not place then
+            leave(ARGV[1])
+            place = redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
+        end
+        -- Redisson's waiters take their own waiting time, five minutes by default, off everybody's behind them when they enter.
+        -- Behind one of them a place is counted from his, but never further ahead than that.
         local ahead = place > 0 and redis.call('ZSCORE', KEYS[5], redis.call('LINDEX', KEYS[4], place - 1))
         local kept_until = now + ARGV[6]
         if ahead and tonumber(ahead) > kept_until then
-            kept_until = ahead + ARGV[6]
+            kept_until = math.min(ahead, now + 300000) + ARGV[6]
         end
         redis.call('ZADD', KEYS[5], string.format('%.0f', kept_until), ARGV[1])
         -- Nothing stays for ever: when the last place has lapsed, so have all.
         local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
-        local ms = string.format('%.0f', last - now + 60000)
+        local ms = string.format('%.0f', last - now + 3600000)
         redis.call('PEXPIRE', KEYS[4], ms)
         redis.call('PEXPIRE', KEYS[5], ms)
     end

@@ -9,8 +9,8 @@ if redis.call('HLEN', KEYS[1]) == 0 then
 end
 redis.call('DEL', KEYS[1], KEYS[3])
 redis.pcall('PUBLISH', ARGV[1], '0')
-local head = first()
-if head then
+local known, head = pcall(first)
+if known and head then
     redis.pcall('PUBLISH', ARGV[1] .. ':' .. head, '0')
 end
 return 1

@@ -5,8 +5,7 @@
 -- ARGV  1 owner  2 hold count to reach  3 channel, without the owner that is to hear of it  4 id of the hold, empty if the owner is
 --       not a named one
 -- Reply 1 released  2 the hold goes on  0 there is no such hold
-local function wake()
-    local head = first()
+local function wake(head)
     if head then
         redis.pcall('PUBLISH', ARGV[3] .. ':' .. head, '0')
     end
@@ -15,7 +14,7 @@ end
 local count = redis.call('HGET', KEYS[1], ARGV[1])
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
     if not count and leave(ARGV[1]) then
-        wake()
+        wake(first())
     end
     return 0
 end
@@ -25,11 +24,13 @@ if ARGV[2] ~= '0' then
     end
     return 2
 end
+-- Before anything is changed: a queue of the wrong type must not fail a release half done.
+local known, head = pcall(first)
 redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
-wake()
+wake(known and head)
 -- Whoever waits for the lock without queueing is told as well.
 redis.pcall('PUBLISH', ARGV[3], '0')
 return 1
