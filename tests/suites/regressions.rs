@@ -361,3 +361,68 @@ async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
     task.await.unwrap();
     assert_eq!(empty.load(Ordering::SeqCst), 0, "renewals of nothing");
 }
+
+// ---- fair locks and multi-locks
+
+/// A named owner that took one name first with `lock` and then with `fair_lock` took over from itself, and the inner release
+/// freed the outer hold.
+#[tokio::test(start_paused = true)]
+async fn one_owner_nests_in_the_other_mode() {
+    let store = MemoryBackend::new();
+    let (one, other) = (Locks::new(store.clone()), Locks::new(store));
+    for owner in [Owner::named("job"), Owner::new()] {
+        for (outer, inner) in [(one.lock("a"), one.fair_lock("a")), (one.fair_lock("a"), one.lock("a"))] {
+            let outer = outer.owned_by(&owner).acquire().await.unwrap();
+            let inner = timeout(SECOND, inner.owned_by(&owner).acquire()).await;
+            let inner = inner.expect("it does not wait for itself").unwrap();
+            assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+            inner.release().await.unwrap();
+            assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the outer hold goes on");
+            outer.release().await.unwrap();
+        }
+    }
+}
+
+/// A multi-lock failed with the first error, however soon that would have passed.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_bears_what_a_single_lock_bears() {
+    let (_, faults, locks) = faulty();
+    faults.next(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
+    let guard = locks.multi_lock(["a", "b"]).acquire().await.unwrap();
+    assert_eq!(guard.tokens().count(), 2);
+    guard.release().await.unwrap();
+}
+
+/// Waiters failed when only their subscriptions did, although the backend answered every attempt.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_cannot_listen_goes_on_asking() {
+    let (store, faults, locks) = faulty();
+    let held = Locks::new(store).lock("a").acquire().await.unwrap();
+    faults.every(Op::Subscribe, Fault::Refuse(BackendErrorKind::Connection));
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    sleep(60 * SECOND).await;
+    assert!(!waiting.is_finished(), "longer than failures are borne");
+    assert!(faults.calls(Op::Acquire) < 150, "{} calls in a minute", faults.calls(Op::Acquire));
+    held.release().await.unwrap();
+    let (guard, waited) = took(waiting).await;
+    guard.unwrap().unwrap().release().await.unwrap();
+    assert!(waited <= 2 * SECOND, "{waited:?}");
+}
+
+/// The undoing of a fair wait gave up when the lease that was asked for would have ended, and left the place in the queue.
+#[tokio::test(start_paused = true)]
+async fn a_place_in_the_queue_is_given_up_however_short_the_lease() {
+    let (store, faults, locks) = faulty();
+    let other = Locks::new(store);
+    let held = other.fair_lock("a").acquire().await.unwrap();
+    faults.next(Op::Release, Fault::Refuse(BackendErrorKind::Connection));
+    faults.next(Op::Release, Fault::Refuse(BackendErrorKind::Connection));
+    let waited = timeout(100 * MS, locks.fair_lock("a").lease(10 * MS).acquire()).await;
+    assert!(waited.is_err(), "it is held");
+    sleep(300 * MS).await;
+    held.release().await.unwrap();
+    let (next, waited) = took(other.fair_lock("a").acquire()).await;
+    next.unwrap().release().await.unwrap();
+    assert!(waited < SECOND, "{waited:?}");
+}

@@ -202,3 +202,61 @@ async fn a_timed_out_waiter_leaves_no_place() {
     held.release().await.unwrap();
     assert_nothing_left(&server).await;
 }
+
+#[tokio::test]
+async fn a_waiter_that_inherits_a_subscription_is_called_by_its_own_name() {
+    let server = RedisServer::start();
+    let holder = locks(&server).await;
+    let waiters = builder(&server).await.queue_timeout(Duration::from_secs(60)).build().unwrap();
+    let held = holder.fair_lock("fair").acquire().await.unwrap();
+    // Two waiters of one owner: the first listens, and gives up.
+    let lock = waiters.fair_lock("fair").owned_by(&lockcore::Owner::new());
+    let wait = || {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let first = wait();
+    until("the first to listen", || async { server.channels().await.len() == 1 }).await;
+    let second = wait();
+    tokio::task::yield_now().await;
+    first.abort();
+    let called = || async {
+        let queue: Vec<String> = server.query(&["LRANGE", QUEUE, "0", "-1"]).await;
+        let channels = server.channels().await;
+        queue.len() == 1 && channels == [format!("redisson_lock__channel:{{fair}}:{}", queue[0])]
+    };
+    until("the second to listen where it is called", called).await;
+    let start = Instant::now();
+    held.release().await.unwrap();
+    soon("the second", second).await.unwrap().unwrap().release().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "woken, not by its timer: {:?}", start.elapsed());
+    assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_spoilt_queue_fails_no_release() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let guard = locks.fair_lock("fair").acquire().await.unwrap();
+    let _: String = server.query(&["SET", QUEUE, "spoilt"]).await;
+    guard.release().await.unwrap();
+    let guard = locks.lock("fair").acquire().await.unwrap();
+    assert!(locks.lock("fair").force_release().await.unwrap());
+    assert!(!guard.is_held(), "and the holder knows");
+}
+
+#[tokio::test]
+async fn a_queue_that_was_deleted_is_made_again() {
+    let server = RedisServer::start();
+    let holder = locks(&server).await;
+    let waiter = builder(&server).await.queue_timeout(Duration::from_millis(600)).build().unwrap();
+    let held = holder.fair_lock("fair").acquire().await.unwrap();
+    let lock = waiter.fair_lock("fair");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    queued(&server, 1).await;
+    let _: i64 = server.query(&["DEL", QUEUE]).await;
+    queued(&server, 1).await;
+    held.release().await.unwrap();
+    soon("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert_nothing_left(&server).await;
+}
