@@ -28,7 +28,7 @@
 //! ~NAMES ~redisson_lock_token:* ~lockcore_hold* ~redisson_lock_queue:* ~redisson_lock_timeout:* &redisson_lock__channel:*
 //! +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl +pexpire +get +set +del
 //! +publish +subscribe +unsubscribe +ping
-//! +lindex +lpop +lpos +lrem +rpush +zadd +zrange +zrem +zscore
+//! +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrangebyscore +zrem +zscore
 //! ```
 //! The last line is for fair locks and for `force_release`. `client` is used for its harmless `SETINFO` alone and may be left out, and so may `info`, but then the check for a server
 //! that evicts keys cannot be made.

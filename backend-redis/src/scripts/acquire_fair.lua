@@ -14,11 +14,11 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
             place = redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
         end
         -- Redisson's waiters take their own waiting time, five minutes by default, off everybody's behind them when they enter.
-        -- Behind one of them a place is counted from his, but never further ahead than that.
+        -- Behind one of them a place is counted from his, but never by more than that for each that is ahead.
         local ahead = place > 0 and redis.call('ZSCORE', KEYS[5], redis.call('LINDEX', KEYS[4], place - 1))
         local kept_until = now + ARGV[6]
         if ahead and tonumber(ahead) > kept_until then
-            kept_until = math.min(ahead, now + 300000) + ARGV[6]
+            kept_until = math.min(ahead, now + (place + 1) * 300000) + ARGV[6]
         end
         redis.call('ZADD', KEYS[5], string.format('%.0f', kept_until), ARGV[1])
         -- Nothing stays for ever: when the last place has lapsed, so have all.
@@ -29,4 +29,10 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     end
     return {0, held and redis.call('PTTL', KEYS[1]) or kept}
 end
-leave(ARGV[1])
+if leave(ARGV[1]) and ARGV[6] ~= '0' then
+    -- As they do: what this place has added to those that are counted from it is taken off again.
+    local later = now + 2 * ARGV[6]
+    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')) do
+        redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], owner)
+    end
+end

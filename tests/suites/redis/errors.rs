@@ -81,7 +81,7 @@ async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, Ba
 
 /// The rights that the documentation of the crate lists.
 const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands ~locks:* ~redisson_lock_token:* ~lockcore_hold* \
-    ~redisson_lock_queue:* ~redisson_lock_timeout:* +lindex +lpop +lpos +lrem +rpush +zadd +zrange +zrem +zscore \
+    ~redisson_lock_queue:* ~redisson_lock_timeout:* +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrangebyscore +zrem +zscore \
     &redisson_lock__channel:* +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl \
     +pexpire +get +set +del +publish +subscribe +unsubscribe +ping";
 
