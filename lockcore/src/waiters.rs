@@ -162,13 +162,12 @@ impl Names {
         self.entries.get(lane)?.hold_of(owner)
     }
 
-    /// Changes the entry of `lane`, if there is one, and removes it if that left it idle.
-    ///
-    /// Returns the subscription that nobody needs any more, to be dropped outside of the map's lock.
-    fn change<T>(&self, lane: &Lane, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        let Slot::Occupied(mut slot) = self.entries.entry(lane.clone()) else { return None };
-        let result = change(slot.get_mut());
+    /// Changes the entry of `lane`, if there is one, and removes it if that left it idle. A subscription that nobody needs any more
+    /// is dropped outside of the map's lock.
+    fn change(&self, lane: &Lane, change: impl FnOnce(&mut Entry)) {
+        let Slot::Occupied(mut slot) = self.entries.entry(lane.clone()) else { return };
         let entry = slot.get_mut();
+        change(entry);
         let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
         if entry.is_idle() {
             slot.remove();
@@ -176,7 +175,6 @@ impl Names {
             drop(slot);
         }
         drop(unneeded);
-        Some(result)
     }
 
     /// Something may have freed the lock: the head of `lane` tries again.
@@ -342,6 +340,7 @@ impl Place {
             return false;
         }
         entry.holds.push(hold.clone());
+        entry.outlook.trouble = None;
         entry.outlook.refused_until = Some(until);
         if entry.queue.len() > 1 {
             for waiter in entry.queue.values().filter(|waiter| waiter.owner == hold.owner) {

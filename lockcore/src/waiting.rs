@@ -85,10 +85,7 @@ impl<'a> Waiting<'a> {
         }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
         match self.acquisition.attempt(self.owner, &hold_id, self.waits).await {
-            Ok(granted @ Attempt::Granted(..)) => {
-                self.answered();
-                Ok(Some(granted))
-            }
+            Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
             Ok(refused) if !self.waits => {
                 self.answered();
                 Ok(Some(refused))
