@@ -208,6 +208,11 @@ impl Acquisition {
                 let wait = request.queue.map_or(wait, |queue| wait.min(queue / 3));
                 Ok(Attempt::Refused { until: now.after(wait) })
             }
+            Ok(AcquireOutcome::TooMany { limit }) => {
+                unanswered.disarm();
+                let Mode::Permit { count: asked, .. } = self.mode else { unreachable!() };
+                Err(LockError::TooMany { lock: self.name.clone(), asked, limit })
+            }
             Ok(AcquireOutcome::NotHeld) => {
                 let error = BackendError::new(
                     BackendErrorKind::Protocol,

@@ -66,6 +66,38 @@ pub enum LockError {
         /// What was asked for.
         mode: Mode,
     },
+    /// The owner holds the lock as a reader and asks for it as a writer: it would wait for itself.
+    #[error(
+        "lock `{lock}` is held by this owner as a reader, who cannot become a writer; release the read lock first, or begin with \
+         the write lock"
+    )]
+    #[non_exhaustive]
+    Upgrade {
+        /// The lock.
+        lock: LockName,
+    },
+    /// More permits were asked for than there are.
+    #[error(
+        "semaphore `{lock}` has {limit} permits, {asked} were asked for, which could never be had; ask for fewer or `resize` it"
+    )]
+    #[non_exhaustive]
+    TooMany {
+        /// The semaphore.
+        lock: LockName,
+        /// How many were asked for.
+        asked: u32,
+        /// How many there are, taken or not.
+        limit: u32,
+    },
+    /// A latch was given a count while it had one.
+    #[error(
+        "latch `{lock}` has a count already, and is set once; count it down or `open` it first, or use another name"
+    )]
+    #[non_exhaustive]
+    AlreadySet {
+        /// The latch.
+        lock: LockName,
+    },
     /// `Locks::close()` was called.
     #[error("lock `{lock}` cannot be acquired: this `Locks` is closed; make a new one")]
     #[non_exhaustive]

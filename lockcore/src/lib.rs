@@ -25,8 +25,9 @@ mod waiting;
 
 pub use crate::{
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, HoldId, Holder, LockState, Mode,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, HoldId, Holder,
+        Latches, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        SubscribeRequest, Wakeups,
     },
     clock::Clock,
     error::{BackendError, BackendErrorKind, LockError, LossReason},

@@ -1,5 +1,7 @@
 //! [`Faulty`]: a backend that fails when it is told to.
 
+mod signals;
+
 use std::{
     collections::{HashMap, VecDeque},
     future::{Future, pending},
@@ -9,8 +11,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, LockName,
-    LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Conditions,
+    Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use tokio::sync::watch;
 
@@ -57,8 +60,26 @@ pub enum Op {
     ForceRelease,
     /// [`Backend::inspect`].
     Inspect,
-    /// [`Backend::subscribe`].
+    /// [`Backend::subscribe`], and those of latches and conditions.
     Subscribe,
+    /// [`Backend::resize`].
+    Resize,
+    /// [`Latches::set_count`].
+    SetCount,
+    /// [`Latches::count_down`].
+    CountDown,
+    /// [`Latches::count`].
+    Count,
+    /// [`Latches::open`].
+    Open,
+    /// [`Conditions::join`].
+    Join,
+    /// [`Conditions::stay`].
+    Stay,
+    /// [`Conditions::leave`].
+    Leave,
+    /// [`Conditions::notify`].
+    Notify,
     /// [`Wakeups::woken`]. Counted, and its faults used up, when a wake-up has come: see [`Fault`].
     Woken,
 }
@@ -168,6 +189,15 @@ impl<B> Faulty<B> {
                 Err(no_answer(op))
             }
         }
+    }
+}
+
+impl<B> Faulty<B> {
+    /// Has `wakeups` come over the line that can be cut.
+    fn over_the_line(&self, wakeups: Box<dyn Wakeups>) -> Box<dyn Wakeups> {
+        let (faults, mut line) = (self.faults.clone(), self.faults.line.subscribe());
+        let restored = line.borrow_and_update().restored;
+        Box::new(FaultyWakeups { wakeups, faults, line, restored, late: None })
     }
 }
 
@@ -302,9 +332,20 @@ impl<B: Backend> Backend for Faulty<B> {
         let request = request.clone();
         let wakeups =
             self.call(Op::Subscribe, |backend| async move { backend.subscribe(&request).await }).await?;
-        let (faults, mut line) = (self.faults.clone(), self.faults.line.subscribe());
-        let restored = line.borrow_and_update().restored;
-        Ok(Box::new(FaultyWakeups { wakeups, faults, line, restored, late: None }))
+        Ok(self.over_the_line(wakeups))
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+        let name = name.clone();
+        self.call(Op::Resize, |backend| async move { backend.resize(&name, permits).await }).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        self.backend.latches().is_some().then_some(self as &dyn Latches)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        self.backend.conditions().is_some().then_some(self as &dyn Conditions)
     }
 }
 

@@ -1,0 +1,116 @@
+//! [`Mode`] and [`Capabilities`]: the kinds of locks there are, and which of them a backend has.
+
+use std::{fmt, ops::BitOr};
+
+use crate::{BackendError, BackendErrorKind};
+
+/// How a lock is to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One owner at a time, in no particular order.
+    Exclusive,
+    /// One owner at a time, first come, first served.
+    Fair,
+    /// Shared with other readers.
+    Read,
+    /// Excludes readers and other writers.
+    Write,
+    /// Some of a limited number of permits.
+    #[non_exhaustive]
+    Permit {
+        /// How many are taken.
+        count: u32,
+        /// How many there are, unless the store knows better.
+        limit: u32,
+        /// Whether they are shared with others that take permits without a lease, as Redisson's `RSemaphore`.
+        plain: bool,
+    },
+}
+
+impl Mode {
+    /// `count` of `limit` permits.
+    #[must_use]
+    pub fn permits(count: u32, limit: u32) -> Self {
+        Self::Permit { count, limit, plain: false }
+    }
+
+    /// `count` of `limit` permits that are shared with others that take theirs without a lease.
+    #[must_use]
+    pub fn plain_permits(count: u32, limit: u32) -> Self {
+        Self::Permit { count, limit, plain: true }
+    }
+
+    /// The capability that a backend needs for this mode.
+    #[must_use]
+    pub fn capability(self) -> Capabilities {
+        match self {
+            Self::Exclusive => Capabilities::EXCLUSIVE,
+            Self::Fair => Capabilities::FAIR,
+            Self::Read | Self::Write => Capabilities::READ_WRITE,
+            Self::Permit { .. } => Capabilities::PERMITS,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permit { .. } => "permit",
+        })
+    }
+}
+
+/// What a backend can do: a set of modes.
+///
+/// # Examples
+/// ```
+/// use lockcore::{Capabilities, Mode};
+///
+/// let capabilities = Capabilities::EXCLUSIVE | Capabilities::FAIR;
+/// assert!(capabilities.supports(Mode::Fair));
+/// assert!(!capabilities.supports(Mode::Read));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u8);
+
+impl Capabilities {
+    /// [`Mode::Exclusive`]: every backend should have it.
+    pub const EXCLUSIVE: Self = Self(1);
+    /// [`Mode::Fair`].
+    pub const FAIR: Self = Self(1 << 1);
+    /// [`Mode::Read`] and [`Mode::Write`].
+    pub const READ_WRITE: Self = Self(1 << 2);
+    /// [`Mode::Permit`].
+    pub const PERMITS: Self = Self(1 << 3);
+
+    /// Whether locks can be held in `mode`.
+    #[must_use]
+    pub fn supports(self, mode: Mode) -> bool {
+        self.0 & mode.capability().0 != 0
+    }
+
+    /// The error that [`Backend::acquire`] owes to a mode that is not in this set.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::BackendErrorKind::Unsupported), if `mode` is not in this set.
+    pub fn require(self, mode: Mode) -> Result<(), BackendError> {
+        if self.supports(mode) {
+            return Ok(());
+        }
+        let message = format!("this backend has no {mode} locks");
+        Err(BackendError::new(BackendErrorKind::Unsupported, message))
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
