@@ -4,6 +4,9 @@
 //! [`Backend`](lockcore::Backend) contract.
 
 mod backend;
+mod conditions;
+mod entries;
+mod latches;
 mod state;
 
 pub use backend::MemoryBackend;

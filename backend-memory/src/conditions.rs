@@ -1,0 +1,46 @@
+//! The conditions of a [`MemoryBackend`].
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+
+use crate::MemoryBackend;
+
+#[async_trait]
+impl Conditions for MemoryBackend {
+    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+        self.conditions.with(condition, |queue, now| queue.join(waiter, keep, now));
+        Ok(())
+    }
+
+    async fn stay(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<bool, BackendError> {
+        Ok(self.conditions.with(condition, |queue, now| queue.stay(waiter, keep, now)))
+    }
+
+    async fn leave(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        pass_on: bool,
+    ) -> Result<bool, BackendError> {
+        Ok(self.conditions.with(condition, |queue, _| queue.leave(waiter, pass_on)))
+    }
+
+    async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
+        Ok(self.conditions.with(condition, |queue, _| queue.notify(count)))
+    }
+
+    async fn subscribe(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        Ok(self.conditions.subscribe(condition, |queue| queue.subscribe(waiter)))
+    }
+}
