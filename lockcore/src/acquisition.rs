@@ -18,7 +18,7 @@ use crate::{
     hold::{Entry, Hold},
     lease::{self, Lease},
     renewal,
-    waiters::{Arrival, Lane, Place},
+    waiters::{Arrival, Inside, Lane, Place},
     waiting::Waiting,
 };
 
@@ -46,7 +46,7 @@ pub(crate) enum Turn {
     Granted(LockGuard),
     Refused,
     /// Its owner got the lock by another acquisition.
-    Nest(Arc<Hold>),
+    Enter(Inside),
 }
 
 /// How one attempt ended.
@@ -77,39 +77,40 @@ impl Acquisition {
 
     async fn run(&self, owner: Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
         owner.check()?;
-        if !self.client.store.backend.capabilities().supports(self.mode) {
-            return Err(LockError::Unsupported { lock: self.name.clone(), mode: self.mode });
-        }
+        self.client.require(self.mode, &self.name)?;
         let _acquiring = self.client.acquiring();
-        if self.client.is_closed() {
-            return Err(self.closed());
-        }
-        self.client.background.ensure_running(&self.client.store);
-        tokio::select! {
-            biased;
-            acquired = self.nest_or_queue(&owner, waits) => acquired,
-            () = self.client.closed() => Err(self.closed()),
-        }
+        self.client
+            .unless_closed(&self.name, async {
+                self.client.background.ensure_running(&self.client.store);
+                self.enter_or_queue(&owner, waits).await
+            })
+            .await
     }
 
-    fn closed(&self) -> LockError {
+    pub(crate) fn closed(&self) -> LockError {
         LockError::Closed { lock: self.name.clone() }
     }
 
-    async fn nest_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    async fn enter_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
         loop {
             let store = &self.client.store;
-            let hold = match store.names.arrive(&self.lane(owner), owner, waits, store.clock.now()) {
-                Arrival::Nested(hold) => hold,
+            let arrival = store.names.arrive(&self.lane(owner), self.mode, owner, waits, store.clock.now());
+            let inside = match arrival {
+                Arrival::Inside(inside) => inside,
                 Arrival::Contended => return Ok(None),
                 Arrival::Queued(place) => match Waiting::new(self, place, owner, waits).take_turn().await? {
                     Turn::Granted(guard) => return Ok(Some(guard)),
                     Turn::Refused => return Ok(None),
-                    Turn::Nest(hold) => hold,
+                    Turn::Enter(inside) => inside,
                 },
             };
-            if self.nest(&hold).await? {
-                return Ok(Some(self.guard(hold)));
+            let entered = match inside {
+                Inside::Nested(hold) => self.nest(&hold).await?.then(|| self.guard(hold)),
+                Inside::Within(write) => self.read_within(&write, owner, waits).await?,
+                Inside::Upgrade(read) => self.refuse_upgrade(&read)?,
+            };
+            if entered.is_some() {
+                return Ok(entered);
             }
         }
     }
@@ -118,12 +119,12 @@ impl Acquisition {
         Lane::new(&self.name, self.mode, owner)
     }
 
-    fn guard(&self, hold: Arc<Hold>) -> LockGuard {
+    pub(crate) fn guard(&self, hold: Arc<Hold>) -> LockGuard {
         LockGuard::new(self.client.clone(), hold, self.lease)
     }
 
     /// Enters a hold of the same owner. False if it ended meanwhile.
-    async fn nest(&self, hold: &Arc<Hold>) -> Result<bool, LockError> {
+    pub(crate) async fn nest(&self, hold: &Arc<Hold>) -> Result<bool, LockError> {
         let now = self.client.store.clock.now();
         let entry = match hold.enter(self.lease, now) {
             Entry::Grow { .. } => self.grow(hold).await?,
@@ -168,22 +169,17 @@ impl Acquisition {
     }
 
     pub(crate) fn request(&self, hold_id: &HoldId, waits: bool) -> AcquireRequest {
-        let queue = (waits && self.mode == Mode::Fair).then_some(self.client.settings.queue_timeout);
+        let queues = waits && matches!(self.mode, Mode::Fair | Mode::Write);
+        let queue = queues.then_some(self.client.settings.queue_timeout);
         AcquireRequest::new(self.name.clone(), hold_id.clone(), self.lease.duration())
             .mode(self.mode)
             .queue(queue)
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
-    pub(crate) async fn attempt(
-        &self,
-        owner: &Owner,
-        hold_id: &HoldId,
-        waits: bool,
-    ) -> Result<Attempt, LockError> {
+    pub(crate) async fn attempt(&self, owner: &Owner, request: AcquireRequest) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
-        let request = self.request(hold_id, waits);
         let unanswered = Undo::of(self, &request, owner);
         let sent = store.clock.now();
         let answer = store.answer(store.backend.acquire(&request)).await;
@@ -210,15 +206,13 @@ impl Acquisition {
             }
             Ok(AcquireOutcome::TooMany { limit }) => {
                 unanswered.disarm();
-                let Mode::Permit { count: asked, .. } = self.mode else { unreachable!() };
+                let Mode::Permit { count: asked, .. } = self.mode else {
+                    return Err(self.misunderstood("a lock was answered as a semaphore"));
+                };
                 Err(LockError::TooMany { lock: self.name.clone(), asked, limit })
             }
             Ok(AcquireOutcome::NotHeld) => {
-                let error = BackendError::new(
-                    BackendErrorKind::Protocol,
-                    "an outermost acquisition was answered as a nested one",
-                );
-                Err(error.with_lock(&self.name).into())
+                Err(self.misunderstood("an outermost acquisition was answered as a nested one"))
             }
             Err(error) => {
                 if !error.is_outcome_unknown() {
@@ -229,17 +223,27 @@ impl Acquisition {
         }
     }
 
-    /// Registers a new hold and makes its first guard.
-    pub(crate) fn enter_first(&self, place: Place, hold: Arc<Hold>, sent: Moment) -> Result<Turn, LockError> {
+    fn misunderstood(&self, message: &str) -> LockError {
+        BackendError::new(BackendErrorKind::Protocol, message).with_lock(&self.name).into()
+    }
+
+    /// Registers a new hold, past the queue or from a `place` in it, and makes its first guard.
+    pub(crate) fn enter_first(
+        &self,
+        place: Option<Place>,
+        hold: Arc<Hold>,
+        sent: Moment,
+    ) -> Result<LockGuard, LockError> {
         let store = &self.client.store;
         // From here on the guard is what gives the hold back.
         let guard = self.guard(hold.clone());
-        if place.granted(&hold, hold.deadline(), || !self.client.is_closed()) {
-            renewal::register(store, &hold, sent);
-            Ok(Turn::Granted(guard))
-        } else {
-            Err(self.closed())
+        let registered = store.names.register(&hold, || !self.client.is_closed());
+        drop(place);
+        if !registered {
+            return Err(self.closed());
         }
+        renewal::register(store, &hold, sent);
+        Ok(guard)
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use crate::{
+    condition::Leaving,
     hold::Hold,
     release::{ReleaseWork, store_count},
     renewal,
@@ -28,6 +29,7 @@ pub(crate) enum Job {
     Release(ReleaseWork),
     /// See [`store_count`].
     StoreCount(Arc<Hold>),
+    Leave(Leaving),
 }
 
 /// The way to the background task. The task ends when this is dropped and its work is done.
@@ -110,6 +112,7 @@ async fn carry_out(store: Arc<Store>, job: Job) {
     match job {
         Job::Release(work) => work.carry_out(&store).await,
         Job::StoreCount(hold) => store_count(&store, &hold).await,
+        Job::Leave(leaving) => leaving.carry_out(&store).await,
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Client`]: what a [`Locks`](crate::Locks) and everything made from it share.
 
 use std::{
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -15,12 +16,13 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
-    BackendError, BackendErrorKind, HoldId, LockError, LossReason, Owner, ReleaseRequest,
+    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
     background::{Background, Job},
     hold::{Departure, Hold},
     lease::Lease,
     release::PendingRelease,
     renewal,
+    retry::Backoff,
     store::Store,
     waiters::Lane,
 };
@@ -79,12 +81,47 @@ impl Client {
     /// The identity of a new outermost acquisition: never the same twice, so that a late duplicate of an old request
     /// cannot touch a newer hold.
     pub(crate) fn hold_id(&self, owner: &Owner) -> HoldId {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{}:{number}", self.id);
+        let id = self.request_id();
         match owner.name() {
             None => HoldId::unique(id),
             Some(name) => HoldId::named(name, id),
         }
+    }
+
+    /// What no other request of any client is called.
+    pub(crate) fn request_id(&self) -> String {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        format!("{}:{number}", self.id)
+    }
+
+    /// Makes a request that may be repeated, until it is answered or has gone unanswered for too long.
+    pub(crate) async fn repeat<T, F>(&self, name: &LockName, request: impl Fn() -> F) -> Result<T, LockError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let start = self.store.clock.now();
+        let mut backoff = Backoff::default();
+        loop {
+            match self.store.answer(request()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error)
+                    if error.is_retryable()
+                        && self.store.clock.now().since(start) < self.settings.retry_for =>
+                {
+                    tracing::debug!(lock = %name, %error, "request failed, will be repeated");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => return Err(error.with_lock(name).into()),
+            }
+        }
+    }
+
+    /// Refuses a mode that the backend does not have.
+    pub(crate) fn require(&self, mode: Mode, name: &LockName) -> Result<(), LockError> {
+        if self.store.backend.capabilities().supports(mode) {
+            return Ok(());
+        }
+        Err(LockError::Unsupported { lock: name.clone(), what: mode.plural() })
     }
 
     pub(crate) fn pending_release(
@@ -155,6 +192,23 @@ impl Client {
     pub(crate) async fn closed(&self) {
         // The sender is `self`: it cannot be gone.
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// Does `work`, unless the client is closed first.
+    pub(crate) async fn unless_closed<T>(
+        &self,
+        name: &LockName,
+        work: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        let closed = || Err(LockError::Closed { lock: name.clone() });
+        if self.is_closed() {
+            return closed();
+        }
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.closed() => closed(),
+        }
     }
 
     pub(crate) async fn close(&self) -> Result<(), LockError> {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::{LockName, Mode};
+use crate::LockName;
 
 /// Why a lock operation failed. Every message names the lock and what to do next.
 ///
@@ -56,15 +56,13 @@ pub enum LockError {
         reason: String,
     },
     /// The backend cannot do this kind of lock.
-    #[error(
-        "lock `{lock}`: this backend has no {mode} locks; choose a backend whose capabilities include them"
-    )]
+    #[error("lock `{lock}`: this backend has no {what}; choose a backend whose capabilities include them")]
     #[non_exhaustive]
     Unsupported {
         /// The lock.
         lock: LockName,
         /// What was asked for.
-        mode: Mode,
+        what: &'static str,
     },
     /// The owner holds the lock as a reader and asks for it as a writer: it would wait for itself.
     #[error(

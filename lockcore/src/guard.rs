@@ -2,7 +2,12 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockName, LossReason, Owner, client::Client, hold::Hold, lease::Lease};
+use crate::{
+    FencingToken, LockError, LockName, LossReason, Mode, Owner,
+    client::Client,
+    hold::{Hold, Phase},
+    lease::Lease,
+};
 
 /// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.
 ///
@@ -21,9 +26,9 @@ use crate::{FencingToken, LockError, LockName, LossReason, Owner, client::Client
 /// tried again until the lease is over. If the runtime is gone as well, the lock is free when the lease ends.
 #[must_use = "dropping the guard releases the lock at once"]
 pub struct LockGuard {
-    client: Arc<Client>,
-    hold: Arc<Hold>,
-    lease: Lease,
+    pub(crate) client: Arc<Client>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) lease: Lease,
     /// Whether the hold has been told that this guard is gone.
     left: bool,
 }
@@ -65,6 +70,12 @@ impl LockGuard {
         self.hold.count()
     }
 
+    /// How the lock is held; for permits of a semaphore, how many.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.hold.mode
+    }
+
     /// For how long this client may still believe in the hold, if it is not renewed: a little less than what is left at
     /// the backend. Zero when it is lost.
     #[must_use]
@@ -77,6 +88,16 @@ impl LockGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_live(self.client.store.clock.now())
+    }
+
+    /// Fails if the hold has ended.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let lock = self.lock_name();
+        match self.hold.phase(self.client.store.clock.now()) {
+            Phase::Live => Ok(()),
+            Phase::Lost(reason) => Err(LockError::Lost { lock, reason }),
+            Phase::Released => Err(LockError::NotHeld { lock }),
+        }
     }
 
     pub(crate) fn lock_name(&self) -> LockName {

@@ -5,18 +5,23 @@ mod backend;
 mod background;
 mod client;
 mod clock;
+mod condition;
 mod error;
 mod guard;
 mod hold;
+mod latch;
 mod lease;
 mod lock;
 mod locks;
 mod multi;
 mod name;
 mod owner;
+mod read_write;
 mod release;
 mod renewal;
 mod retry;
+mod rw_lock;
+mod semaphore;
 mod store;
 mod task;
 mod token;
@@ -30,12 +35,16 @@ pub use crate::{
         SubscribeRequest, Wakeups,
     },
     clock::Clock,
+    condition::Condition,
     error::{BackendError, BackendErrorKind, LockError, LossReason},
     guard::LockGuard,
+    latch::CountDownLatch,
     lock::ReentrantLock,
     locks::{Locks, LocksBuilder},
     multi::{MultiGuard, MultiLock},
     name::LockName,
     owner::Owner,
+    rw_lock::ReadWriteLock,
+    semaphore::Semaphore,
     token::FencingToken,
 };

@@ -5,15 +5,16 @@ use std::{future::Future, panic::Location, sync::Arc, time::Duration};
 use tracing::Span;
 
 use crate::{
-    LockError, LockGuard, LockName, LockState, Mode, Owner,
+    Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
     acquisition::{Acquisition, Trouble},
     client::Client,
     lease::{self, Lease},
 };
 
-/// A handle of a reentrant lock: cheap, `Clone`, and without any effect until something is called on it.
+/// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.
 ///
-/// Made by [`Locks::lock`](crate::Locks::lock). A bad name or option is reported by the first call, before any I/O.
+/// Made by [`Locks::lock`](crate::Locks::lock) and [`Locks::fair_lock`](crate::Locks::fair_lock), and for either side of a
+/// [`ReadWriteLock`](crate::ReadWriteLock). A bad name or option is reported by the first call, before any I/O.
 ///
 /// # When not to use it
 /// Inside one process, for data that is itself in memory, `tokio::sync::Mutex` is faster and cannot be lost. And no lock with a
@@ -36,9 +37,10 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReentrantLock {
-    client: Arc<Client>,
-    name: Result<LockName, LockError>,
-    mode: Mode,
+    pub(crate) client: Arc<Client>,
+    /// Or what is wrong with what the handle was made of.
+    pub(crate) name: Result<LockName, LockError>,
+    pub(crate) mode: Mode,
     fixed_lease: Option<Duration>,
     owner: Option<Owner>,
 }
@@ -67,12 +69,24 @@ impl ReentrantLock {
         self
     }
 
+    /// The condition of this lock that is called `name`, which follows the [rules for names](LockName). A lock may have several.
+    #[must_use]
+    pub fn condition(&self, name: impl Into<String>) -> Condition {
+        Condition::new(self.clone(), name.into())
+    }
+
     /// The name of the lock, with the namespace.
     ///
     /// # Errors
     /// [`LockError::InvalidName`] if it is no valid name.
     pub fn name(&self) -> Result<&str, LockError> {
         self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
+    }
+
+    /// Whether both ask for the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.owner.clone());
+        Arc::ptr_eq(&self.client, &other.client) && of(self) == of(other)
     }
 
     pub(crate) fn lock_name(&self) -> Result<LockName, LockError> {
@@ -102,8 +116,17 @@ impl ReentrantLock {
         &self,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+        self.acquire_troubled(site, Trouble::default())
+    }
+
+    /// Acquires, and keeps `trouble` informed of what it is struggling with.
+    pub(crate) fn acquire_troubled(
+        &self,
+        site: &'static Location<'static>,
+        trouble: Trouble,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
-        async move { acquired(acquisition?.acquire(true).await?) }
+        async move { acquired(Acquisition { trouble, ..acquisition? }.acquire(true).await?) }
     }
 
     /// Acquires the lock if it is free now: one attempt, which makes no round trip when this client knows that the lock is
@@ -143,7 +166,15 @@ impl ReentrantLock {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(Location::caller());
+        self.acquire_timeout_at(timeout, Location::caller())
+    }
+
+    pub(crate) fn acquire_timeout_at(
+        &self,
+        timeout: Duration,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+        let acquisition = self.acquisition(site);
         async move {
             let acquisition = acquisition?;
             let (lock, trouble) = (acquisition.name.clone(), acquisition.trouble.clone());
@@ -196,7 +227,18 @@ impl ReentrantLock {
     where
         F: AsyncFnOnce(&LockGuard) -> T,
     {
-        let acquire = self.acquire();
+        self.run_at(body, Location::caller())
+    }
+
+    pub(crate) fn run_at<F, T>(
+        &self,
+        body: F,
+        site: &'static Location<'static>,
+    ) -> impl Future<Output = Result<T, LockError>> + use<F, T>
+    where
+        F: AsyncFnOnce(&LockGuard) -> T,
+    {
+        let acquire = self.acquire_at(site);
         async move {
             let guard = acquire.await?;
             let work = async {
@@ -234,7 +276,7 @@ impl ReentrantLock {
         let now = store.clock.now();
         for hold in store.names.holds_of(&name).iter().filter(|hold| hold.is_live(now)) {
             // Nested acquisitions that needed no round trip are known here only.
-            for holder in state.holders_mut().iter_mut().filter(|holder| holder.owner() == hold.id.owner()) {
+            if let Some(holder) = state.holder_mut(hold.id.owner(), hold.mode) {
                 holder.set_hold_count(hold.count().max(1));
             }
         }

@@ -3,7 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Clock, LockError, LockName, Mode, MultiLock, Owner, ReentrantLock,
+    Backend, Clock, CountDownLatch, LockError, LockName, Mode, MultiLock, Owner, ReadWriteLock,
+    ReentrantLock, Semaphore,
     client::{Client, Settings},
     lease,
     renewal::Schedule,
@@ -57,7 +58,7 @@ impl Locks {
     /// rules see [`LockName`].
     #[must_use]
     pub fn lock(&self, name: impl Into<String>) -> ReentrantLock {
-        self.handle(name.into(), Mode::Exclusive)
+        self.handle(name, Mode::Exclusive)
     }
 
     /// A handle of the fair lock called `name`: as [`lock`](Self::lock), but whoever asked first gets it first, tasks and processes
@@ -81,24 +82,61 @@ impl Locks {
     /// ```
     #[must_use]
     pub fn fair_lock(&self, name: impl Into<String>) -> ReentrantLock {
-        self.handle(name.into(), Mode::Fair)
+        self.handle(name, Mode::Fair)
     }
 
-    /// A handle of the reentrant locks called `names`, held together: all or none. Names given twice count once.
+    /// A handle of the read-write lock called `name`: many readers together, or one writer alone.
+    #[must_use]
+    pub fn rw_lock(&self, name: impl Into<String>) -> ReadWriteLock {
+        ReadWriteLock::new(&self.client, &self.name(name))
+    }
+
+    /// A handle of the semaphore called `name`, with so many permits: at least 1. See [`Semaphore`] for what the number means when the
+    /// semaphore exists already.
+    #[must_use]
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(&self.client, self.name(name), permits, false)
+    }
+
+    /// A handle of a semaphore that is shared with others whose permits have no lease: Redisson's `RSemaphore`.
+    ///
+    /// The permits that are acquired through this library have a lease, and come back when their holder dies, as soon as somebody asks for
+    /// permits through this library. Those that Java holds do not: if it crashes, they are gone until somebody releases
+    /// them. Nor are they seen by [`state`](Semaphore::state). Prefer [`semaphore`](Self::semaphore), and `RPermitExpirableSemaphore`
+    /// in Java.
+    #[must_use]
+    pub fn plain_semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(&self.client, self.name(name), permits, true)
+    }
+
+    /// A handle of the count-down latch called `name`.
+    #[must_use]
+    pub fn latch(&self, name: impl Into<String>) -> CountDownLatch {
+        CountDownLatch::new(self.client.clone(), self.name(name))
+    }
+
+    /// A handle of the reentrant locks called `names`, held together: all or none. Names given twice count once. For other locks than
+    /// those of [`lock`](Self::lock) see [`MultiLock::of`].
     #[must_use]
     pub fn multi_lock<I>(&self, names: I) -> MultiLock
     where
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        MultiLock::new(
-            names.into_iter().map(Into::into).map(|name| (name.clone(), self.lock(name))).collect(),
-        )
+        MultiLock::of(names.into_iter().map(|name| self.lock(name)))
     }
 
-    fn handle(&self, name: String, mode: Mode) -> ReentrantLock {
-        let name = if name.is_empty() { name } else { format!("{}{name}", self.client.settings.namespace) };
-        ReentrantLock::new(self.client.clone(), LockName::new(name), mode)
+    fn handle(&self, name: impl Into<String>, mode: Mode) -> ReentrantLock {
+        ReentrantLock::new(self.client.clone(), self.name(name), mode)
+    }
+
+    fn name(&self, name: impl Into<String>) -> Result<LockName, LockError> {
+        let name = name.into();
+        LockName::new(if name.is_empty() {
+            name
+        } else {
+            format!("{}{name}", self.client.settings.namespace)
+        })
     }
 
     /// Runs `future` with a fresh owner: every lock that it acquires, however deep, belongs to it, so that nested

@@ -4,10 +4,7 @@ use std::{
     future::{Future, poll_fn},
     panic::Location,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::Duration,
 };
@@ -15,12 +12,13 @@ use std::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LossReason, Owner, ReentrantLock,
+    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason, Owner,
+    ReentrantLock, acquisition::Trouble,
 };
 
 /// A handle of several locks that are held together: all of them, or none.
 ///
-/// Made by [`Locks::multi_lock`](crate::Locks::multi_lock). The locks are those of [`Locks::lock`](crate::Locks::lock): who holds one of them alone
+/// Made by [`Locks::multi_lock`](crate::Locks::multi_lock), of reentrant locks, or by [`MultiLock::of`], of any. Who holds one of them alone
 /// excludes who wants them together.
 ///
 /// # Order
@@ -52,21 +50,50 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    pub(crate) fn new(mut members: Vec<(String, ReentrantLock)>) -> Self {
-        members.sort_by(|(one, _), (other, _)| one.cmp(other));
-        members.dedup_by(|(one, _), (other, _)| one == other);
-        let members: Vec<ReentrantLock> = members.into_iter().map(|(_, lock)| lock).collect();
-        let objection = members.iter().find_map(|lock| lock.name().err());
-        let members = match objection {
-            Some(error) => Err(error),
-            None if members.is_empty() => Err(LockError::InvalidOption {
+    /// A handle of `locks`, whatever kinds of locks they are, held together: all or none. The same lock given twice counts once.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks, MultiLock};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let move_stock = MultiLock::of([
+    ///     locks.lock("order:42"),
+    ///     locks.rw_lock("prices").read(),
+    ///     locks.semaphore("forklifts", 3).permits(1),
+    /// ]);
+    /// let guard = move_stock.acquire().await?;
+    /// assert_eq!(guard.tokens().count(), 3);
+    /// # guard.release().await }
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = ReentrantLock>) -> Self {
+        let members = locks.into_iter().map(|lock| Ok((lock.lock_name()?, lock)));
+        let members = members.collect::<Result<Vec<_>, _>>().and_then(Self::in_order);
+        Self { members, owner: None }
+    }
+
+    fn in_order(mut named: Vec<(LockName, ReentrantLock)>) -> Result<Vec<ReentrantLock>, LockError> {
+        if named.is_empty() {
+            return Err(LockError::InvalidOption {
                 lock: None,
                 option: "multi_lock",
                 reason: "it has no names; give at least one".into(),
-            }),
-            None => Ok(members),
-        };
-        Self { members, owner: None }
+            });
+        }
+        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+        named.dedup_by(|(one, lock), (other, same)| one == other && lock.is_same(same));
+        // Which of the two comes first could not be said for all clients.
+        if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(LockError::InvalidOption {
+                lock: Some(pair[0].0.clone()),
+                option: "multi_lock",
+                reason: "the name is given twice, in different modes, of different clients or with different leases; give it once"
+                    .into(),
+            });
+        }
+        Ok(named.into_iter().map(|(_, lock)| lock).collect())
     }
 
     /// Acquires with a fixed lease for each, as [`ReentrantLock::lease`].
@@ -95,7 +122,7 @@ impl MultiLock {
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
         let attempt = self.attempt(Location::caller());
-        async move { attempt.acquire(&AtomicUsize::new(0)).await }
+        async move { attempt.acquire(&Missing::default()).await }
     }
 
     /// Acquires all of the locks if they are free now: one attempt, in one round trip. `None` if one of them is not free; none is held
@@ -134,18 +161,21 @@ impl MultiLock {
         let attempt = self.attempt(Location::caller());
         let tried = timeout.is_zero().then(|| self.try_acquire());
         async move {
-            let missing = Arc::new(AtomicUsize::new(0));
+            let missing = Missing::default();
             let acquired = match tried {
                 Some(tried) => tried.await?,
                 None => tokio::time::timeout(timeout, attempt.acquire(&missing)).await.ok().transpose()?,
             };
             match acquired {
                 Some(guard) => Ok(guard),
-                None => {
-                    let (members, _) = attempt.members()?;
-                    let missing = missing.load(Ordering::Relaxed).min(members.len() - 1);
-                    Err(LockError::Timeout { lock: members[missing].lock_name()?, waited: timeout })
-                }
+                None => Err(match missing.trouble.take() {
+                    Some(error) => error,
+                    None => {
+                        let (members, _) = attempt.members()?;
+                        let missing = missing.member.load(Ordering::Relaxed).min(members.len() - 1);
+                        LockError::Timeout { lock: members[missing].lock_name()?, waited: timeout }
+                    }
+                }),
             }
         }
     }
@@ -188,6 +218,14 @@ impl MultiLock {
     }
 }
 
+/// What an acquisition waits for, and what it is struggling with there.
+#[derive(Debug, Default)]
+struct Missing {
+    /// Its number among the members.
+    member: AtomicUsize,
+    trouble: Trouble,
+}
+
 /// One acquisition of a multi-lock, by the place in the source that asked for it.
 struct Attempt {
     lock: MultiLock,
@@ -202,8 +240,8 @@ impl Attempt {
         Ok((members, owner))
     }
 
-    /// Acquires all. `missing` says which one is being waited for.
-    async fn acquire(&self, missing: &AtomicUsize) -> Result<MultiGuard, LockError> {
+    /// Acquires all.
+    async fn acquire(&self, missing: &Missing) -> Result<MultiGuard, LockError> {
         let (members, owner) = self.members()?;
         let mut guards = Vec::with_capacity(members.len());
         while guards.len() < members.len() {
@@ -215,8 +253,9 @@ impl Attempt {
             // What comes after the first that is not free goes back: nobody waits for a name with a greater one in hand.
             guards.extend(tried.into_iter().map_while(|guard| guard));
             if let Some(first_missing) = members.get(guards.len()) {
-                missing.store(guards.len(), Ordering::Relaxed);
-                guards.push(first_missing.acquire_at(self.site).await?);
+                missing.member.store(guards.len(), Ordering::Relaxed);
+                let trouble = missing.trouble.clone();
+                guards.push(first_missing.acquire_troubled(self.site, trouble).await?);
             }
         }
         Ok(MultiGuard { guards, owner })

@@ -6,12 +6,18 @@
 //!
 //! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
-use crate::{LockError, LockName, Mode, Owner, Wakeups, clock::Moment, hold::Hold, task::TaskKey};
+use crate::{
+    LockError, LockName, Mode, Owner, Wakeups, backend::Kind, clock::Moment, hold::Hold, task::TaskKey,
+};
 
 /// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
 /// and the time that one may take.
@@ -23,22 +29,25 @@ pub(crate) struct Names {
     entries: DashMap<Lane, Entry>,
 }
 
-/// Where acquisitions of one client queue for each other: one lane a name; but for fair locks one for each owner, since it is
-/// the backend that keeps the order of all, and each of them has to ask for itself.
+/// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
+/// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lane {
     name: LockName,
+    kind: Kind,
     owner: Option<Owner>,
 }
 
 impl Lane {
     pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
-        Self { name: name.clone(), owner: (mode == Mode::Fair).then(|| owner.clone()) }
+        let owner = (mode == Mode::Fair).then(|| owner.clone());
+        Self { name: name.clone(), kind: mode.kind(), owner }
     }
 
-    /// Where `owner` has its holds of the name if it acquired them in the other mode.
-    fn other(&self, owner: &Owner) -> Self {
-        Self { name: self.name.clone(), owner: self.owner.is_none().then(|| owner.clone()) }
+    /// Where `owner` has its holds of a lock if it acquired them fairly here and not there, or the other way round.
+    fn other(&self, owner: &Owner) -> Option<Self> {
+        let owner = self.owner.is_none().then(|| owner.clone());
+        (self.kind == Kind::Lock).then(|| Self { name: self.name.clone(), kind: self.kind, owner })
     }
 }
 
@@ -48,8 +57,9 @@ struct Entry {
     /// By ticket: the first is the head.
     queue: BTreeMap<u64, Waiter>,
     next_ticket: u64,
-    /// Releases of this client that have not had their first answer.
-    releasing: usize,
+    /// Releases of this client that have not had their first answer, by their number.
+    releasing: BTreeSet<u64>,
+    next_release: u64,
     outlook: Outlook,
     /// The subscription, while no head has it.
     wakeups: Option<Box<dyn Wakeups>>,
@@ -58,6 +68,7 @@ struct Entry {
 #[derive(Debug)]
 struct Waiter {
     owner: Owner,
+    waits: bool,
     signal: Arc<Notify>,
 }
 
@@ -84,18 +95,30 @@ struct Trouble {
 /// How an acquisition stands when it arrives at a name.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Its owner holds the lock.
-    Nested(Arc<Hold>),
+    Inside(Inside),
     /// It would have to wait, and did not want to.
     Contended,
     Queued(Place),
+}
+
+/// What the owner of an acquisition holds already.
+#[derive(Debug)]
+pub(crate) enum Inside {
+    /// It enters this hold once more.
+    Nested(Arc<Hold>),
+    /// It reads beside this write hold of its own.
+    Within(Arc<Hold>),
+    /// It cannot write while it has this read hold.
+    Upgrade(Arc<Hold>),
 }
 
 /// What the waiter at a [`Place`] does next.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Its owner has got the lock meanwhile.
-    Nest(Arc<Hold>),
+    Enter(Inside),
+    /// It did not want to wait, and those before it have to.
+    GiveUp(Option<LockError>),
     /// Wait for the signal: others are first.
     Await,
     /// Wait for the signal, but not for ever: a release is under way.
@@ -108,11 +131,55 @@ pub(crate) enum Step {
 
 impl Entry {
     fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.queue.is_empty() && self.releasing == 0
+        self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
     }
 
-    fn hold_of(&self, owner: &Owner) -> Option<Arc<Hold>> {
-        self.holds.iter().find(|hold| &hold.owner == owner).cloned()
+    /// What `owner`, who asks for the lock in `mode`, holds of it.
+    fn inside(&self, owner: &Owner, mode: Mode) -> Option<Inside> {
+        let held_in = |held: fn(Mode) -> bool| {
+            self.holds.iter().find(|hold| &hold.owner == owner && held(hold.mode)).cloned()
+        };
+        match mode {
+            Mode::Exclusive | Mode::Fair => held_in(|_| true).map(Inside::Nested),
+            Mode::Write => held_in(|held| held == Mode::Write)
+                .map(Inside::Nested)
+                .or_else(|| held_in(|held| held == Mode::Read).map(Inside::Upgrade)),
+            Mode::Read => held_in(|held| held == Mode::Read)
+                .map(Inside::Nested)
+                .or_else(|| held_in(|held| held == Mode::Write).map(Inside::Within)),
+            // Each acquisition takes permits of its own.
+            Mode::Permit { .. } => None,
+        }
+    }
+
+    /// Whether an acquisition that does not want to wait would have to.
+    fn turns_away(&self, mode: Mode, now: Moment) -> bool {
+        let mut live = self.holds.iter().filter(|hold| hold.is_live(now));
+        if !mode.is_shared() {
+            return !self.queue.is_empty() || live.next().is_some();
+        }
+        // Those before it may all get in.
+        let is_stuck = !self.queue.is_empty() && self.outlook.refused_until.is_some();
+        is_stuck || live.any(|hold| hold.mode == Mode::Write)
+    }
+
+    /// Registers a hold, and lets in whoever waits for the same owner.
+    fn register(&mut self, hold: &Arc<Hold>, until: Moment) {
+        self.holds.push(hold.clone());
+        self.outlook.trouble = None;
+        self.outlook.refused_until = (!hold.mode.is_shared()).then_some(until);
+        if self.queue.len() > 1 {
+            for waiter in self.queue.values().filter(|waiter| waiter.owner == hold.owner) {
+                waiter.signal.notify_one();
+            }
+        }
+    }
+
+    /// Those who do not want to wait need not wait for the others.
+    fn signal_impatient(&self) {
+        for waiter in self.queue.values().filter(|waiter| !waiter.waits) {
+            waiter.signal.notify_one();
+        }
     }
 
     fn signal_head(&self) {
@@ -130,36 +197,60 @@ impl Entry {
 }
 
 impl Names {
-    /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it is first and
-    /// this client does not hold the lock.
-    pub(crate) fn arrive(self: &Arc<Self>, lane: &Lane, owner: &Owner, waits: bool, now: Moment) -> Arrival {
-        if let Some(hold) = self.held_in(&lane.other(owner), owner) {
-            return Arrival::Nested(hold);
+    /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it may be granted at once.
+    pub(crate) fn arrive(
+        self: &Arc<Self>,
+        lane: &Lane,
+        mode: Mode,
+        owner: &Owner,
+        waits: bool,
+        now: Moment,
+    ) -> Arrival {
+        if let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner)) {
+            return Arrival::Inside(inside);
         }
         let mut entry = self.entries.entry(lane.clone()).or_default();
-        if let Some(hold) = entry.hold_of(owner) {
-            return Arrival::Nested(hold);
+        if let Some(inside) = entry.inside(owner, mode) {
+            return Arrival::Inside(inside);
         }
-        if !waits && (!entry.queue.is_empty() || entry.holds.iter().any(|hold| hold.is_live(now))) {
+        if !waits && entry.turns_away(mode, now) {
             return Arrival::Contended;
         }
         let ticket = entry.next_ticket;
         entry.next_ticket += 1;
         let signal = Arc::new(Notify::new());
-        entry.queue.insert(ticket, Waiter { owner: owner.clone(), signal: signal.clone() });
+        entry.queue.insert(ticket, Waiter { owner: owner.clone(), waits, signal: signal.clone() });
         Arrival::Queued(Place {
             names: self.clone(),
             lane: lane.clone(),
+            mode,
             owner: owner.clone(),
+            waits,
             ticket,
+            releases_before: entry.next_release,
             signal,
             wakeups: None,
             ignores_releases: false,
         })
     }
 
-    fn held_in(&self, lane: &Lane, owner: &Owner) -> Option<Arc<Hold>> {
-        self.entries.get(lane)?.hold_of(owner)
+    /// What `owner` holds in `lane`.
+    pub(crate) fn inside(&self, lane: &Lane, mode: Mode, owner: &Owner) -> Option<Inside> {
+        self.entries.get(lane)?.inside(owner, mode)
+    }
+
+    /// Registers a hold that was granted. `accept` decides under the lock of the name whether it may still be.
+    pub(crate) fn register(&self, hold: &Arc<Hold>, accept: impl FnOnce() -> bool) -> bool {
+        let lane = hold.lane();
+        let mut entry = self.entries.entry(lane.clone()).or_default();
+        let accepted = accept();
+        if accepted {
+            entry.register(hold, hold.deadline());
+        } else {
+            drop(entry);
+            self.change(&lane, |_| ());
+        }
+        accepted
     }
 
     /// Changes the entry of `lane`, if there is one, and removes it if that left it idle. A subscription that nobody needs any more
@@ -190,8 +281,11 @@ impl Names {
     /// Notes that a release is on its way. Until the result is dropped, no acquisition in this lane asks the
     /// backend: whoever drops a guard and then tries the lock must not be refused by his own hold.
     pub(crate) fn releasing(self: &Arc<Self>, lane: &Lane) -> Releasing {
-        self.entries.entry(lane.clone()).or_default().releasing += 1;
-        Releasing { names: self.clone(), lane: lane.clone() }
+        let mut entry = self.entries.entry(lane.clone()).or_default();
+        let number = entry.next_release;
+        entry.next_release += 1;
+        entry.releasing.insert(number);
+        Releasing { names: self.clone(), lane: lane.clone(), number }
     }
 
     /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
@@ -227,8 +321,12 @@ impl Names {
 pub(crate) struct Place {
     names: Arc<Names>,
     lane: Lane,
+    mode: Mode,
     owner: Owner,
+    waits: bool,
     ticket: u64,
+    /// The releases with smaller numbers had begun when it arrived.
+    releases_before: u64,
     signal: Arc<Notify>,
     wakeups: Option<Box<dyn Wakeups>>,
     ignores_releases: bool,
@@ -248,6 +346,7 @@ impl Place {
         let since = recent.map_or(now, |trouble| trouble.since);
         let later = entry.next_ticket;
         entry.outlook.trouble = Some(Trouble { since, last: now, error: error.clone(), later });
+        entry.signal_impatient();
         since
     }
 
@@ -268,28 +367,41 @@ impl Place {
     }
 
     /// What to do now. One that does not want to wait tries whatever the outlook is.
-    pub(crate) fn step(&mut self, waits: bool) -> Step {
-        if let Some(hold) = self.names.held_in(&self.lane.other(&self.owner), &self.owner) {
-            return Step::Nest(hold);
+    pub(crate) fn step(&mut self) -> Step {
+        let (names, mode, owner) = (&self.names, self.mode, &self.owner);
+        if let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner)) {
+            return Step::Enter(inside);
         }
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return Step::Await };
-        if let Some(hold) = entry.hold_of(&self.owner) {
-            return Step::Nest(hold);
+        let Some(mut entry) = names.entries.get_mut(&self.lane) else { return Step::Await };
+        if let Some(inside) = entry.inside(owner, mode) {
+            return Step::Enter(inside);
         }
         let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
         if !is_head {
-            return Step::Await;
+            let trouble = entry.outlook.trouble.as_ref();
+            return match trouble {
+                Some(trouble) if !self.waits => Step::GiveUp(Some(trouble.error.clone())),
+                None if !self.waits && entry.outlook.refused_until.is_some() => Step::GiveUp(None),
+                _ => Step::Await,
+            };
         }
-        if entry.releasing > 0 && !self.ignores_releases {
+        if !self.ignores_releases && self.expects_release(&entry) {
             return Step::AwaitRelease;
         }
         if let Some(wakeups) = entry.wakeups.take() {
             self.wakeups = Some(wakeups);
         }
         match entry.outlook.refused_until {
-            Some(until) if waits => Step::Wait { until },
+            Some(until) if self.waits => Step::Wait { until },
             _ => Step::Try { news: entry.outlook.news },
         }
+    }
+
+    /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
+    /// one, and only those count that began before this place was taken.
+    fn expects_release(&self, entry: &Entry) -> bool {
+        let first = entry.releasing.first();
+        first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
     }
 
     /// Resolves when [`step`](Self::step) may have changed. Cancel safe.
@@ -328,26 +440,8 @@ impl Place {
             && entry.outlook.news == news
         {
             entry.outlook.refused_until = Some(until);
+            entry.signal_impatient();
         }
-    }
-
-    /// Registers the hold that was granted, leaves the queue, and lets in whoever waits for the same owner.
-    ///
-    /// `accept` decides under the lock of the name whether the hold may still be registered.
-    pub(crate) fn granted(self, hold: &Arc<Hold>, until: Moment, accept: impl FnOnce() -> bool) -> bool {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return false };
-        if !accept() {
-            return false;
-        }
-        entry.holds.push(hold.clone());
-        entry.outlook.trouble = None;
-        entry.outlook.refused_until = Some(until);
-        if entry.queue.len() > 1 {
-            for waiter in entry.queue.values().filter(|waiter| waiter.owner == hold.owner) {
-                waiter.signal.notify_one();
-            }
-        }
-        true
     }
 }
 
@@ -372,12 +466,13 @@ impl Drop for Place {
 pub(crate) struct Releasing {
     names: Arc<Names>,
     lane: Lane,
+    number: u64,
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
         self.names.change(&self.lane, |entry| {
-            entry.releasing -= 1;
+            entry.releasing.remove(&self.number);
             entry.news();
         });
     }

@@ -17,7 +17,7 @@ pub(crate) struct Waiting<'a> {
     waits: bool,
     /// Drawn when it is first sent: ids of named owners are compared for their age.
     hold_id: Option<HoldId>,
-    /// What the backend has of a fair waiter, which must not outlive the waiting.
+    /// What the backend has of one that queues there, which must not outlive the waiting.
     queued: Option<Undo<'a>>,
     place: Place,
     backoff: Backoff,
@@ -45,8 +45,10 @@ impl<'a> Waiting<'a> {
     /// Waits for the turn, and takes it.
     pub(crate) async fn take_turn(mut self) -> Result<Turn, LockError> {
         loop {
-            match self.place.step(self.waits) {
-                Step::Nest(hold) => return Ok(Turn::Nest(hold)),
+            match self.place.step() {
+                Step::Enter(inside) => return Ok(Turn::Enter(inside)),
+                Step::GiveUp(None) => return Ok(Turn::Refused),
+                Step::GiveUp(Some(error)) => return Err(error),
                 Step::Await => {
                     self.warn_of_deadlock();
                     self.place.signalled().await;
@@ -61,7 +63,7 @@ impl<'a> Waiting<'a> {
                         if let Some(queued) = self.queued.take() {
                             queued.disarm();
                         }
-                        return self.acquisition.enter_first(self.place, hold, sent);
+                        return self.acquisition.enter_first(Some(self.place), hold, sent).map(Turn::Granted);
                     }
                     Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
                     None => {}
@@ -84,15 +86,15 @@ impl<'a> Waiting<'a> {
             self.place.forget_wakeups();
         }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
-        match self.acquisition.attempt(self.owner, &hold_id, self.waits).await {
+        let request = self.acquisition.request(&hold_id, self.waits);
+        match self.acquisition.attempt(self.owner, request.clone()).await {
             Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
             Ok(refused) if !self.waits => {
                 self.answered();
                 Ok(Some(refused))
             }
             Ok(Attempt::Refused { until }) => {
-                if self.acquisition.mode == Mode::Fair && self.queued.is_none() {
-                    let request = self.acquisition.request(&hold_id, self.waits);
+                if request.queue.is_some() && self.queued.is_none() {
                     self.queued = Some(Undo::of(self.acquisition, &request, self.owner));
                 }
                 self.answered();
@@ -181,7 +183,8 @@ impl<'a> Waiting<'a> {
 
     /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
     fn warn_of_deadlock(&mut self) {
-        if !self.waits || std::mem::replace(&mut self.warned, true) {
+        let is_permit = matches!(self.acquisition.mode, Mode::Permit { .. });
+        if is_permit || !self.waits || std::mem::replace(&mut self.warned, true) {
             return;
         }
         let Acquisition { client, name, site, .. } = self.acquisition;

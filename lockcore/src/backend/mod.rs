@@ -10,6 +10,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
+pub(crate) use self::mode::Kind;
 pub use self::{
     conditions::{ConditionId, Conditions},
     latches::Latches,

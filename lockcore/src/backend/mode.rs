@@ -53,6 +53,41 @@ impl Mode {
     }
 }
 
+/// What a name is used as. Acquisitions of one kind queue for each other, and an owner nests within one kind only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Lock,
+    ReadWrite,
+    Permits,
+    PlainPermits,
+}
+
+impl Mode {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Exclusive | Self::Fair => Kind::Lock,
+            Self::Read | Self::Write => Kind::ReadWrite,
+            Self::Permit { plain: false, .. } => Kind::Permits,
+            Self::Permit { plain: true, .. } => Kind::PlainPermits,
+        }
+    }
+
+    /// What those are called that are held in this mode.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive locks",
+            Self::Fair => "fair locks",
+            Self::Read | Self::Write => "read-write locks",
+            Self::Permit { .. } => "semaphores",
+        }
+    }
+
+    /// Whether several can hold the lock in this mode at once, so that one who gets it says nothing about the next.
+    pub(crate) fn is_shared(self) -> bool {
+        matches!(self, Self::Read | Self::Permit { .. })
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -102,7 +137,7 @@ impl Capabilities {
         if self.supports(mode) {
             return Ok(());
         }
-        let message = format!("this backend has no {mode} locks");
+        let message = format!("this backend has no {}", mode.plural());
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 }
