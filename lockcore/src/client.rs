@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 use crate::{
     BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
-    background::{Background, Job},
-    hold::{Departure, Hold},
-    lease::Lease,
-    release::PendingRelease,
-    renewal,
-    retry::Backoff,
+    acquiring::retry::Backoff,
+    acquiring::waiters::Lane,
+    leases::background::{Background, Job},
+    leases::hold::{Departure, Hold},
+    leases::lease::Lease,
+    leases::release::PendingRelease,
+    leases::renewal,
     store::Store,
-    waiters::Lane,
 };
 
 /// What the user has chosen for all locks of a client.

@@ -1,32 +1,15 @@
 #![doc = include_str!("../../README.md")]
 
-mod acquisition;
+mod acquiring;
 mod backend;
-mod background;
 mod client;
-mod clock;
-mod condition;
 mod error;
-mod guard;
-mod hold;
-mod latch;
-mod lease;
-mod lock;
+mod leases;
 mod locks;
-mod multi;
 mod name;
 mod owner;
-mod read_write;
-mod release;
-mod renewal;
-mod retry;
-mod rw_lock;
-mod semaphore;
 mod store;
-mod task;
 mod token;
-mod waiters;
-mod waiting;
 
 pub use crate::{
     backend::{
@@ -34,17 +17,13 @@ pub use crate::{
         Latches, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
         SubscribeRequest, Wakeups,
     },
-    clock::Clock,
-    condition::Condition,
     error::{BackendError, BackendErrorKind, LockError, LossReason},
-    guard::LockGuard,
-    latch::CountDownLatch,
-    lock::ReentrantLock,
-    locks::{Locks, LocksBuilder},
-    multi::{MultiGuard, MultiLock},
+    leases::clock::Clock,
+    locks::{
+        Condition, CountDownLatch, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock, ReadWriteLock,
+        ReentrantLock, Semaphore,
+    },
     name::LockName,
     owner::Owner,
-    rw_lock::ReadWriteLock,
-    semaphore::Semaphore,
     token::FencingToken,
 };

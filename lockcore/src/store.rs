@@ -2,7 +2,9 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use crate::{Backend, BackendError, BackendErrorKind, Clock, renewal::Schedule, waiters::Names};
+use crate::{
+    Backend, BackendError, BackendErrorKind, Clock, acquiring::waiters::Names, leases::renewal::Schedule,
+};
 
 /// How long the core waits for the answer to a call. Backends have time-outs of their own; this is for those that have none,
 /// so that a call which never returns keeps neither its caller nor the name for ever.

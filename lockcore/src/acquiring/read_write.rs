@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::{
     LockError, LockGuard, Mode, Owner,
-    acquisition::{Acquisition, Attempt},
-    hold::{Hold, Phase},
-    renewal,
-    retry::Backoff,
-    waiters::Inside,
+    acquiring::acquisition::{Acquisition, Attempt},
+    acquiring::retry::Backoff,
+    acquiring::waiters::Inside,
+    leases::hold::{Hold, Phase},
+    leases::renewal,
 };
 
 impl Acquisition {

@@ -5,8 +5,8 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use crate::{
     FencingToken, LockError, LockName, LossReason, Mode, Owner,
     client::Client,
-    hold::{Hold, Phase},
-    lease::Lease,
+    leases::hold::{Hold, Phase},
+    leases::lease::Lease,
 };
 
 /// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.

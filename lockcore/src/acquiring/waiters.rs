@@ -16,7 +16,8 @@ use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
 use crate::{
-    LockError, LockName, Mode, Owner, Wakeups, backend::Kind, clock::Moment, hold::Hold, task::TaskKey,
+    LockError, LockName, Mode, Owner, Wakeups, acquiring::TaskKey, backend::Kind, leases::clock::Moment,
+    leases::hold::Hold,
 };
 
 /// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts

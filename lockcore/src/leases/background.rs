@@ -13,10 +13,10 @@ use tokio::{
 };
 
 use crate::{
-    condition::Leaving,
-    hold::Hold,
-    release::{ReleaseWork, store_count},
-    renewal,
+    leases::hold::Hold,
+    leases::release::{ReleaseWork, store_count},
+    leases::renewal,
+    locks::condition::Leaving,
     store::Store,
 };
 

@@ -6,9 +6,9 @@ use tracing::Span;
 
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
-    acquisition::{Acquisition, Trouble},
+    acquiring::acquisition::{Acquisition, Trouble},
     client::Client,
-    lease::{self, Lease},
+    leases::lease::{self, Lease},
 };
 
 /// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.

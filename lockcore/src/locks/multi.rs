@@ -13,7 +13,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason, Owner,
-    ReentrantLock, acquisition::Trouble,
+    ReentrantLock, acquiring::acquisition::Trouble,
 };
 
 /// A handle of several locks that are held together: all of them, or none.

@@ -125,7 +125,11 @@ impl CountDownLatch {
         }
         let mut wakeups = self.ask(name, || latches.subscribe(name)).await?;
         while self.count().await? > 0 {
-            self.client.unless_closed(name, async { Ok(wakeups.woken().await) }).await?;
+            let opened = async {
+                wakeups.woken().await;
+                Ok(())
+            };
+            self.client.unless_closed(name, opened).await?;
         }
         Ok(())
     }

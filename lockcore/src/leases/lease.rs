@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{LockError, LockName, clock::Moment};
+use crate::{LockError, LockName, leases::clock::Moment};
 
 pub(crate) const DEFAULT: Duration = Duration::from_secs(30);
 pub(crate) const MIN: Duration = Duration::from_millis(1);

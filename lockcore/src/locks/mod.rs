@@ -1,15 +1,32 @@
-//! [`Locks`] and its builder.
+//! What users call: [`Locks`], its builder, and the handles and guards that are made from it.
+
+pub(crate) mod condition;
+mod guard;
+mod latch;
+mod lock;
+mod multi;
+mod rw_lock;
+mod semaphore;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Clock, CountDownLatch, LockError, LockName, Mode, MultiLock, Owner, ReadWriteLock,
-    ReentrantLock, Semaphore,
+    Backend, Clock, LockError, LockName, Mode, Owner,
+    acquiring::waiters::Names,
     client::{Client, Settings},
-    lease,
-    renewal::Schedule,
+    leases::lease,
+    leases::renewal::Schedule,
     store::Store,
-    waiters::Names,
+};
+
+pub use self::{
+    condition::Condition,
+    guard::LockGuard,
+    latch::CountDownLatch,
+    lock::ReentrantLock,
+    multi::{MultiGuard, MultiLock},
+    rw_lock::ReadWriteLock,
+    semaphore::Semaphore,
 };
 
 /// The entry point: locks over one backend.

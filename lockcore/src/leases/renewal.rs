@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 
 use crate::{
     BackendError, BackendErrorKind, RenewOutcome, RenewRequest,
-    clock::Moment,
-    hold::{Hold, Phase},
-    lease,
+    leases::clock::Moment,
+    leases::hold::{Hold, Phase},
+    leases::lease,
     store::Store,
 };
 

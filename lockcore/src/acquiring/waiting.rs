@@ -2,12 +2,12 @@
 
 use crate::{
     BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
-    acquisition::{Acquisition, Attempt, Turn, Undo},
-    clock::Moment,
-    retry::Backoff,
+    acquiring::TaskKey,
+    acquiring::acquisition::{Acquisition, Attempt, Turn, Undo},
+    acquiring::retry::Backoff,
+    acquiring::waiters::{Place, Step},
+    leases::clock::Moment,
     store::ANSWER,
-    task::TaskKey,
-    waiters::{Place, Step},
 };
 
 /// An acquisition on its way to the head of its lane, and there. Dropped, it leaves nothing: neither here nor at the backend.

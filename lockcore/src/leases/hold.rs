@@ -14,10 +14,10 @@ use tracing::Span;
 
 use crate::{
     AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReleaseRequest, RenewRequest,
-    clock::{Clock, Moment},
-    lease::{self, Lease},
-    task::TaskKey,
-    waiters::Lane,
+    acquiring::TaskKey,
+    acquiring::waiters::Lane,
+    leases::clock::{Clock, Moment},
+    leases::lease::{self, Lease},
 };
 
 /// How a hold ended, or that it did not.

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     BackendError, LockError, LossReason, ReleaseOutcome, ReleaseRequest,
-    background::{Background, Job},
-    clock::Moment,
-    hold::Hold,
-    retry::Backoff,
+    acquiring::retry::Backoff,
+    acquiring::waiters::{Lane, Releasing},
+    leases::background::{Background, Job},
+    leases::clock::Moment,
+    leases::hold::Hold,
     store::Store,
-    waiters::{Lane, Releasing},
 };
 
 /// How often a caller of `release()` is kept waiting for another attempt.

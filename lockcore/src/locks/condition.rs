@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     BackendError, ConditionId, Conditions, LockError, LockGuard, LockName, Mode, ReentrantLock,
-    background::Job, client::Client, lease::Lease, retry::Backoff, store::Store,
+    acquiring::retry::Backoff, client::Client, leases::background::Job, leases::lease::Lease, store::Store,
 };
 
 /// A condition of a lock: who holds the lock and finds that it is not yet time gives it up, waits to be notified, and has it again.
@@ -163,8 +163,8 @@ impl Condition {
         let notified = async {
             loop {
                 // A place is kept by asking again in time.
-                let woken = tokio::time::timeout(keep / 3, wakeups.woken());
-                client.unless_closed(&id.lock, async { Ok(woken.await.is_ok()) }).await?;
+                let news = tokio::time::timeout(keep / 3, wakeups.woken());
+                client.unless_closed(&id.lock, async { Ok(news.await) }).await?.ok();
                 if !self.ask(id, || conditions.stay(id, &waiter, keep)).await? {
                     return Ok(());
                 }
@@ -180,7 +180,7 @@ impl Condition {
             None => !self.ask(id, || conditions.leave(id, &waiter, false)).await?,
         };
         let guard = again.acquire_at(site).await?;
-        place.is_left();
+        place.forget();
         Ok((guard, notified))
     }
 
@@ -244,7 +244,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn is_left(mut self) {
+    fn forget(mut self) {
         self.work = None;
     }
 }

@@ -12,14 +12,14 @@ use tracing::{Instrument, Span};
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
     LossReason, Mode, Owner, ReleaseRequest,
-    background::Job,
+    acquiring::waiters::{Arrival, Inside, Lane, Place},
+    acquiring::waiting::Waiting,
     client::Client,
-    clock::Moment,
-    hold::{Entry, Hold},
-    lease::{self, Lease},
-    renewal,
-    waiters::{Arrival, Inside, Lane, Place},
-    waiting::Waiting,
+    leases::background::Job,
+    leases::clock::Moment,
+    leases::hold::{Entry, Hold},
+    leases::lease::{self, Lease},
+    leases::renewal,
 };
 
 /// How long after a refusal without an end in sight the backend is asked again. Only locks that others have written

@@ -1,0 +1,11 @@
+//! The local layer: how an acquisition gets its hold. Nested, it enters the one that its owner has; else it queues, and the first in
+//! each queue talks to the backend.
+
+pub(crate) mod acquisition;
+mod read_write;
+pub(crate) mod retry;
+mod task;
+pub(crate) mod waiters;
+mod waiting;
+
+pub(crate) use self::task::TaskKey;
