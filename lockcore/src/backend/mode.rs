@@ -129,7 +129,7 @@ impl Capabilities {
         self.0 & mode.capability().0 != 0
     }
 
-    /// The error that [`Backend::acquire`] owes to a mode that is not in this set.
+    /// The error that [`Backend::acquire`](crate::Backend::acquire) owes to a mode that is not in this set.
     ///
     /// # Errors
     /// [`Unsupported`](crate::BackendErrorKind::Unsupported), if `mode` is not in this set.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, LockGuard, LockName, Locks, Mode, ReentrantLock};
+use lockcore::{LockError, LockGuard, LockName, Locks, ReentrantLock};
 use tokio::task::JoinHandle;
 
 use crate::{
