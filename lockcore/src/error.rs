@@ -10,8 +10,11 @@ use crate::LockName;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not free within the time given to `acquire_timeout`.
-    #[error("lock `{lock}` was not free within {waited:?}; wait longer, or see who holds it with `state()`")]
+    /// The lock was not free within the time given to `acquire_timeout`, or the latch not open within that given to `wait_timeout`.
+    #[error(
+        "lock `{lock}` was not free (a latch: not open) within {waited:?}; wait longer, or see who holds it with `state()`, or \
+         what is left of a latch with `count()`"
+    )]
     #[non_exhaustive]
     Timeout {
         /// The lock.

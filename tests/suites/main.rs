@@ -8,4 +8,7 @@ mod log;
 mod memory_conformance;
 mod multi;
 mod observing;
+mod read_write;
 mod regressions;
+mod semaphore;
+mod unsupported;

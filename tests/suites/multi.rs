@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{LockError, Locks, LossReason, Owner};
+use lockcore::{BackendErrorKind, LockError, Locks, LossReason, MultiLock, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::time::Instant;
@@ -176,4 +176,77 @@ async fn opposite_orders_never_deadlock_and_never_hold_partly() {
     };
     tokio::time::timeout(Duration::from_secs(50), done).await.unwrap();
     assert_eq!(store.names_in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_every_kind_are_held_together() {
+    let (store, one, other) = two_clients();
+    let all = |locks: &Locks| {
+        MultiLock::of([
+            locks.semaphore("d", 3).permits(2),
+            locks.lock("a"),
+            locks.rw_lock("c").read(),
+            locks.fair_lock("b"),
+            locks.rw_lock("e").write(),
+        ])
+    };
+    let guard = all(&one).acquire().await.unwrap();
+    assert!(guard.tokens().map(|(name, _)| name).eq(["a", "b", "c", "d", "e"]));
+    assert!(other.fair_lock("b").try_acquire().await.unwrap().is_none());
+    assert!(other.rw_lock("c").write().try_acquire().await.unwrap().is_none());
+    assert!(other.rw_lock("c").read().try_acquire().await.unwrap().is_some());
+    assert!(other.semaphore("d", 3).try_acquire_many(2).await.unwrap().is_none());
+    assert!(other.rw_lock("e").read().try_acquire().await.unwrap().is_none());
+    assert!(all(&other).try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(all(&other).acquire());
+    tokio::time::sleep(SECOND).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_several_stores_are_held_together() {
+    let (here, there) = (Locks::new(MemoryBackend::new()), Locks::new(MemoryBackend::new()));
+    let both = MultiLock::of([there.lock("b"), here.lock("a")]);
+    let guard = both.acquire().await.unwrap();
+    assert!(here.lock("a").try_acquire().await.unwrap().is_none());
+    assert!(there.lock("b").try_acquire().await.unwrap().is_none());
+    assert!(here.lock("b").try_acquire().await.unwrap().is_some());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_in_two_ways_is_refused_and_nothing_is_held() {
+    let (store, one, other) = two_clients();
+    for twice in [
+        MultiLock::of([one.rw_lock("a").read(), one.rw_lock("a").write()]),
+        MultiLock::of([one.lock("a"), one.fair_lock("a")]),
+        MultiLock::of([one.lock("a"), other.lock("a")]),
+        MultiLock::of([one.semaphore("a", 3).permits(1), one.semaphore("a", 3).permits(2)]),
+    ] {
+        let error = twice.acquire().await.unwrap_err();
+        assert!(
+            matches!(&error, LockError::InvalidOption { lock: Some(lock), .. } if lock.as_str() == "a"),
+            "{error}"
+        );
+    }
+    let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(0)]);
+    assert!(matches!(member.acquire().await, Err(LockError::InvalidOption { .. })));
+    let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(4)]);
+    assert!(matches!(member.acquire().await, Err(LockError::TooMany { asked: 4, limit: 3, .. })));
+    assert_all_free(&store).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_out_while_the_backend_is_silent_tells_why() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::builder(backend).retry_for(60 * SECOND).build().unwrap();
+    faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
+    let error = locks.multi_lock(["a", "b"]).acquire_timeout(SECOND).await.unwrap_err();
+    assert!(
+        matches!(&error, LockError::Backend(cause) if cause.kind() == BackendErrorKind::Connection),
+        "{error}"
+    );
 }

@@ -78,6 +78,8 @@ struct Waiter {
 struct Outlook {
     /// Refused, and until when nothing is expected to change. `None`: try.
     refused_until: Option<Moment>,
+    /// Counts the refusals of heads that wait.
+    refusals: u64,
     /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
     news: u64,
     trouble: Option<Trouble>,
@@ -229,6 +231,7 @@ impl Names {
             waits,
             ticket,
             releases_before: entry.next_release,
+            refusals_before: entry.outlook.refusals,
             signal,
             wakeups: None,
             ignores_releases: false,
@@ -328,6 +331,8 @@ pub(crate) struct Place {
     ticket: u64,
     /// The releases with smaller numbers had begun when it arrived.
     releases_before: u64,
+    /// How many refusals it was too early for.
+    refusals_before: u64,
     signal: Arc<Notify>,
     wakeups: Option<Box<dyn Wakeups>>,
     ignores_releases: bool,
@@ -382,7 +387,7 @@ impl Place {
             let trouble = entry.outlook.trouble.as_ref();
             return match trouble {
                 Some(trouble) if !self.waits => Step::GiveUp(Some(trouble.error.clone())),
-                None if !self.waits && entry.outlook.refused_until.is_some() => Step::GiveUp(None),
+                None if !self.waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
                 _ => Step::Await,
             };
         }
@@ -437,12 +442,12 @@ impl Place {
 
     /// The attempt was refused; nothing changes before `until`, unless something came after the attempt began.
     pub(crate) fn refused(&self, news: u64, until: Moment) {
-        if let Some(mut entry) = self.names.entries.get_mut(&self.lane)
-            && entry.outlook.news == news
-        {
+        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return };
+        if entry.outlook.news == news {
             entry.outlook.refused_until = Some(until);
-            entry.signal_impatient();
         }
+        entry.outlook.refusals += 1;
+        entry.signal_impatient();
     }
 }
 

@@ -1,0 +1,77 @@
+//! What a backend does not declare is refused before it is asked.
+
+use async_trait::async_trait;
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, LockError, LockName, LockState,
+    Locks, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::Faulty;
+
+/// A backend as a third party would write it first: exclusive locks, and nothing else.
+#[derive(Debug)]
+struct Modest(Faulty<MemoryBackend>);
+
+#[async_trait]
+impl Backend for Modest {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::EXCLUSIVE
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        self.0.renew(holds).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.0.release(request).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        self.0.force_release(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.0.inspect(name).await
+    }
+
+    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.0.subscribe(request).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_declared_is_refused_by_name_and_without_a_call() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::new(Modest(backend));
+    let lock = locks.lock("a");
+    let guard = lock.acquire().await.unwrap();
+    let calls = faults.all_calls();
+
+    let condition = lock.condition("c");
+    let refusals = [
+        ("fair locks", locks.fair_lock("b").acquire().await.err()),
+        ("read-write locks", locks.rw_lock("b").read().acquire().await.err()),
+        ("read-write locks", locks.rw_lock("b").write().try_acquire().await.err()),
+        ("semaphores", locks.semaphore("b", 2).acquire().await.err()),
+        ("semaphores", locks.semaphore("b", 2).resize(3).await.err()),
+        ("semaphores", locks.plain_semaphore("b", 2).acquire_many(2).await.err()),
+        ("latches", locks.latch("b").set_count(1).await.err()),
+        ("latches", locks.latch("b").wait().await.err()),
+        ("conditions", condition.notify_all(&guard).await.err()),
+        ("conditions", condition.wait(guard).await.err()),
+    ];
+    for (what, refusal) in refusals {
+        let error = refusal.expect(what);
+        let name = if what == "conditions" { "`a`" } else { "`b`" };
+        assert!(matches!(error, LockError::Unsupported { .. }), "{what}: {error}");
+        assert!(error.to_string().contains(what) && error.to_string().contains(name), "{error}");
+    }
+    // The guard of the wait was given back: that is the only call there was.
+    drop(lock.acquire().await.unwrap());
+    assert_eq!(faults.all_calls(), calls + 2);
+}
