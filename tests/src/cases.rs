@@ -159,6 +159,94 @@ macro_rules! for_each_case {
                 C20 every_release_wakes_whoever_is_first_then
                 C20 nothing_is_left_of_places_that_were_given_up
             }
+            latches {
+                C30 an_open_latch_takes_a_count
+                C30 a_latch_that_has_a_count_keeps_it
+                C30 of_simultaneous_counts_one_is_set
+                C30 a_count_that_is_set_twice_is_set_once
+                C30 a_repeated_count_does_not_close_an_opened_latch
+                C30 a_count_that_was_refused_stays_refused
+                C30 a_latch_can_be_set_again_once_it_is_open
+                C30 the_greatest_count_is_kept
+                C30 every_name_has_a_latch_of_its_own
+                C30 a_count_whose_setting_was_dropped_can_be_set
+                C31 each_count_lowers_what_is_left_by_one
+                C31 the_last_count_opens_the_latch
+                C31 simultaneous_counts_all_count
+                C31 a_count_down_that_arrives_twice_counts_once
+                C31 a_count_down_that_arrives_by_two_ways_counts_once
+                C31 a_repetition_does_not_count_down_the_next_count
+                C31 an_open_latch_is_not_counted_down
+                C31 opening_a_latch_ends_its_count
+                C31 looking_at_a_latch_changes_nothing
+                C31 nothing_is_left_of_an_open_latch
+                C31 a_dropped_count_down_can_be_repeated
+                C31 a_dropped_opening_can_be_repeated
+                C31 a_dropped_look_at_a_latch_changes_nothing
+            }
+            latch_wakeups {
+                C32 the_last_count_wakes_the_subscribers_of_every_client
+                C32 the_opening_of_a_latch_wakes
+                C32 the_last_count_wakes_one_that_sleeps
+                C32 every_opening_wakes
+                C32 an_opening_between_two_waits_is_kept
+                C32 a_dropped_wait_takes_no_opening_with_it
+                C32 those_who_leave_a_latch_do_not_silence_the_others
+                C32 a_subscription_to_a_latch_after_another_is_in_effect
+                C32 who_subscribes_and_then_looks_misses_no_opening
+                C32 nothing_is_left_of_a_dropped_subscription_to_a_latch
+                C32 a_dropped_subscribe_leaves_no_subscription_to_a_latch
+            }
+            conditions {
+                C33 those_who_wait_are_notified_in_the_order_in_which_they_came
+                C33 several_can_be_notified_at_once
+                C33 everybody_can_be_notified
+                C33 a_notification_of_nobody_is_kept_for_nobody
+                C33 joining_again_keeps_the_place_in_the_queue
+                C33 who_was_notified_can_join_again
+                C33 simultaneous_notifications_are_for_different_waiters
+                C33 simultaneous_waiters_all_get_a_place
+                C33 a_condition_and_its_lock_do_not_touch_each_other
+                C33 every_condition_has_a_queue_of_its_own
+                C33 a_dropped_notification_is_one_or_none
+                C34 a_waiter_is_forgotten_after_its_time
+                C34 a_waiter_is_kept_for_its_time
+                C34 staying_lengthens_the_time
+                C34 a_shorter_time_replaces_a_longer_one
+                C34 every_waiter_has_a_time_of_its_own
+                C34 those_who_have_lapsed_are_passed_over
+                C34 who_joins_again_too_late_comes_last
+                C34 who_was_notified_cannot_stay
+                C34 nothing_is_left_of_waiters_that_lapsed
+                C34 nothing_is_left_of_a_condition_without_waiters
+                C34 a_dropped_request_to_stay_leaves_the_place
+            }
+            condition_leaving {
+                C35 who_leaves_a_condition_is_out
+                C35 who_leaves_in_time_passes_nothing_on
+                C35 who_was_notified_can_pass_it_on
+                C35 who_was_notified_can_keep_it
+                C35 what_is_passed_on_to_nobody_is_gone
+                C35 what_is_passed_on_goes_past_those_who_have_lapsed
+                C35 who_has_left_a_condition_comes_last
+                C35 a_dropped_join_can_be_undone
+                C35 a_dropped_leave_can_be_repeated
+            }
+            condition_wakeups {
+                C36 a_notification_wakes_its_waiter
+                C36 everybody_who_is_notified_is_woken
+                C36 every_subscription_of_a_waiter_is_woken
+                C36 a_notification_that_is_passed_on_wakes
+                C36 a_notification_wakes_one_that_sleeps
+                C36 every_notification_wakes
+                C36 a_notification_between_two_waits_is_kept
+                C36 a_dropped_wait_takes_no_notification_with_it
+                C36 those_who_stop_listening_do_not_silence_the_others
+                C36 a_subscription_of_a_waiter_after_another_is_in_effect
+                C36 who_subscribes_and_then_asks_misses_no_notification
+                C36 nothing_is_left_of_a_dropped_subscription_of_a_waiter
+                C36 a_dropped_subscribe_leaves_no_subscription_of_a_waiter
+            }
             cancellation {
                 C17 a_dropped_acquire_can_be_undone
                 C17 a_dropped_acquire_does_not_block_its_client
@@ -262,7 +350,7 @@ impl<F: Fixture> Case<F> {
         self.name
     }
 
-    /// The clause of the contract that it shows first of all: `C1` to `C20`.
+    /// The clause of the contract that it shows first of all: `C1` to `C36`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause

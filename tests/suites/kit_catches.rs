@@ -1,9 +1,14 @@
 //! The kit catches what breaks the contract: for each clause there are backends that break it on purpose.
 
 mod caught;
+mod caught_signals;
+mod conditions;
 mod flaw;
 mod flawed;
+mod latches;
+mod listening;
 mod queue;
+mod signals;
 mod steps;
 mod store;
 
@@ -17,11 +22,21 @@ use std::{
 
 use lockcore_testkit::{Case, cases, conformance_tests};
 
-use self::{caught::BY_CLAUSE, flaw::Flaw, flawed::FlawedFixture};
+use self::{
+    caught::{BY_CLAUSE, Flaws},
+    caught_signals::SIGNALS,
+    flaw::Flaw,
+    flawed::FlawedFixture,
+};
 
 /// The store without a flaw passes: what fails the others is their flaw.
 mod flawless {
     super::conformance_tests!(super::FlawedFixture, paused);
+}
+
+/// What each clause is broken by. A clause may stand there twice.
+fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
+    BY_CLAUSE.iter().chain(SIGNALS)
 }
 
 /// Whether `case` fails for the backend with `flaw`.
@@ -38,9 +53,10 @@ fn fails(case: &Case<FlawedFixture>, flaw: Flaw) -> bool {
 /// Shows that every flaw in `clause` fails the cases that are named for it, one of which is a case of that clause.
 fn is_caught(clause: &str) {
     let all = cases::<FlawedFixture>();
-    let (_, flaws) = BY_CLAUSE.iter().find(|(broken, _)| *broken == clause).unwrap();
+    let flaws: Vec<_> =
+        by_clause().filter(|(broken, _)| *broken == clause).flat_map(|(_, flaws)| *flaws).collect();
     assert!(!flaws.is_empty());
-    for (flaw, names) in *flaws {
+    for (flaw, names) in flaws {
         let cases: Vec<_> = all.iter().filter(|case| names.contains(&case.name())).collect();
         assert_eq!(cases.len(), names.len(), "each name is that of one case: {names:?}");
         assert!(cases.iter().any(|case| case.clause() == clause), "{flaw:?}: no case is one of {clause}");
@@ -82,10 +98,19 @@ clauses! {
     broken_leaving_is_caught "C20"
 }
 
+clauses! {
+    broken_setting_of_latches_is_caught "C30"
+    broken_counting_is_caught "C31"
+    broken_wakeups_of_latches_are_caught "C32"
+    broken_order_of_conditions_is_caught "C33"
+    broken_lapses_of_conditions_are_caught "C34"
+    broken_leaving_of_conditions_is_caught "C35"
+    broken_wakeups_of_conditions_are_caught "C36"
+}
+
 #[test]
 fn every_case_catches_something() {
-    let caught: BTreeSet<_> = BY_CLAUSE
-        .iter()
+    let caught: BTreeSet<_> = by_clause()
         .flat_map(|(_, flaws)| flaws.iter())
         .flat_map(|(_, names)| names.iter().copied())
         .collect();
@@ -97,10 +122,11 @@ fn every_case_catches_something() {
 #[test]
 fn every_clause_has_cases() {
     let clauses: BTreeSet<_> = cases::<FlawedFixture>().iter().map(Case::clause).collect();
-    for number in 1..=20 {
+    let all = (1..=20).chain(30..=36);
+    for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
-    assert_eq!(clauses.len(), 20, "{clauses:?}");
+    assert_eq!(clauses.len(), all.count(), "{clauses:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl ConditionId {
 /// - **C34 (lapse)** A place MUST be kept for as long as the last `join` or `stay` said, and be forgotten then. `stay` MUST NOT give a place to
 ///   a waiter that has none: it was notified, or its place has lapsed.
 /// - **C35 (leaving)** `leave` MUST take the waiter out. If it was no longer in, with `pass_on`, the notification that it had got goes to
-///   the next, as by `notify`.
+///   the next, as by `notify`. A `join` MUST NOT take effect after a `leave` of its waiter that began later has been answered.
 /// - **C36 (wake-up)** Once `subscribe` has returned, the waiter's being notified MUST wake the subscription, and so MUST any
 ///   interruption in which that may have been missed.
 #[async_trait]

@@ -14,7 +14,8 @@ use crate::{BackendError, LockName, Wakeups};
 /// - **C30 (set once)** `set_count` MUST set the count of an open latch, and answer false to everybody else, without effect. Sent again with
 ///   the same id, it is answered as the first time.
 /// - **C31 (counting)** `count_down` MUST lower the count by one, and at zero open the latch; an open latch stays as it is. Sent
-///   again with the same id, it MUST not count again.
+///   again with the same id, it MUST not count again, not even once the latch was opened and set again. `open` MUST open the latch and
+///   answer what was left.
 /// - **C32 (wake-up)** Once `subscribe` has returned, the opening of the latch MUST wake the subscription, whether by `count_down` or by
 ///   `open`, and so MUST any interruption in which it may have been missed.
 #[async_trait]

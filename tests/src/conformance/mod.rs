@@ -11,11 +11,18 @@
 
 pub mod cancellation;
 pub mod capabilities;
+mod condition;
+pub mod condition_leaving;
+pub mod condition_wakeups;
+pub mod conditions;
 pub mod exclusion;
 pub mod fair;
 pub mod fair_through_the_core;
 pub mod force;
 pub mod inspection;
+mod latch;
+pub mod latch_wakeups;
+pub mod latches;
 pub mod leases;
 pub mod names;
 pub mod nesting;

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Valid names that a careless backend takes for one another, for a pattern, or for syntax.
-fn look_alikes() -> Vec<LockName> {
+pub(super) fn look_alikes() -> Vec<LockName> {
     let stem = Uuid::new_v4();
     let ends = [
         "a",

@@ -1,6 +1,6 @@
 //! C12: who has subscribed hears of every end of a hold.
 
-use std::pin::pin;
+use std::{future::Future, pin::pin};
 
 use lockcore::{AcquireOutcome, Wakeups};
 
@@ -20,6 +20,24 @@ pub(super) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups
             () = fixture.pass(fixture.short_lease() / 10) => return,
         }
     }
+}
+
+/// Waits, and drops the wait when it was polled so often since `event`. Whether it was over by then.
+pub(super) async fn drops_a_wait<F: Fixture>(
+    fixture: &F,
+    wakeups: &mut Box<dyn Wakeups>,
+    polls: usize,
+    event: impl Future<Output = ()>,
+) -> bool {
+    drain(fixture, wakeups).await;
+    let mut dropped = pin!(wakeups.woken());
+    let too_early = tokio::select! {
+        biased;
+        () = dropped.as_mut() => true,
+        () = fixture.pass(fixture.short_lease() / 10) => false,
+    };
+    event.await;
+    !too_early && poll_times(polls, dropped).await.is_some()
 }
 
 /// Sleeps until it is woken and the lock is free.
@@ -104,18 +122,8 @@ pub async fn a_dropped_wait_takes_no_wakeup_with_it<F: Fixture>(fixture: &F) {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
         let mut wakeups = scene.two(&holds[1]).subscribes().await;
         scene.one(&holds[0]).enters().await;
-        drain(fixture, &mut wakeups).await;
-        {
-            let mut dropped = pin!(wakeups.woken());
-            let too_early = tokio::select! {
-                biased;
-                () = dropped.as_mut() => true,
-                () = fixture.pass(fixture.short_lease() / 10) => false,
-            };
-            scene.one(&holds[0]).releases().await;
-            if !too_early && poll_times(polls, dropped).await.is_some() {
-                return;
-            }
+        if drops_a_wait(fixture, &mut wakeups, polls, scene.one(&holds[0]).releases()).await {
+            return;
         }
         soon(wakeups.woken()).await;
     }

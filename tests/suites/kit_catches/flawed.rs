@@ -10,16 +10,18 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, HoldId, LockName,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Conditions,
+    HoldId, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use lockcore_testkit::{Fixture, Op};
-use tokio::{sync::Notify, task::yield_now, time::Instant};
+use tokio::{task::yield_now, time::Instant};
 
 use super::{
     flaw::Flaw,
+    listening::Topic,
     queue,
-    store::{Busy, Cell, Flawed, Listener, Store},
+    store::{Busy, Cell, Flawed, Store},
 };
 
 /// A store with clients that all have the same flaw.
@@ -56,7 +58,8 @@ impl Fixture for FlawedFixture {
         let is_awaited = |cell: &Cell| queue::keeps_places(self.flaw, cell, now);
         let idle =
             |cell: &Cell| !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell);
-        store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone()).collect()
+        let used = store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone());
+        used.chain(store.signals.left_behind(self.flaw, now)).collect()
     }
 }
 
@@ -126,6 +129,9 @@ impl Backend for Flawed {
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let busy = self.send(Op::Release).await;
         let outcome = self.release_now(request);
+        if self.has(Flaw::ConditionsEndWithTheHold) {
+            self.store().signals.conditions.clear();
+        }
         self.reply(busy).await;
         Ok(outcome)
     }
@@ -152,20 +158,15 @@ impl Backend for Flawed {
     }
 
     async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
-        let busy = self.send(Op::Subscribe).await;
-        let listener = Arc::new(Listener { client: self.client, notify: Notify::new() });
-        let mut subscription = Subscription {
-            backend: self.clone(),
-            name: request.name.clone(),
-            listener,
-            stays: self.has(Flaw::DroppedSubscribeStays),
-        };
-        if !self.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
-            subscription.begin();
-        }
-        self.reply(busy).await;
-        subscription.stays = self.has(Flaw::KeepsSubscriptions);
-        Ok(Box::new(subscription))
+        Ok(self.listen_to(Topic::Lock(request.name.clone())).await)
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        Some(self)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
     }
 }
 
@@ -230,48 +231,5 @@ impl Flawed {
             yield_now().await;
             self.with(&request.name, |cell, _| cell.hold = taken);
         }
-    }
-}
-
-#[derive(Debug)]
-struct Subscription {
-    backend: Flawed,
-    name: LockName,
-    listener: Arc<Listener>,
-    stays: bool,
-}
-
-impl Subscription {
-    fn begin(&self) {
-        self.backend.with(&self.name, |cell, _| {
-            if !cell.listeners.iter().any(|other| Arc::ptr_eq(other, &self.listener)) {
-                cell.listeners.push(self.listener.clone());
-            }
-        });
-    }
-}
-
-#[async_trait]
-impl Wakeups for Subscription {
-    async fn woken(&mut self) {
-        if self.backend.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
-            self.begin();
-        }
-        self.listener.notify.notified().await;
-        if self.backend.has(Flaw::DroppedWaitTakesTheWakeup) {
-            yield_now().await;
-        }
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if self.stays {
-            return;
-        }
-        self.backend.with(&self.name, |cell, _| {
-            let silences = self.backend.has(Flaw::LeavingSilencesTheOthers);
-            cell.listeners.retain(|other| !silences && !Arc::ptr_eq(other, &self.listener));
-        });
     }
 }

@@ -1,6 +1,6 @@
 //! What each request does at the store, in one step, and how the flaws change it.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lockcore::{
     AcquireOutcome, AcquireRequest, FencingToken, HoldId, Holder, LockName, LockState, Mode, ReleaseOutcome,
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     flaw::Flaw,
-    store::{Cell, Flawed, Stored},
+    store::{Cell, Flawed, Listener, Stored},
 };
 
 impl Flawed {
@@ -295,7 +295,11 @@ impl Flawed {
     pub(super) fn wake(&self, cell: &Cell) {
         let last = cell.listeners.len().saturating_sub(1);
         let skipped = if self.has(Flaw::WakesTheLastOfTheQueue) { last } else { 0 };
-        for listener in &cell.listeners[skipped..] {
+        self.wake_all(&cell.listeners[skipped..]);
+    }
+
+    pub(super) fn wake_all(&self, listeners: &[Arc<Listener>]) {
+        for listener in listeners {
             if self.has(Flaw::WakesItsOwnClientOnly) && listener.client != self.client {
                 continue;
             }

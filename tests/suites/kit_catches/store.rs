@@ -10,7 +10,7 @@ use lockcore::{AcquireRequest, HoldId, LockName, Mode};
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
-use super::{flaw::Flaw, queue::Waiting};
+use super::{flaw::Flaw, queue::Waiting, signals::Signals};
 
 /// One client of the store.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ pub(crate) struct Flawed {
 pub(super) struct Store {
     pub(super) cells: HashMap<String, Cell>,
     pub(super) tokens: HashMap<String, u64>,
+    pub(super) signals: Signals,
 }
 
 #[derive(Debug, Default)]

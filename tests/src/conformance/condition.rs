@@ -1,0 +1,137 @@
+//! A condition of a lock, and what those who wait for it do.
+
+use std::time::Duration;
+
+use lockcore::{Backend, ConditionId, Conditions, Wakeups};
+use uuid::Uuid;
+
+use crate::{
+    Fixture,
+    conformance::scene::{LASTING, Scene, soon, unique_name},
+};
+
+/// A condition of a lock that nobody else uses, and two clients of the store.
+pub(crate) struct Condition<B> {
+    pub(crate) scene: Scene<B>,
+    pub(crate) id: ConditionId,
+}
+
+/// Somebody who waits to be notified, or could: a text, at one of the clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    conditions: &'a dyn Conditions,
+    condition: &'a ConditionId,
+    waiter: &'a str,
+}
+
+/// Three waiters that nobody else is.
+pub(crate) fn waiters() -> [String; 3] {
+    [new_waiter(), new_waiter(), new_waiter()]
+}
+
+pub(crate) fn new_waiter() -> String {
+    Uuid::new_v4().to_string()
+}
+
+impl<B: Backend> Condition<B> {
+    /// A backend without conditions has none: then the case is over.
+    pub(crate) async fn of<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+        let scene = Scene::of(fixture).await;
+        let has_some = [&scene.one, &scene.two].map(|client| client.conditions().is_some());
+        assert_eq!(has_some[0], has_some[1], "all clients have conditions, or none");
+        let id = ConditionId::new(scene.name.clone(), unique_name(":condition"));
+        has_some[0].then_some(Self { scene, id })
+    }
+
+    /// `waiter`, at the first client.
+    pub(crate) fn one<'a>(&'a self, waiter: &'a str) -> Waiter<'a> {
+        self.waiter(&self.scene.one, waiter)
+    }
+
+    /// `waiter`, at the second client.
+    pub(crate) fn two<'a>(&'a self, waiter: &'a str) -> Waiter<'a> {
+        self.waiter(&self.scene.two, waiter)
+    }
+
+    fn waiter<'a>(&'a self, client: &'a B, waiter: &'a str) -> Waiter<'a> {
+        let conditions = client.conditions().expect("all clients have conditions");
+        Waiter { conditions, condition: &self.id, waiter }
+    }
+
+    /// The first client notifies so many of those who wait.
+    pub(crate) async fn notify(&self, count: u32) -> u32 {
+        self.one("").notifies(count).await
+    }
+
+    /// The first who waits is notified, and it is this one.
+    pub(crate) async fn notifies_first(&self, waiter: Waiter<'_>) {
+        assert_eq!(self.notify(1).await, 1, "somebody waits");
+        waiter.is_out().await;
+    }
+}
+
+impl<'a> Waiter<'a> {
+    /// The same waiter at another condition.
+    pub(crate) fn of(self, condition: &'a ConditionId) -> Self {
+        Self { condition, ..self }
+    }
+
+    pub(crate) async fn joins(self) {
+        self.joins_for(LASTING).await;
+    }
+
+    pub(crate) async fn joins_for(self, keep: Duration) {
+        soon(self.conditions.join(self.condition, self.waiter, keep)).await.expect("join failed");
+    }
+
+    pub(crate) async fn asks_to_stay(self, keep: Duration) -> bool {
+        soon(self.conditions.stay(self.condition, self.waiter, keep)).await.expect("stay failed")
+    }
+
+    /// Has a place, which from now on outlasts the test.
+    pub(crate) async fn is_in(self) {
+        assert!(self.asks_to_stay(LASTING).await, "{} should wait still", self.waiter);
+    }
+
+    /// Has no place, and gets none by asking.
+    pub(crate) async fn is_out(self) {
+        assert!(!self.asks_to_stay(LASTING).await, "{} should not wait any more", self.waiter);
+    }
+
+    pub(crate) async fn asks_to_leave(self, pass_on: bool) -> bool {
+        soon(self.conditions.leave(self.condition, self.waiter, pass_on)).await.expect("leave failed")
+    }
+
+    pub(crate) async fn notifies(self, count: u32) -> u32 {
+        soon(self.conditions.notify(self.condition, count)).await.expect("notify failed")
+    }
+
+    pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
+        soon(self.conditions.subscribe(self.condition, self.waiter)).await.expect("subscribe failed")
+    }
+
+    /// A `join` that may be dropped.
+    pub(crate) async fn begins_to_join(self) {
+        drop(self.conditions.join(self.condition, self.waiter, LASTING).await);
+    }
+
+    /// A `stay` that may be dropped.
+    pub(crate) async fn begins_to_stay(self) {
+        drop(self.conditions.stay(self.condition, self.waiter, LASTING).await);
+    }
+
+    /// A `leave` that may be dropped.
+    pub(crate) async fn begins_to_leave(self, pass_on: bool) {
+        drop(self.conditions.leave(self.condition, self.waiter, pass_on).await);
+    }
+
+    /// A `notify` that may be dropped.
+    pub(crate) async fn begins_to_notify(self) {
+        drop(self.conditions.notify(self.condition, 1).await);
+    }
+
+    /// A `subscribe` that may be dropped.
+    pub(crate) async fn begins_to_subscribe(self) {
+        drop(self.conditions.subscribe(self.condition, self.waiter).await);
+    }
+}

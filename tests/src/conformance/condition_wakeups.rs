@@ -1,0 +1,225 @@
+//! C36: who waits hears of its notification. A backend without conditions passes.
+
+use crate::{
+    Fixture,
+    conformance::{
+        condition::{Condition, Waiter, waiters},
+        scene::{LASTING, nothing_is_left, soon},
+        wakeups::{drain, drops_a_wait},
+    },
+    poll_times,
+};
+
+/// A call is not suspended more often than this; if it is, the rest goes untested.
+const POLLS: usize = 64;
+
+/// Waits as the core does, for one that has joined.
+async fn waits(waiter: Waiter<'_>) {
+    let mut wakeups = waiter.subscribes().await;
+    while waiter.asks_to_stay(LASTING).await {
+        wakeups.woken().await;
+    }
+}
+
+/// C36: who is notified is woken, whether it had subscribed before it joined or afterwards.
+pub async fn a_notification_wakes_its_waiter<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, b, _] = waiters();
+    let mut before = condition.two(&a).subscribes().await;
+    condition.two(&a).joins().await;
+    condition.one(&b).joins().await;
+    let mut afterwards = condition.one(&b).subscribes().await;
+    drain(fixture, &mut before).await;
+    assert_eq!(condition.notify(1).await, 1);
+    soon(before.woken()).await;
+    drain(fixture, &mut afterwards).await;
+    assert_eq!(condition.notify(1).await, 1);
+    soon(afterwards.woken()).await;
+}
+
+/// C36: when several are notified at once each is woken, whichever clients they are at, and however many.
+pub async fn everybody_who_is_notified_is_woken<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let (names, others) = (waiters(), waiters());
+    let at_one = names.iter().map(|name| condition.one(name));
+    let mut subscriptions = Vec::new();
+    for waiter in at_one.chain(others.iter().map(|name| condition.two(name))) {
+        waiter.joins().await;
+        subscriptions.push(waiter.subscribes().await);
+    }
+    for wakeups in &mut subscriptions[..2] {
+        drain(fixture, wakeups).await;
+    }
+    assert_eq!(condition.notify(2).await, 2);
+    for wakeups in &mut subscriptions[..2] {
+        soon(wakeups.woken()).await;
+    }
+    for wakeups in &mut subscriptions[2..] {
+        drain(fixture, wakeups).await;
+    }
+    assert_eq!(condition.notify(u32::MAX).await, 4);
+    for wakeups in &mut subscriptions[2..] {
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C36: a waiter may listen at several clients, and is woken at each.
+pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, ..] = waiters();
+    condition.one(&a).joins().await;
+    let (here, there) = (condition.one(&a), condition.two(&a));
+    let mut subscriptions = [here.subscribes().await, here.subscribes().await, there.subscribes().await];
+    for wakeups in &mut subscriptions {
+        drain(fixture, wakeups).await;
+    }
+    condition.notify(1).await;
+    for wakeups in &mut subscriptions {
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C36: a notification that is passed on wakes whoever gets it.
+pub async fn a_notification_that_is_passed_on_wakes<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, b, _] = waiters();
+    condition.one(&a).joins().await;
+    condition.two(&b).joins().await;
+    let mut wakeups = condition.two(&b).subscribes().await;
+    assert_eq!(condition.notify(1).await, 1);
+    drain(fixture, &mut wakeups).await;
+    assert!(!condition.one(&a).asks_to_leave(true).await);
+    soon(wakeups.woken()).await;
+}
+
+/// C36: one that sleeps is woken.
+pub async fn a_notification_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, ..] = waiters();
+    condition.two(&a).joins().await;
+    let notified = async {
+        fixture.pass(fixture.short_lease() / 4).await;
+        condition.notify(1).await;
+    };
+    soon(async { tokio::join!(waits(condition.two(&a)), notified) }).await;
+}
+
+/// C36: who joins again is woken again.
+pub async fn every_notification_wakes<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, ..] = waiters();
+    let mut wakeups = condition.two(&a).subscribes().await;
+    for _ in 0..3 {
+        condition.two(&a).joins().await;
+        drain(fixture, &mut wakeups).await;
+        assert_eq!(condition.notify(1).await, 1);
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C36: a notification that comes while nobody waits for it is kept for its waiter.
+pub async fn a_notification_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, ..] = waiters();
+    condition.two(&a).joins().await;
+    let mut wakeups = condition.two(&a).subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    condition.notify(1).await;
+    fixture.pass(fixture.short_lease() / 10).await;
+    soon(wakeups.woken()).await;
+}
+
+/// C36: a wait that is dropped before it is over takes no notification with it, however often it was polled.
+pub async fn a_dropped_wait_takes_no_notification_with_it<F: Fixture>(fixture: &F) {
+    for polls in 0..4 {
+        let Some(condition) = Condition::of(fixture).await else { return };
+        let [a, ..] = waiters();
+        condition.two(&a).joins().await;
+        let mut wakeups = condition.two(&a).subscribes().await;
+        let notified = async {
+            condition.notify(1).await;
+        };
+        if drops_a_wait(fixture, &mut wakeups, polls, notified).await {
+            return;
+        }
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C36: a subscription that ends takes no wake-up from others, of this waiter and of another one.
+pub async fn those_who_stop_listening_do_not_silence_the_others<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, b, _] = waiters();
+    condition.two(&a).joins().await;
+    let firsts = [condition.two(&a).subscribes().await, condition.two(&b).subscribes().await];
+    let mut stays = condition.two(&a).subscribes().await;
+    drop(firsts);
+    drop(condition.two(&b).subscribes().await);
+    drain(fixture, &mut stays).await;
+    condition.notify(1).await;
+    soon(stays.woken()).await;
+}
+
+/// C36: one who stops listening and comes back hears again.
+pub async fn a_subscription_of_a_waiter_after_another_is_in_effect<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, ..] = waiters();
+    for _ in 0..10 {
+        drop(condition.two(&a).subscribes().await);
+        condition.two(&a).joins().await;
+        let mut wakeups = condition.two(&a).subscribes().await;
+        condition.notify(1).await;
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C36: whoever subscribes and then asks whether it is in still misses no notification, whenever it comes.
+pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    for round in 0..10 {
+        let [a, b, _] = waiters();
+        condition.two(&a).joins().await;
+        condition.one(&b).joins().await;
+        let notified = async {
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            condition.notify(2).await;
+        };
+        soon(async { tokio::join!(waits(condition.two(&a)), waits(condition.one(&b)), notified) }).await;
+    }
+}
+
+/// C36: nothing is left of a subscription that was dropped, whether its waiter was notified or not.
+pub async fn nothing_is_left_of_a_dropped_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
+    let Some(condition) = Condition::of(fixture).await else { return };
+    let [a, b, _] = waiters();
+    drop(condition.one(&a).subscribes().await);
+    nothing_is_left(fixture, &condition.scene.name).await;
+    condition.two(&a).joins().await;
+    let mut woken = condition.two(&a).subscribes().await;
+    let unheard = condition.two(&b).subscribes().await;
+    condition.notify(1).await;
+    soon(woken.woken()).await;
+    drop((woken, unheard));
+    nothing_is_left(fixture, &condition.scene.name).await;
+}
+
+/// C36 and C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
+pub async fn a_dropped_subscribe_leaves_no_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
+    for polls in 0..POLLS {
+        let Some(condition) = Condition::of(fixture).await else { return };
+        let [a, ..] = waiters();
+        let ended = poll_times(polls, condition.two(&a).begins_to_subscribe()).await;
+        nothing_is_left(fixture, &condition.scene.name).await;
+        condition.two(&a).joins().await;
+        let mut wakeups = condition.two(&a).subscribes().await;
+        condition.notify(1).await;
+        soon(wakeups.woken()).await;
+        drop(wakeups);
+        nothing_is_left(fixture, &condition.scene.name).await;
+        if ended.is_some() {
+            return;
+        }
+    }
+}

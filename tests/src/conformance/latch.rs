@@ -1,0 +1,125 @@
+//! A latch, and what is done to it.
+
+use std::future::Future;
+
+use lockcore::{Backend, Latches, LockName, Wakeups};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::{
+    Fixture,
+    conformance::scene::{Scene, soon},
+};
+
+/// A latch, at one of the clients.
+#[derive(Clone, Copy)]
+pub(crate) struct Latch<'a> {
+    latches: &'a dyn Latches,
+    name: &'a LockName,
+}
+
+/// The latch of the scene's name, at both clients. A backend without latches has none: then the case is over.
+pub(crate) fn latch<B: Backend>(scene: &Scene<B>) -> Option<[Latch<'_>; 2]> {
+    let latches = [scene.one.latches(), scene.two.latches()];
+    assert_eq!(latches[0].is_some(), latches[1].is_some(), "all clients have latches, or none");
+    let at = |latches| Latch { latches, name: &scene.name };
+    Some([at(latches[0]?), at(latches[1]?)])
+}
+
+/// What tells a request from every other one.
+pub(crate) fn new_id() -> String {
+    Uuid::new_v4().to_string()
+}
+
+/// The answers to what so many clients ask at once.
+pub(crate) async fn at_once<F, R>(
+    fixture: &F,
+    clients: usize,
+    request: impl Fn(F::Backend) -> R,
+) -> Vec<R::Output>
+where
+    F: Fixture,
+    R: Future<Output: Send> + Send + 'static,
+{
+    let mut requests = JoinSet::new();
+    for _ in 0..clients {
+        requests.spawn(request(fixture.client().await));
+    }
+    soon(requests.join_all()).await
+}
+
+impl<'a> Latch<'a> {
+    /// The latch of another name.
+    pub(crate) fn under(self, name: &'a LockName) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(crate) async fn asks_to_set(self, count: u32, id: &str) -> bool {
+        soon(self.latches.set_count(self.name, count, id)).await.expect("set_count failed")
+    }
+
+    /// Sets the count of an open latch.
+    pub(crate) async fn sets(self, count: u32) {
+        assert!(
+            self.asks_to_set(count, &new_id()).await,
+            "the latch is open: its count should have been set"
+        );
+        self.has_left(count).await;
+    }
+
+    /// Cannot set the count, and changes nothing.
+    pub(crate) async fn cannot_set(self, count: u32) {
+        let left = self.left().await;
+        assert!(!self.asks_to_set(count, &new_id()).await, "the latch had a count: it cannot be set");
+        self.has_left(left).await;
+    }
+
+    pub(crate) async fn counts_down_as(self, id: &str) -> u32 {
+        soon(self.latches.count_down(self.name, id)).await.expect("count_down failed")
+    }
+
+    pub(crate) async fn counts_down(self) -> u32 {
+        self.counts_down_as(&new_id()).await
+    }
+
+    pub(crate) async fn opens(self) -> u32 {
+        soon(self.latches.open(self.name)).await.expect("open failed")
+    }
+
+    pub(crate) async fn left(self) -> u32 {
+        soon(self.latches.count(self.name)).await.expect("count failed")
+    }
+
+    pub(crate) async fn has_left(self, count: u32) {
+        assert_eq!(self.left().await, count, "what is left to be counted down");
+    }
+
+    pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
+        soon(self.latches.subscribe(self.name)).await.expect("subscribe failed")
+    }
+
+    /// A `set_count` that may be dropped.
+    pub(crate) async fn begins_to_set(self, count: u32, id: &str) {
+        drop(self.latches.set_count(self.name, count, id).await);
+    }
+
+    /// A `count_down` that may be dropped.
+    pub(crate) async fn begins_to_count_down(self, id: &str) {
+        drop(self.latches.count_down(self.name, id).await);
+    }
+
+    /// An `open` that may be dropped.
+    pub(crate) async fn begins_to_open(self) {
+        drop(self.latches.open(self.name).await);
+    }
+
+    /// A `count` that may be dropped.
+    pub(crate) async fn begins_to_look(self) {
+        drop(self.latches.count(self.name).await);
+    }
+
+    /// A `subscribe` that may be dropped.
+    pub(crate) async fn begins_to_subscribe(self) {
+        drop(self.latches.subscribe(self.name).await);
+    }
+}

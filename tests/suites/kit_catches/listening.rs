@@ -1,0 +1,86 @@
+//! The subscriptions of [`Flawed`], and how the flaws change them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lockcore::{LockName, Wakeups};
+use lockcore_testkit::Op;
+use tokio::{sync::Notify, task::yield_now};
+
+use super::{
+    flaw::Flaw,
+    store::{Flawed, Listener},
+};
+
+/// What can be listened to.
+#[derive(Debug)]
+pub(super) enum Topic {
+    Lock(LockName),
+    /// A latch, or the notification of a waiter.
+    Signal(String),
+}
+
+impl Flawed {
+    pub(super) async fn listen_to(&self, topic: Topic) -> Box<dyn Wakeups> {
+        let busy = self.send(Op::Subscribe).await;
+        let listener = Arc::new(Listener { client: self.client, notify: Notify::new() });
+        let stays = self.has(Flaw::DroppedSubscribeStays);
+        let mut subscription = Subscription { backend: self.clone(), topic, listener, stays };
+        if !self.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
+            subscription.begin();
+        }
+        self.reply(busy).await;
+        subscription.stays = self.has(Flaw::KeepsSubscriptions);
+        Box::new(subscription)
+    }
+
+    fn with_listeners(&self, topic: &Topic, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
+        match topic {
+            Topic::Lock(name) => self.with(name, |cell, _| change(&mut cell.listeners)),
+            Topic::Signal(topic) => self.store().signals.with_listeners(topic, change),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Subscription {
+    backend: Flawed,
+    topic: Topic,
+    listener: Arc<Listener>,
+    stays: bool,
+}
+
+impl Subscription {
+    fn begin(&self) {
+        self.backend.with_listeners(&self.topic, |listeners| {
+            if !listeners.iter().any(|other| Arc::ptr_eq(other, &self.listener)) {
+                listeners.push(self.listener.clone());
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Wakeups for Subscription {
+    async fn woken(&mut self) {
+        if self.backend.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
+            self.begin();
+        }
+        self.listener.notify.notified().await;
+        if self.backend.has(Flaw::DroppedWaitTakesTheWakeup) {
+            yield_now().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        self.backend.with_listeners(&self.topic, |listeners| {
+            let silences = self.backend.has(Flaw::LeavingSilencesTheOthers);
+            listeners.retain(|other| !silences && !Arc::ptr_eq(other, &self.listener));
+        });
+    }
+}
