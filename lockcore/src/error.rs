@@ -90,6 +90,31 @@ pub enum LockError {
         /// How many there are, taken or not.
         limit: u32,
     },
+    /// As many wait already as may wait in one client. Nothing was asked of the backend.
+    #[error(
+        "`{lock}` cannot be waited for: {limit} wait already, as many as `{option}` allows; do less at a time, wait with a time-out, or \
+         raise `{option}`"
+    )]
+    #[non_exhaustive]
+    TooManyWaiters {
+        /// What was to be waited for.
+        lock: LockName,
+        /// How many may wait.
+        limit: usize,
+        /// The option of the builder that says so: `max_waiters` or `max_waiters_per_lock`.
+        option: &'static str,
+    },
+    /// The owner has as many guards of the lock as can be counted.
+    #[error(
+        "lock `{lock}` is held {limit} times by this owner, and cannot be more often; look for guards that are never dropped"
+    )]
+    #[non_exhaustive]
+    TooDeep {
+        /// The lock.
+        lock: LockName,
+        /// [`ReentrantLock::MAX_HOLD_COUNT`](crate::ReentrantLock::MAX_HOLD_COUNT).
+        limit: u32,
+    },
     /// A latch was given a count while it had one.
     #[error(
         "latch `{lock}` has a count already, and is set once; count it down or `open` it first, or use another name"

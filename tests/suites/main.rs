@@ -4,6 +4,7 @@
 
 mod faulty_suite;
 mod kit_catches;
+mod limits;
 mod log;
 mod memory_conformance;
 mod multi;

@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
-    LossReason, Mode, Owner, ReleaseRequest,
+    LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
     acquiring::waiters::{Arrival, Inside, Lane, Place},
     acquiring::waiting::Waiting,
     client::Client,
@@ -98,6 +98,7 @@ impl Acquisition {
             let inside = match arrival {
                 Arrival::Inside(inside) => inside,
                 Arrival::Contended => return Ok(None),
+                Arrival::Full(error) => return Err(error),
                 Arrival::Queued(place) => match Waiting::new(self, place, owner, waits).take_turn().await? {
                     Turn::Granted(guard) => return Ok(Some(guard)),
                     Turn::Refused => return Ok(None),
@@ -132,6 +133,9 @@ impl Acquisition {
         };
         match entry {
             Entry::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
+            Entry::TooDeep => {
+                Err(LockError::TooDeep { lock: self.name.clone(), limit: ReentrantLock::MAX_HOLD_COUNT })
+            }
             Entry::Ended | Entry::Grow { .. } => Ok(false),
             Entry::Entered => Ok(true),
         }

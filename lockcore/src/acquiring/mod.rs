@@ -4,6 +4,7 @@
 pub(crate) mod acquisition;
 mod read_write;
 pub(crate) mod retry;
+pub(crate) mod seats;
 mod task;
 pub(crate) mod waiters;
 mod waiting;

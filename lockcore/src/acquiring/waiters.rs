@@ -16,7 +16,11 @@ use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
 use crate::{
-    LockError, LockName, Mode, Owner, Wakeups, acquiring::TaskKey, backend::Kind, leases::clock::Moment,
+    LockError, LockName, Mode, Owner, Wakeups,
+    acquiring::TaskKey,
+    acquiring::seats::{Seat, Seats},
+    backend::Kind,
+    leases::clock::Moment,
     leases::hold::Hold,
 };
 
@@ -25,9 +29,11 @@ use crate::{
 const TROUBLE_MEMORY: Duration = Duration::from_secs(10);
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
     entries: DashMap<Lane, Entry>,
+    /// For those who wait, in whatever lane.
+    pub(crate) seats: Arc<Seats>,
 }
 
 /// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
@@ -101,6 +107,8 @@ pub(crate) enum Arrival {
     Inside(Inside),
     /// It would have to wait, and did not want to.
     Contended,
+    /// It wanted to wait, and there is no seat.
+    Full(LockError),
     Queued(Place),
 }
 
@@ -200,6 +208,10 @@ impl Entry {
 }
 
 impl Names {
+    pub(crate) fn new(seats: Arc<Seats>) -> Arc<Self> {
+        Arc::new(Self { entries: DashMap::new(), seats })
+    }
+
     /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it may be granted at once.
     pub(crate) fn arrive(
         self: &Arc<Self>,
@@ -219,6 +231,14 @@ impl Names {
         if !waits && entry.turns_away(mode, now) {
             return Arrival::Contended;
         }
+        let seat = match waits.then(|| self.seats.take(&lane.name)).transpose() {
+            Ok(seat) => seat,
+            Err(error) => {
+                drop(entry);
+                self.change(lane, |_| ());
+                return Arrival::Full(error);
+            }
+        };
         let ticket = entry.next_ticket;
         entry.next_ticket += 1;
         let signal = Arc::new(Notify::new());
@@ -235,6 +255,7 @@ impl Names {
             signal,
             wakeups: None,
             ignores_releases: false,
+            _seat: seat,
         })
     }
 
@@ -336,6 +357,8 @@ pub(crate) struct Place {
     signal: Arc<Notify>,
     wakeups: Option<Box<dyn Wakeups>>,
     ignores_releases: bool,
+    /// If it waits.
+    _seat: Option<Seat>,
 }
 
 impl Place {

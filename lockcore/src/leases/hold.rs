@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::{
-    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReleaseRequest, RenewRequest,
+    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
+    RenewRequest,
     acquiring::TaskKey,
     acquiring::waiters::Lane,
     leases::clock::{Clock, Moment},
@@ -40,6 +41,8 @@ pub(crate) enum Entry {
         lease: Duration,
     },
     Lost(LossReason),
+    /// It has as many guards as can be counted.
+    TooDeep,
     /// The hold is over; there is nothing to nest in.
     Ended,
 }
@@ -118,6 +121,7 @@ impl Account {
         match self.settle(now) {
             Phase::Lost(reason) => return Entry::Lost(reason),
             Phase::Released => return Entry::Ended,
+            Phase::Live if self.count >= ReentrantLock::MAX_HOLD_COUNT => return Entry::TooDeep,
             Phase::Live => {}
         }
         let suffices = match lease {
@@ -137,6 +141,7 @@ impl Account {
         match self.settle(now) {
             Phase::Lost(reason) => Entry::Lost(reason),
             Phase::Released => Entry::Ended,
+            Phase::Live if self.count >= ReentrantLock::MAX_HOLD_COUNT => Entry::TooDeep,
             Phase::Live => {
                 self.count_in(lease, sent);
                 Entry::Entered
@@ -439,6 +444,23 @@ mod tests {
         assert_eq!(account.leave(Lease::Renewed(SECOND), t), Departure::Nested { store: false });
         assert_eq!(account.leave(Lease::Renewed(SECOND), t), Departure::Last);
         assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::Ended);
+    }
+
+    #[test]
+    fn a_count_that_is_full_refuses_and_neither_wraps_nor_panics() {
+        let t = start();
+        let mut account = Account::granted(Lease::Renewed(SECOND), t);
+        account.count = ReentrantLock::MAX_HOLD_COUNT;
+        assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::TooDeep);
+        assert_eq!(account.enter(Lease::Fixed(9 * SECOND), t), Entry::TooDeep, "before the backend is asked");
+        assert_eq!(
+            account.grown(Lease::Fixed(9 * SECOND), t, t),
+            Entry::TooDeep,
+            "filled while it was asked"
+        );
+        assert_eq!(account.count, ReentrantLock::MAX_HOLD_COUNT);
+        account.leave(Lease::Fixed(SECOND), t);
+        assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::Entered);
     }
 
     #[test]

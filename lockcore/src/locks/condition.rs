@@ -70,6 +70,7 @@ impl Condition {
     /// - [`LockError::InvalidOption`] for the guard of another lock, of a reader or of permits; and if there are other guards of its hold, since the
     ///   lock would not be free while this waits.
     /// - [`LockError::Lost`] if the hold was lost before.
+    /// - [`LockError::TooManyWaiters`] if as many wait already as [may](crate::LocksBuilder::max_waiters).
     /// - [`LockError::InvalidName`], [`LockError::Unsupported`], [`LockError::Closed`], [`LockError::Backend`]: as
     ///   [`ReentrantLock::acquire`].
     ///
@@ -151,6 +152,7 @@ impl Condition {
             return Err(self.invalid(id, "wait", reason));
         }
         let client = &self.lock.client;
+        let seat = client.store.names.seats.take(&id.lock)?;
         let waiter = client.request_id();
         let keep = client.settings.queue_timeout;
         let mut wakeups = self.ask(id, || conditions.subscribe(id, &waiter)).await?;
@@ -179,6 +181,8 @@ impl Condition {
             // In the last moment it may have been notified all the same.
             None => !self.ask(id, || conditions.leave(id, &waiter, false)).await?,
         };
+        // The acquisition has one of its own.
+        drop(seat);
         let guard = again.acquire_at(site).await?;
         place.forget();
         Ok((guard, notified))

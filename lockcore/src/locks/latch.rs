@@ -114,7 +114,8 @@ impl CountDownLatch {
     /// Waits until the latch is open, as long as it takes. There is no polling: whoever waits is woken.
     ///
     /// # Errors
-    /// As [`set_count`](Self::set_count), as far as they apply.
+    /// As [`set_count`](Self::set_count), as far as they apply; and [`LockError::TooManyWaiters`] if as many wait already as
+    /// [may](crate::LocksBuilder::max_waiters).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -123,6 +124,7 @@ impl CountDownLatch {
         if self.count().await? == 0 {
             return Ok(());
         }
+        let _seat = self.client.store.names.seats.take(name)?;
         let mut wakeups = self.ask(name, || latches.subscribe(name)).await?;
         while self.count().await? > 0 {
             let opened = async {

@@ -46,6 +46,10 @@ pub struct ReentrantLock {
 }
 
 impl ReentrantLock {
+    /// The most guards that one owner's hold can have at a time: the greatest count that Java can read. One more is refused with
+    /// [`LockError::TooDeep`].
+    pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
+
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
         Self { client, name, mode, fixed_lease: None, owner: None }
     }
@@ -100,6 +104,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`], [`LockError::Closed`]: before any I/O.
+    /// - [`LockError::TooManyWaiters`] if as many wait already as [may](crate::LocksBuilder::max_waiters).
     /// - [`LockError::Lost`] if this owner already had the lock and lost it, or if a fixed lease was shorter than the round trip.
     /// - [`LockError::Backend`] at once for what a retry cannot help, and for the rest when the backend has given no answer for
     ///   [`retry_for`](crate::LocksBuilder::retry_for).

@@ -12,6 +12,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     Backend, Clock, LockError, LockName, Mode, Owner,
+    acquiring::seats::Seats,
     acquiring::waiters::Names,
     client::{Client, Settings},
     leases::lease,
@@ -191,6 +192,8 @@ pub struct LocksBuilder {
     lease: Duration,
     queue_timeout: Duration,
     retry_for: Duration,
+    max_waiters: usize,
+    max_waiters_per_lock: usize,
     clock: Clock,
 }
 
@@ -202,6 +205,8 @@ impl LocksBuilder {
             lease: lease::DEFAULT,
             queue_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(5),
+            max_waiters: 100_000,
+            max_waiters_per_lock: 10_000,
             clock: Clock::system(),
         }
     }
@@ -235,6 +240,21 @@ impl LocksBuilder {
         self
     }
 
+    /// How many may wait at a time in this client, for locks, permits, latches and conditions together: at least 1, default
+    /// 100,000. One more is refused with [`LockError::TooManyWaiters`], at once and without I/O. An acquisition that waits is one
+    /// from when it is begun, even if the lock is free; [`try_acquire`](crate::ReentrantLock::try_acquire) and nested acquisitions are none.
+    pub fn max_waiters(mut self, limit: usize) -> Self {
+        self.max_waiters = limit;
+        self
+    }
+
+    /// How many of them may wait for one name, so that one that is stuck does not keep all others from waiting: at least 1, default
+    /// 10,000.
+    pub fn max_waiters_per_lock(mut self, limit: usize) -> Self {
+        self.max_waiters_per_lock = limit;
+        self
+    }
+
     /// The clock against which leases are judged. Default [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -244,12 +264,17 @@ impl LocksBuilder {
     /// Makes the client. No I/O, and no runtime needed.
     ///
     /// # Errors
-    /// [`LockError::InvalidOption`] for a lease out of range, [`LockError::InvalidName`] for a namespace that no name can follow.
+    /// [`LockError::InvalidOption`] for an option out of range, [`LockError::InvalidName`] for a namespace that no name can follow.
     pub fn build(self) -> Result<Locks, LockError> {
         lease::check(self.lease, None)?;
         if !(Duration::from_millis(30)..=Duration::from_secs(3600)).contains(&self.queue_timeout) {
             let reason = format!("it goes from 30 ms to 1 h, {:?} was given", self.queue_timeout);
             return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });
+        }
+        let limits = [("max_waiters", self.max_waiters), ("max_waiters_per_lock", self.max_waiters_per_lock)];
+        if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == 0) {
+            let reason = "nobody could wait; it is at least 1".into();
+            return Err(LockError::InvalidOption { lock: None, option, reason });
         }
         if !self.namespace.is_empty() {
             // Braces may be closed by the name that follows; the rest is the namespace's own.
@@ -262,7 +287,7 @@ impl LocksBuilder {
         let store = Store {
             backend: self.backend,
             clock: self.clock,
-            names: Arc::<Names>::default(),
+            names: Names::new(Seats::new(self.max_waiters, self.max_waiters_per_lock)),
             schedule: Schedule::default(),
             batching: self.lease / 30,
         };
