@@ -1,25 +1,23 @@
 //! [`RedisBackend`].
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, HoldId, LockName, LockState, Mode,
-    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches, LockName,
+    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 
 use crate::{
     RedisBackendBuilder,
     commands::{Commands, Connection},
     connect::Connector,
+    exclusive,
     keys::Keys,
-    reply,
+    permits, read_write, reply,
     script::{self, Call},
-    wakeups::Listener,
+    wakeups::{Listener, Subscription},
 };
-
-/// How long a token is remembered at least. It only matters if the server's clock is set back.
-const TOKEN_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
 ///
@@ -72,25 +70,40 @@ impl RedisBackend {
         Ok(Self { commands, listener: Arc::new(Listener::new(connector)), key_prefix: key_prefix.into() })
     }
 
-    fn keys(&self, name: &LockName) -> Result<Keys, BackendError> {
+    pub(crate) fn keys(&self, name: &LockName) -> Result<Keys, BackendError> {
         Keys::new(&self.key_prefix, name)
+    }
+
+    pub(crate) async fn call(&self, call: &Call) -> Result<redis::Value, BackendError> {
+        self.commands.call(call).await
+    }
+
+    pub(crate) async fn listen(&self, channel: String) -> Result<Box<dyn Wakeups>, BackendError> {
+        let subscription: Subscription = self.listener.subscribe(channel).await?;
+        Ok(Box::new(subscription))
     }
 }
 
 #[async_trait]
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE | Capabilities::FAIR
+        Capabilities::EXCLUSIVE | Capabilities::FAIR | Capabilities::READ_WRITE | Capabilities::PERMITS
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let keys = self.keys(&request.name)?;
+        let call = match request.mode {
+            Mode::Read | Mode::Write => read_write::acquire(&keys, request)?,
+            Mode::Permit { .. } => permits::acquire(&keys, request),
+            _ => exclusive::acquire(&keys, request),
+        };
         let connection = self.commands.connection().await?;
         // A nested acquisition that went unanswered must not take the outer hold with it.
-        let undo = (request.count == 1).then(|| request.undo());
-        let unanswered = Unanswered { connection: &connection, keys: &keys, undo };
-        let answer = acquire(&connection, &keys, request).await;
+        let undo = (request.count == 1).then(|| release(&keys, &request.undo()));
+        let unanswered = Unanswered { connection: &connection, undo };
+        let reply = connection.call(&call).await;
+        let answer = reply.and_then(reply::acquire);
         if !matches!(&answer, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
         }
@@ -98,99 +111,79 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let names: Vec<Keys> = holds.iter().map(|hold| self.keys(&hold.name)).collect::<Result<_, _>>()?;
-        let leases: Vec<String> = holds.iter().map(|hold| millis(hold.lease)).collect();
-        let ids: Vec<String> = names.iter().map(Keys::hold).collect();
-        let keys: Vec<&str> = names.iter().zip(&ids).flat_map(|(keys, id)| [keys.lock(), id]).collect();
-        let args: Vec<&[u8]> = holds
-            .iter()
-            .zip(&leases)
-            .flat_map(|(RenewRequest { hold, .. }, lease)| {
-                let id = if hold.is_named() { hold.id() } else { "" };
-                [hold.owner().as_bytes(), lease.as_bytes(), id.as_bytes()]
-            })
-            .collect();
-        let call = Call { script: &script::RENEW, keys: &keys, args: &args };
+        let mut call = Call { script: &script::RENEW, keys: Vec::new(), args: Vec::new() };
+        for hold in holds {
+            let keys = self.keys(&hold.name)?;
+            let (keys, args) = match hold.mode {
+                Mode::Read | Mode::Write => read_write::renew(&keys, hold),
+                Mode::Permit { .. } => permits::renew(&keys, hold),
+                _ => exclusive::renew(&keys, hold),
+            };
+            call.keys.extend(keys);
+            call.args.extend(args);
+        }
         reply::renew(self.commands.call_in_time(&call).await?)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let keys = self.keys(&request.name)?;
-        release(&self.commands.connection().await?, &keys, request).await
+        reply::release(&self.call(&release(&keys, request)).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         let keys = self.keys(name)?;
-        let (all, channel) = (keys.all(), keys.channel());
-        let all = all.each_ref().map(String::as_str);
-        let call = Call { script: &script::FORCE_RELEASE, keys: &all, args: &[channel.as_bytes()] };
-        reply::force_release(&self.commands.call(&call).await?)
+        let [queue, times] = keys.queue();
+        let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
+        let call = Call {
+            script: &script::FORCE_RELEASE,
+            keys: vec![keys.lock(), keys.hold(), queue, times, leased, plain, keys.permits(), keys.latch()],
+            args: vec![keys.channel(), keys.read_write_channel(), keys.permits_channel(), keys.leases()],
+        };
+        reply::flag(&self.call(&call).await?, "force_release")
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name)?;
-        reply::inspect(
-            self.commands.call(&Call { script: &script::INSPECT, keys: &[keys.lock()], args: &[] }).await?,
-        )
+        let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
+        let call = Call {
+            script: &script::INSPECT,
+            keys: vec![keys.lock(), keys.writers(), leased, plain, keys.permits(), keys.latch()],
+            args: vec![keys.leases()],
+        };
+        reply::inspect(self.call(&call).await?)
     }
 
     async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
         let keys = self.keys(&request.name)?;
-        let channel = match request.mode {
+        self.listen(match request.mode {
             Mode::Fair => keys.channel_of(request.hold.owner()),
+            Mode::Read | Mode::Write => keys.read_write_channel(),
+            Mode::Permit { .. } => keys.permits_channel(),
             _ => keys.channel(),
-        };
-        Ok(Box::new(self.listener.subscribe(channel).await?))
+        })
+        .await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+        let call = permits::resize(&self.keys(name)?, permits);
+        self.call(&call).await.map(|_| ())
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        Some(self)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
     }
 }
 
-/// What tells one hold of a named owner from the next; nothing for other owners, whose field does.
-fn id_if_named(hold: &HoldId) -> &str {
-    if hold.is_named() { hold.id() } else { "" }
-}
-
-async fn acquire(
-    connection: &Connection,
-    keys: &Keys,
-    request: &AcquireRequest,
-) -> Result<AcquireOutcome, BackendError> {
-    let (script, keys) = match request.mode {
-        Mode::Fair => (&script::ACQUIRE_FAIR, keys.all().to_vec()),
-        _ if request.hold.is_named() => {
-            (&script::ACQUIRE, vec![keys.lock().into(), keys.token(), keys.hold()])
-        }
-        _ => (&script::ACQUIRE, vec![keys.lock().into(), keys.token()]),
-    };
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let lease = millis(request.lease);
-    let count = request.count.to_string();
-    let token_memory = millis(TOKEN_MEMORY.max(request.lease * 2));
-    let queue = millis(request.queue.unwrap_or_default());
-    let args = [request.hold.owner(), &lease, &count, &token_memory, id_if_named(&request.hold), &queue];
-    reply::acquire(connection.call(&Call { script, keys: &keys, args: &args.map(str::as_bytes) }).await?)
-}
-
-async fn release(
-    connection: &Connection,
-    keys: &Keys,
-    request: &ReleaseRequest,
-) -> Result<ReleaseOutcome, BackendError> {
-    let channel = keys.channel();
-    let (script, keys) = match request.mode {
-        Mode::Fair => (&script::RELEASE_FAIR, keys.all().to_vec()),
-        _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock().into(), keys.hold()]),
-        _ => (&script::RELEASE, vec![keys.lock().into()]),
-    };
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let remaining = request.remaining.to_string();
-    let args = [request.hold.owner(), &remaining, &channel, id_if_named(&request.hold)];
-    let call = Call { script, keys: &keys, args: &args.map(str::as_bytes) };
-    reply::release(&connection.call(&call).await?)
-}
-
-/// Milliseconds for the wire: whole ones, rounded up, so that no lease becomes zero.
-fn millis(span: Duration) -> String {
-    span.as_nanos().div_ceil(1_000_000).to_string()
+fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
+    match request.mode {
+        Mode::Read | Mode::Write => read_write::release(keys, request),
+        Mode::Permit { .. } => permits::release(keys, request),
+        _ => exclusive::release(keys, request),
+    }
 }
 
 /// Sends a release behind an acquire that goes unanswered, on the same connection.
@@ -199,8 +192,7 @@ fn millis(span: Duration) -> String {
 /// that one first.
 struct Unanswered<'a> {
     connection: &'a Connection,
-    keys: &'a Keys,
-    undo: Option<ReleaseRequest>,
+    undo: Option<Call>,
 }
 
 impl Unanswered<'_> {
@@ -214,23 +206,11 @@ impl Drop for Unanswered<'_> {
         let Some(undo) = self.undo.take() else { return };
         // Without a runtime the connection is dead as well.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (connection, keys) = (self.connection.clone(), self.keys.clone());
+        let connection = self.connection.clone();
         runtime.spawn(async move {
-            if let Err(error) = release(&connection, &keys, &undo).await {
+            if let Err(error) = connection.call(&undo).await {
                 tracing::debug!(%error, "an unanswered acquire could not be undone on its own connection");
             }
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn leases_become_whole_milliseconds_and_never_zero() {
-        assert_eq!(millis(Duration::from_micros(1)), "1");
-        assert_eq!(millis(Duration::from_micros(1500)), "2");
-        assert_eq!(millis(Duration::from_secs(30)), "30000");
     }
 }

@@ -39,7 +39,7 @@ impl Drop for BrokenWhenDropped {
 impl Connection {
     /// Sends `call` once. After a failure of the connection, or a silence, nobody else uses it: what is sent on a
     /// connection that does not answer may arrive much later.
-    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
         let reply = call.send(&mut self.inner.clone()).await;
         if let Err(error) = &reply
             && matches!(
@@ -94,13 +94,13 @@ impl Commands {
         Ok(connection)
     }
 
-    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
         self.connection().await?.call(call).await
     }
 
     /// As [`call`](Self::call), for callers that only stop waiting when they have waited for too long: dropped without an
     /// answer, the connection is given up.
-    pub(crate) async fn call_in_time(&self, call: &Call<'_>) -> Result<Value, BackendError> {
+    pub(crate) async fn call_in_time(&self, call: &Call) -> Result<Value, BackendError> {
         struct GiveUp(Option<Connection>);
         impl Drop for GiveUp {
             fn drop(&mut self) {

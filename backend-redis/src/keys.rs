@@ -1,16 +1,18 @@
-//! The keys and the channel of a lock, by Redisson's rules.
+//! The keys and the channels of a name, by Redisson's rules.
 
 use lockcore::{BackendError, BackendErrorKind, LockName};
 
 /// Prefixes of the keys that belong to a lock. A lock that was called like one would be mistaken for it.
-const RESERVED: [&str; 6] = [
+const RESERVED: [&str; 5] = [
+    "lockcore_",
     "redisson_lock_token:",
-    "lockcore_hold:",
-    "lockcore_hold_tagged:",
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_unlock_latch:",
 ];
+
+/// In the keys of leases of a read-write lock, which begin with its name.
+const LEASE: &str = ":rwlock_timeout:";
 
 /// The names under which one lock is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +23,23 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn new(prefix: &str, name: &LockName) -> Result<Self, BackendError> {
         let lock = format!("{prefix}{name}", name = name.as_str());
-        if let Some(reserved) = RESERVED.iter().find(|reserved| lock.starts_with(*reserved)) {
-            let message =
-                format!("names that begin with `{reserved}` are reserved for the keys of other locks");
-            return Err(BackendError::new(BackendErrorKind::WrongType, message).not_applied());
+        let reserved = RESERVED.iter().find(|reserved| lock.starts_with(*reserved));
+        let reserved = match reserved {
+            Some(reserved) => Some(format!("begin with `{reserved}`")),
+            None => lock.contains(LEASE).then(|| format!("contain `{LEASE}`")),
+        };
+        match reserved {
+            Some(reserved) => {
+                let message = format!("names that {reserved} are reserved for the keys of other locks");
+                Err(BackendError::new(BackendErrorKind::WrongType, message).not_applied())
+            }
+            None => Ok(Self { lock }),
         }
-        Ok(Self { lock })
     }
 
-    /// The hash of owner to hold count.
-    pub(crate) fn lock(&self) -> &str {
-        &self.lock
+    /// The lock itself, of whatever kind.
+    pub(crate) fn lock(&self) -> String {
+        self.lock.clone()
     }
 
     /// The last fencing token.
@@ -39,19 +47,14 @@ impl Keys {
         derived("redisson_lock_token", &self.lock)
     }
 
-    /// The id of the hold, for named owners. Unlike Redisson's keys it is never that of another name: by their rule `x` and `{x}`
-    /// have the same.
+    /// The id of the hold, for named owners.
     pub(crate) fn hold(&self) -> String {
-        let tagged = self.lock.contains('{');
-        derived(if tagged { "lockcore_hold_tagged" } else { "lockcore_hold" }, &self.lock)
+        self.own("lockcore_hold")
     }
 
-    /// All keys of the lock, in the order in which the scripts of fair locks number them: the last two are who waits, and
-    /// when their places lapse.
-    pub(crate) fn all(&self) -> [String; 5] {
-        let [queue, timeouts] = ["redisson_lock_queue", "redisson_lock_timeout"];
-        let lock = &self.lock;
-        [lock.clone(), self.token(), self.hold(), derived(queue, lock), derived(timeouts, lock)]
+    /// Who waits for a fair lock, and when their places lapse.
+    pub(crate) fn queue(&self) -> [String; 2] {
+        ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| derived(prefix, &self.lock))
     }
 
     /// Where waiters listen.
@@ -62,6 +65,88 @@ impl Keys {
     /// Where one owner that waits for a fair lock listens.
     pub(crate) fn channel_of(&self, owner: &str) -> String {
         format!("{}:{owner}", self.channel())
+    }
+
+    /// What stands before a field of a read-write lock in the names of its leases.
+    pub(crate) fn leases(&self) -> String {
+        self.suffixed("")
+    }
+
+    /// The lease of a hold of a read-write lock.
+    pub(crate) fn lease(&self, field: &str) -> String {
+        format!("{}{field}{LEASE}1", self.leases())
+    }
+
+    /// The writers that keep new readers out.
+    pub(crate) fn writers(&self) -> String {
+        self.own("lockcore_writer")
+    }
+
+    /// Where those listen who wait for a read-write lock.
+    pub(crate) fn read_write_channel(&self) -> String {
+        derived("redisson_rwlock", &self.lock)
+    }
+
+    /// When each leased permit of a semaphore ends.
+    pub(crate) fn permit_leases(&self) -> String {
+        self.suffixed("timeout")
+    }
+
+    /// When the plain permits end that were taken with a lease. For Redisson they have none.
+    pub(crate) fn plain_permit_leases(&self) -> String {
+        self.own("lockcore_permits_timeout")
+    }
+
+    /// Whose the permits are.
+    pub(crate) fn permits(&self) -> String {
+        self.own("lockcore_permits")
+    }
+
+    /// Where those listen who wait for permits.
+    pub(crate) fn permits_channel(&self) -> String {
+        derived("redisson_sc", &self.lock)
+    }
+
+    /// What is known of the latch, and of the requests for it.
+    pub(crate) fn latch(&self) -> String {
+        self.own("lockcore_latch")
+    }
+
+    /// Where those listen who wait for the latch. Redisson adds braces to any name.
+    pub(crate) fn latch_channel(&self) -> String {
+        format!("redisson_countdownlatch__channel__{{{}}}", self.lock)
+    }
+
+    /// Who waits for a condition of the lock, and when their places lapse.
+    pub(crate) fn condition(&self, name: &LockName) -> [String; 2] {
+        ["lockcore_condition", "lockcore_condition_timeout"].map(|prefix| match self.is_tagged() {
+            false => format!("{prefix}:{{{}}}:{}", self.lock, name.as_str()),
+            // Its length says where the name of the lock ends.
+            true => format!("{prefix}_tagged:{}:{}:{}", self.lock.len(), self.lock, name.as_str()),
+        })
+    }
+
+    /// Where those listen who wait for conditions of the lock, without the waiter.
+    pub(crate) fn condition_channel(&self) -> String {
+        derived("lockcore_condition__channel", &self.lock)
+    }
+
+    fn is_tagged(&self) -> bool {
+        self.lock.contains('{')
+    }
+
+    /// A key that Redisson does not have. Unlike its keys it is never that of another name: by Redisson's rule `x` and `{x}` have the same.
+    fn own(&self, prefix: &str) -> String {
+        if self.is_tagged() { format!("{prefix}_tagged:{}", self.lock) } else { derived(prefix, &self.lock) }
+    }
+
+    /// `{name}:suffix`, or `name:suffix` if the name has a hash tag of its own.
+    fn suffixed(&self, suffix: &str) -> String {
+        if self.is_tagged() {
+            format!("{}:{suffix}", self.lock)
+        } else {
+            format!("{{{}}}:{suffix}", self.lock)
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The Redis and Valkey backend of [`lockcore`], wire-compatible with Redisson's `RLock` and `RFairLock`.
+//! The Redis and Valkey backend of [`lockcore`], wire-compatible with Redisson's `RLock`, `RFairLock`, `RReadWriteLock`,
+//! `RPermitExpirableSemaphore`, `RSemaphore` and `RCountDownLatch`.
 //!
-//! A Rust process with [`RedisBackend`] and a Java process with Redisson contend for the same lock: the same hash, the same
+//! A Rust process with [`RedisBackend`] and a Java process with Redisson contend for the same lock: the same keys, the same
 //! channel, the same message.
 //!
 //! # Requirements
@@ -8,40 +9,76 @@
 //! evicts locks. What a server loses, the lock loses: see the non-guarantees in the README.
 //!
 //! # What is stored
-//! For a lock called `order:42`:
+//! For a lock called `order:42`. Keys of the first five kinds and of leases are Redisson's; those that begin with `lockcore_` are not, and are
+//! called `lockcore_hold_tagged:` and so on if the name has a hash tag of its own.
 //!
 //! | key | type | content | time to live |
 //! |---|---|---|---|
-//! | `order:42` | hash | owner to hold count | the lease |
+//! | **every kind of hold** | | | |
 //! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer; none if Redisson's `RFencedLock` has made it |
-//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only (`lockcore_hold_tagged:` if the name has a hash tag of its own) | the lease |
-//!
+//! | **exclusive and fair locks** | | | |
+//! | `order:42` | hash | owner to hold count | the lease |
+//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only | the lease |
 //! | `redisson_lock_queue:{order:42}` | list | for fair locks: owners that wait, in their order | an hour longer than the last place |
 //! | `redisson_lock_timeout:{order:42}` | sorted set | for fair locks: when each place lapses | the same |
+//! | **read-write locks** | | | |
+//! | `order:42` | hash | `mode` to `read` or `write`, owner of a reader and `OWNER:lockcore:write` of a writer to hold count | the longest lease |
+//! | `{order:42}:FIELD:rwlock_timeout:1` | string | `TOKEN:ID` of the hold | its lease |
+//! | `lockcore_writer:{order:42}` | sorted set | `ID OWNER` of the writers that keep new readers out, and until when | the longest of these |
+//! | **semaphores** | | | |
+//! | `order:42` | string | how many permits can be taken | a day after the last grant or renewal, or twice the lease if that is longer; none once it was set, or if Redisson has made it |
+//! | `{order:42}:timeout` | sorted set | the ids of leased permits, and when each ends | the same |
+//! | `lockcore_permits_timeout:{order:42}` | sorted set | the same of plain permits that we have taken | the same |
+//! | `lockcore_permits:{order:42}` | hash | `kind` to `leased` or `plain`, hold id to `COUNT:TOKEN:OWNER` | the same |
+//! | **latches** | | | |
+//! | `order:42` | string | what is left to be counted down | none |
+//! | `lockcore_latch:{order:42}` | sorted set | the requests of the last minute; `latch` while there is one | a minute; 30 days after the last request while there is a latch |
+//! | **conditions** | | | |
+//! | `lockcore_condition:{order:42}:NAME` | list | those who wait, in their order | until the last place lapses |
+//! | `lockcore_condition_timeout:{order:42}:NAME` | sorted set | when each place lapses | the same |
 //!
-//! The release message `0` goes to the channel `redisson_lock__channel:{order:42}`; for a fair lock, to the channel of the owner who is
-//! first in the queue, `redisson_lock__channel:{order:42}:OWNER`.
+//! | kind | channel | message |
+//! |---|---|---|
+//! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
+//! | fair lock | the same, and `redisson_lock__channel:{order:42}:OWNER` of whoever is first in the queue | `0` |
+//! | read-write lock | `redisson_rwlock:{order:42}` | `0` of a reader, `1` of a writer |
+//! | semaphore | `redisson_sc:{order:42}` | how many permits can be taken |
+//! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` open, `1` set |
+//! | condition | `lockcore_condition__channel:{order:42}:WAITER` | `1` |
+//!
+//! By Redisson's rules `x` and `{x}` have the same tokens, leases of permits, and leases of read and write holds: a semaphore must not be called
+//! like one, nor a read-write lock of the same named owner.
 //!
 //! # Rights
 //! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
-//! ~NAMES ~redisson_lock_token:* ~lockcore_hold* ~redisson_lock_queue:* ~redisson_lock_timeout:* &redisson_lock__channel:*
-//! +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl +pexpire +get +set +del
-//! +publish +subscribe +unsubscribe +ping
-//! +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrangebyscore +zrem +zscore
+//! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* &redisson_* &lockcore_*
+//! +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping
+//! +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore
+//! +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrem +zscore
+//! +hdel +hexists +hlen +zremrangebyscore
+//! +hkeys +incrby +persist +zcard +zcount
+//! +decr
 //! ```
-//! The last line is for fair locks and for `force_release`. `client` is used for its harmless `SETINFO` alone and may be left out, and so may `info`, but then the check for a server
-//! that evicts keys cannot be made.
+//! The first line of commands is for the connection and the second for exclusive locks. Besides, the third is for fair locks and for
+//! conditions (with `persist`), the fourth for read-write locks, the fifth for semaphores and the last for latches. `client` is used for its
+//! harmless `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
 
 mod backend;
 mod commands;
+mod conditions;
 mod connect;
 mod error;
+mod exclusive;
 mod health;
 mod keys;
+mod latches;
+mod permits;
+mod read_write;
 mod reply;
 mod script;
 mod wakeups;
+mod wire;
 
 pub use backend::RedisBackend;
 pub use connect::RedisBackendBuilder;

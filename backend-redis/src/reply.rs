@@ -20,6 +20,7 @@ pub(crate) fn acquire(reply: Value) -> Result<AcquireOutcome, BackendError> {
         }
         [Value::Int(0), Value::Int(left)] => Ok(AcquireOutcome::Held { remaining: millis(*left) }),
         [Value::Int(2)] => Ok(AcquireOutcome::NotHeld),
+        [Value::Int(3), Value::Int(limit)] => Ok(AcquireOutcome::TooMany { limit: saturated(*limit) }),
         _ => Err(not_understood()),
     }
 }
@@ -49,29 +50,95 @@ pub(crate) fn release(reply: &Value) -> Result<ReleaseOutcome, BackendError> {
     }
 }
 
-pub(crate) fn force_release(reply: &Value) -> Result<bool, BackendError> {
+/// Yes or no, as the answer to `doing`.
+pub(crate) fn flag(reply: &Value, doing: &str) -> Result<bool, BackendError> {
     match reply {
-        Value::Int(held @ (0 | 1)) => Ok(*held == 1),
-        _ => Err(error::unexpected("force_release")),
+        Value::Int(flag @ (0 | 1)) => Ok(*flag == 1),
+        _ => Err(error::unexpected(doing)),
     }
+}
+
+/// A number that others may have made larger, or smaller, than we know numbers to be.
+pub(crate) fn number(reply: Value, doing: &str) -> Result<u32, BackendError> {
+    from_redis_value::<i64>(reply).map(saturated).map_err(|_| error::unexpected(doing))
+}
+
+fn saturated(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
     let not_understood = || error::unexpected("inspect");
     let Value::Array(parts) = reply else { return Err(not_understood()) };
-    let Some((Value::Int(left), fields)) = parts.split_first() else { return Err(not_understood()) };
-    let holders = fields.chunks(2).map(holder).collect::<Option<Vec<_>>>();
-    let holders = holders.ok_or_else(|| {
-        BackendError::new(BackendErrorKind::WrongType, "the hash under this name is not a lock").not_applied()
-    })?;
-    Ok(if holders.is_empty() { LockState::free() } else { LockState::held(holders, millis(*left)) })
+    let [Value::BulkString(kind), Value::Int(left), Value::Array(holds), rest @ ..] = parts.as_slice() else {
+        return Err(not_understood());
+    };
+    let state = |holders| LockState::held(holders, millis(*left));
+    match (kind.as_slice(), rest) {
+        (b"exclusive", []) => {
+            let holders = holds.chunks(2).map(exclusive_holder).collect::<Option<_>>();
+            return holders.map(state).ok_or_else(|| {
+                let message = "the hash under this name is not a lock";
+                BackendError::new(BackendErrorKind::WrongType, message).not_applied()
+            });
+        }
+        (b"read_write", [Value::Array(waiting)]) => {
+            let waiters = waiting.iter().map(waiter).collect::<Option<_>>();
+            let holders = holds.chunks(3).map(read_write_holder).collect::<Option<_>>();
+            holders.zip(waiters).map(|(holders, waiters)| state(holders).with_waiters(waiters))
+        }
+        (kind, [Value::Int(available), Value::Int(total), Value::Array(others)]) => {
+            let (available, total) = (saturated(*available), saturated(*total));
+            // Others may have taken plain permits, of whom nothing is known but that the permits are not there.
+            let (mode, limit): (fn(u32, u32) -> Mode, _) = match kind {
+                b"plain" => (Mode::plain_permits, None),
+                _ => (Mode::permits, Some(total)),
+            };
+            let ours = holds.chunks(2).map(|hold| permits_holder(hold, |count| mode(count, total)));
+            let others = others.iter().map(|id| stranger_with_permit(id, mode(1, total)));
+            let holders = ours.chain(others).collect::<Option<_>>();
+            holders.map(|holders| state(holders).with_permits(available, limit))
+        }
+        _ => None,
+    }
+    .ok_or_else(not_understood)
 }
 
-fn holder(field: &[Value]) -> Option<Holder> {
-    let [owner, count] = field else { return None };
-    let owner: String = from_redis_value(owner.clone()).ok()?;
-    let count: u32 = from_redis_value(count.clone()).ok()?;
-    Some(Holder::new(owner, Mode::Exclusive, count))
+fn text(value: &Value) -> Option<String> {
+    from_redis_value(value.clone()).ok()
+}
+
+fn count(value: &Value) -> Option<u32> {
+    from_redis_value(value.clone()).ok()
+}
+
+fn exclusive_holder(hold: &[Value]) -> Option<Holder> {
+    let [owner, entered] = hold else { return None };
+    Some(Holder::new(text(owner)?, Mode::Exclusive, count(entered)?))
+}
+
+fn read_write_holder(hold: &[Value]) -> Option<Holder> {
+    let [owner, Value::BulkString(mode), entered] = hold else { return None };
+    let mode = if mode == b"write" { Mode::Write } else { Mode::Read };
+    Some(Holder::new(text(owner)?, mode, count(entered)?))
+}
+
+/// A writer that waits is stored as `<id> <owner>`.
+fn waiter(waiting: &Value) -> Option<String> {
+    let waiting = text(waiting)?;
+    waiting.split_once(' ').map(|(_, owner)| owner.to_owned())
+}
+
+fn permits_holder(hold: &[Value], mode: impl FnOnce(u32) -> Mode) -> Option<Holder> {
+    let [owner, permits] = hold else { return None };
+    Some(Holder::new(text(owner)?, mode(count(permits)?), 1))
+}
+
+/// Redisson's permits have no owner. Their id is shown as Redisson shows it, in hexadecimal digits.
+fn stranger_with_permit(id: &Value, mode: Mode) -> Option<Holder> {
+    let Value::BulkString(id) = id else { return None };
+    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(Holder::new(digits, mode, 1))
 }
 
 /// What `PTTL` says; nothing for a key without an expiry.
@@ -83,13 +150,13 @@ fn millis(left: i64) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Value {
+    fn bulk(text: &str) -> Value {
         Value::BulkString(text.into())
     }
 
     #[test]
     fn decodes_every_reply_of_acquire_and_nothing_else() {
-        let acquired = acquire(Value::Array(vec![Value::Int(1), text("1790000000000000")])).unwrap();
+        let acquired = acquire(Value::Array(vec![Value::Int(1), bulk("1790000000000000")])).unwrap();
         assert_eq!(acquired, AcquireOutcome::Acquired { token: FencingToken::from(1_790_000_000_000_000) });
         let held = acquire(Value::Array(vec![Value::Int(0), Value::Int(1500)])).unwrap();
         assert_eq!(held, AcquireOutcome::Held { remaining: Some(Duration::from_millis(1500)) });
@@ -97,7 +164,7 @@ mod tests {
         assert_eq!(endless, AcquireOutcome::Held { remaining: None });
         assert_eq!(acquire(Value::Array(vec![Value::Int(2)])).unwrap(), AcquireOutcome::NotHeld);
         for odd in
-            [Value::Nil, Value::Int(1), Value::Array(vec![]), Value::Array(vec![Value::Int(1), text("x")])]
+            [Value::Nil, Value::Int(1), Value::Array(vec![]), Value::Array(vec![Value::Int(1), bulk("x")])]
         {
             assert_eq!(acquire(odd).unwrap_err().kind(), BackendErrorKind::Protocol);
         }
@@ -106,7 +173,7 @@ mod tests {
     #[test]
     fn one_failed_renewal_does_not_spoil_the_others() {
         let replies =
-            renew(Value::Array(vec![Value::Int(1), text("WRONGTYPE Operation"), Value::Int(0)])).unwrap();
+            renew(Value::Array(vec![Value::Int(1), bulk("WRONGTYPE Operation"), Value::Int(0)])).unwrap();
         assert!(matches!(
             replies.as_slice(),
             [RenewOutcome::Renewed, RenewOutcome::Failed(error), RenewOutcome::NotHeld]
@@ -116,8 +183,12 @@ mod tests {
 
     #[test]
     fn a_hash_that_is_no_lock_is_reported_as_such() {
-        let reply = Value::Array(vec![Value::Int(-1), text("name"), text("Ada")]);
+        let fields = Value::Array(vec![bulk("name"), bulk("Ada")]);
+        let reply = Value::Array(vec![bulk("exclusive"), Value::Int(-1), fields]);
         assert_eq!(inspect(reply).unwrap_err().kind(), BackendErrorKind::WrongType);
-        assert!(!inspect(Value::Array(vec![Value::Int(-2)])).unwrap().is_held());
+        let nobody = Value::Array(Vec::new());
+        let reply = Value::Array(vec![bulk("read_write"), Value::Int(-2), nobody.clone(), nobody]);
+        assert_eq!(inspect(reply).unwrap(), LockState::free());
+        assert_eq!(inspect(Value::Array(vec![])).unwrap_err().kind(), BackendErrorKind::Protocol);
     }
 }

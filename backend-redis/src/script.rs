@@ -32,13 +32,27 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "acquire", "hold" "acquire" "grant");
-script!(ACQUIRE_FAIR, "acquire", "queue" "hold" "acquire_fair" "grant");
-script!(RENEW, "renew", "renew");
+script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "grant");
+script!(ACQUIRE_FAIR, "acquire", "now" "queue" "token" "overtaken" "hold" "acquire_fair" "grant");
+script!(ACQUIRE_READ, "acquire", "now" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write");
+script!(ACQUIRE_WRITE, "acquire", "now" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write");
+script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "token" "semaphore" "acquire_permits");
+script!(RENEW, "renew", "now" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew");
 script!(RELEASE, "release", "release");
-script!(RELEASE_FAIR, "release", "queue" "release_fair");
-script!(FORCE_RELEASE, "force_release", "queue" "force_release");
-script!(INSPECT, "inspect", "inspect");
+script!(RELEASE_FAIR, "release", "now" "queue" "release_fair");
+script!(RELEASE_READ_WRITE, "release", "holds" "release_read_write");
+script!(RELEASE_PERMITS, "release", "now" "permits" "release_permits");
+script!(FORCE_RELEASE, "force_release", "now" "queue" "holds" "permits" "force_read_write" "force_permits" "force_release");
+script!(INSPECT, "inspect", "now" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect");
+script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
+script!(LATCH_SET, "set_count", "now" "latch" "latch_set");
+script!(LATCH_COUNT_DOWN, "count_down", "now" "latch" "latch_count_down");
+script!(LATCH_COUNT, "count", "now" "latch" "latch_count");
+script!(LATCH_OPEN, "open", "now" "latch" "latch_open");
+script!(CONDITION_JOIN, "join", "now" "queue" "condition" "condition_join");
+script!(CONDITION_STAY, "stay", "now" "queue" "condition" "condition_stay");
+script!(CONDITION_LEAVE, "leave", "now" "queue" "condition" "condition_leave");
+script!(CONDITION_NOTIFY, "notify", "now" "queue" "condition" "condition_notify");
 
 fn digest(source: &str) -> String {
     redis::Script::new(source).get_hash().to_owned()
@@ -46,13 +60,13 @@ fn digest(source: &str) -> String {
 
 /// One call of a script.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    pub(crate) keys: &'a [&'a str],
-    pub(crate) args: &'a [&'a [u8]],
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
 }
 
-impl Call<'_> {
+impl Call {
     /// Sends the call once. A server that does not know the script has not run it, so the source may follow.
     pub(crate) async fn send(&self, connection: &mut MultiplexedConnection) -> Result<Value, BackendError> {
         let by_digest = self.command("EVALSHA", &self.script.digest).query_async(connection).await;
@@ -68,10 +82,10 @@ impl Call<'_> {
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.len());
-        for key in self.keys {
+        for key in &self.keys {
             command.arg(key);
         }
-        for arg in self.args {
+        for arg in &self.args {
             command.arg(arg);
         }
         command

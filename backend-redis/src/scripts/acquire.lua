@@ -1,4 +1,4 @@
--- Takes an exclusive hold: begins with hold.lua, decides, and goes on in grant.lua.
+-- Takes an exclusive hold: decides between what hold.lua finds and grant.lua does.
 --
 -- KEYS  1 the lock: hash of owner to hold count, as Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock

@@ -1,16 +1,16 @@
--- Takes a hold of a fair lock, or a place in its queue: begins with queue.lua and hold.lua, decides, and goes on in grant.lua.
+-- Takes a hold of a fair lock, or a place in its queue: decides between what queue.lua and hold.lua find and grant.lua does.
 --
 -- KEYS and ARGV 1 to 5, and the reply, as in acquire.lua; and
 -- KEYS  4 the queue  5 its times
 -- ARGV  6 for how many ms a place is kept unless it is asked for again; 0 if none is wanted
-local head, kept = first()
+local head, kept = first(KEYS[4], KEYS[5])
 local held = not count and redis.call('EXISTS', KEYS[1]) == 1
 if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     if ARGV[6] ~= '0' then
         local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
         local place = redis.call('LPOS', KEYS[4], ARGV[1])
         if score <= now or not place then
-            leave(ARGV[1])
+            leave(KEYS[4], KEYS[5], ARGV[1])
             place = redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
         end
         -- Redisson's waiters take their own waiting time, five minutes by default, off everybody's behind them when they enter.
@@ -29,7 +29,7 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     end
     return {0, held and redis.call('PTTL', KEYS[1]) or kept}
 end
-if leave(ARGV[1]) and ARGV[6] ~= '0' then
+if leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
     -- As they do: what this place has added to those that are counted from it is taken off again.
     local later = now + 2 * ARGV[6]
     for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')) do

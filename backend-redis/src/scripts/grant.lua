@@ -3,20 +3,7 @@
 if not same and ARGV[3] ~= '1' then
     return {2}
 end
-
-local stored = redis.call('GET', KEYS[2])
-local token = tonumber(stored or 0) or 0
-if not same or token == 0 then
-    -- Tokens follow the server's clock in microseconds, so that they keep rising when the key is lost.
-    local time = redis.call('TIME')
-    token = math.max(token + 1, time[1] * 1000000 + time[2])
-    if stored and redis.call('PTTL', KEYS[2]) == -1 then
-        -- Redisson's fenced lock has made it, and counts on its staying.
-        redis.call('SET', KEYS[2], string.format('%.0f', token))
-    else
-        redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[4])
-    end
-end
+local token = same and tonumber(last_token) and last_token or new_token()
 
 if same then
     -- A repeated or nested request: the count is the one asked for, and the lease never gets shorter.
@@ -29,7 +16,7 @@ if same then
             redis.call('PEXPIRE', KEYS[3], ARGV[2])
         end
     end
-    return {1, string.format('%.0f', token)}
+    return {1, token}
 end
 
 if ARGV[5] ~= '' then
@@ -42,4 +29,4 @@ if type(expiry) == 'table' and expiry.err then
     redis.call('DEL', KEYS[1])
     return expiry
 end
-return {1, string.format('%.0f', token)}
+return {1, token}

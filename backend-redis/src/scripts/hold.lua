@@ -1,14 +1,12 @@
 -- In acquire.lua and acquire_fair.lua: what is there of the hold that is asked for. `count` is that of its owner, and `same` says
 -- whether it is this very hold.
-local count = redis.call('HGET', KEYS[1], ARGV[1])
+local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
+if mode == 'read' or mode == 'write' then
+    return redis.error_reply('WRONGTYPE the name is in use as a read-write lock')
+end
 local known = ARGV[5] ~= '' and redis.call('GET', KEYS[3])
 local same = count and (ARGV[5] == '' or known == ARGV[5])
-if count and known and not same then
-    -- Ids are `<client>:<number>`: a request that a newer one of the same client has overtaken comes too late.
-    local client, number = string.match(ARGV[5], '^(.+):(%d+)$')
-    local holder, newer = string.match(known, '^(.+):(%d+)$')
-    if client and client == holder and tonumber(number) < tonumber(newer) then
-        return {0, redis.call('PTTL', KEYS[1])}
-    end
+if count and known and not same and is_overtaken_by(known) then
+    return {0, redis.call('PTTL', KEYS[1])}
 end
 

@@ -3,8 +3,8 @@
 -- KEYS  1 the lock  2 the id of the hold; for named owners only
 -- ARGV  1 owner  2 hold count to reach  3 channel  4 id of the hold
 -- Reply 1 released  2 the hold goes on  0 there is no such hold
-local count = redis.call('HGET', KEYS[1], ARGV[1])
-if not count or KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[4] then
+local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
+if not count or mode == 'read' or mode == 'write' or KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[4] then
     return 0
 end
 if ARGV[2] ~= '0' then

@@ -1,4 +1,4 @@
--- Ends a hold of a fair lock, lowers its count, or gives up a place in the queue: begins with queue.lua. The full release uses no
+-- Ends a hold of a fair lock, lowers its count, or gives up a place in the queue. The full release uses no
 -- command that fails when memory is full.
 --
 -- KEYS  1 the lock  2 not used  3 the id of the hold  4 the queue  5 its times
@@ -11,10 +11,13 @@ local function wake(head)
     end
 end
 
-local count = redis.call('HGET', KEYS[1], ARGV[1])
+local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
+if mode == 'read' or mode == 'write' then
+    count = false
+end
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
-    if not count and leave(ARGV[1]) then
-        wake(first())
+    if not count and leave(KEYS[4], KEYS[5], ARGV[1]) then
+        wake(first(KEYS[4], KEYS[5]))
     end
     return 0
 end
@@ -25,7 +28,7 @@ if ARGV[2] ~= '0' then
     return 2
 end
 -- Before anything is changed: a queue of the wrong type must not fail a release half done.
-local known, head = pcall(first)
+local known, head = pcall(first, KEYS[4], KEYS[5])
 redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])

@@ -1,26 +1,20 @@
--- Extends any number of holds.
+-- Extends any number of holds of all kinds: the renewals of each kind are in a file of its own.
 --
--- KEYS  for each hold: 2i-1 the lock  2i the id of the hold
--- ARGV  for each hold: 3i-2 owner  3i-1 lease in ms  3i id of the hold, empty if the owner is not a named one
+-- KEYS  for each hold, one after the other, those that its kind needs
+-- ARGV  for each hold: its kind  owner, or field  lease in ms  id of the hold  for permits: for how many ms their number is kept at least
 -- Reply for each hold: 1 renewed, 0 there is no such hold, or the text of its error
+local kinds = {
+    exclusive = {renew_exclusive, 2},
+    read_write = {renew_read_write, 2},
+    permits = {renew_permits, 3},
+}
 local replies = {}
-for i = 1, #KEYS / 2 do
-    local held = redis.pcall('HEXISTS', KEYS[2 * i - 1], ARGV[3 * i - 2])
-    local named = ARGV[3 * i] ~= ''
-    if held == 1 and named then
-        local id = redis.pcall('GET', KEYS[2 * i])
-        if type(id) == 'table' then
-            held = id
-        elseif id ~= ARGV[3 * i] then
-            held = 0
-        end
-    end
-    if held == 1 and redis.call('PTTL', KEYS[2 * i - 1]) < tonumber(ARGV[3 * i - 1]) then
-        held = redis.pcall('PEXPIRE', KEYS[2 * i - 1], ARGV[3 * i - 1])
-        if held == 1 and named then
-            redis.call('PEXPIRE', KEYS[2 * i], ARGV[3 * i - 1])
-        end
-    end
-    replies[i] = type(held) == 'table' and held.err or held
+local key = 1
+for i = 1, #ARGV, 5 do
+    local renew, keys = unpack(kinds[ARGV[i]])
+    local last = key + keys - 1
+    local known, reply = pcall(renew, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], unpack(KEYS, key, last))
+    replies[#replies + 1] = known and reply or type(reply) == 'table' and reply.err or reply
+    key = last + 1
 end
 return replies

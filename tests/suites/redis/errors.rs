@@ -80,10 +80,15 @@ async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, Ba
 }
 
 /// The rights that the documentation of the crate lists.
-const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands ~locks:* ~redisson_lock_token:* ~lockcore_hold* \
-    ~redisson_lock_queue:* ~redisson_lock_timeout:* +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrangebyscore +zrem +zscore \
-    &redisson_lock__channel:* +hello +client +info +eval +evalsha +time +exists +hget +hset +hexists +hlen +hgetall +pttl \
-    +pexpire +get +set +del +publish +subscribe +unsubscribe +ping";
+const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
+    ~locks:* ~{locks:*}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* \
+    &redisson_* &lockcore_* \
+    +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping \
+    +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore \
+    +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrem +zscore \
+    +hdel +hexists +hlen +zremrangebyscore \
+    +hkeys +incrby +persist +zcard +zcount \
+    +decr";
 
 async fn set_user(server: &RedisServer, user: &str, rights: &str) {
     let mut command = vec!["ACL", "SETUSER", user, "on", ">pw"];

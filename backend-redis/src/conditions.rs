@@ -1,0 +1,62 @@
+//! Conditions of locks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+
+use crate::{
+    RedisBackend, reply,
+    script::{self, Call},
+    wire::millis,
+};
+
+#[async_trait]
+impl Conditions for RedisBackend {
+    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+        let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
+        let args = vec![waiter.into(), millis(keep)];
+        self.call(&Call { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
+    }
+
+    async fn stay(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<bool, BackendError> {
+        let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
+        let args = vec![waiter.into(), millis(keep)];
+        let reply = self.call(&Call { script: &script::CONDITION_STAY, keys, args }).await?;
+        reply::flag(&reply, "stay")
+    }
+
+    async fn leave(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        pass_on: bool,
+    ) -> Result<bool, BackendError> {
+        let names = self.keys(&condition.lock)?;
+        let keys = names.condition(&condition.name).to_vec();
+        let args = vec![waiter.into(), u8::from(pass_on).to_string(), names.condition_channel()];
+        let reply = self.call(&Call { script: &script::CONDITION_LEAVE, keys, args }).await?;
+        reply::flag(&reply, "leave")
+    }
+
+    async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
+        let names = self.keys(&condition.lock)?;
+        let keys = names.condition(&condition.name).to_vec();
+        let args = vec![count.to_string(), names.condition_channel()];
+        let reply = self.call(&Call { script: &script::CONDITION_NOTIFY, keys, args }).await?;
+        reply::number(reply, "notify")
+    }
+
+    async fn subscribe(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.listen(format!("{}:{waiter}", self.keys(&condition.lock)?.condition_channel())).await
+    }
+}

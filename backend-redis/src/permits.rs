@@ -1,0 +1,71 @@
+//! Semaphores.
+
+use lockcore::{AcquireRequest, Mode, ReleaseRequest, RenewRequest};
+
+use crate::{
+    keys::Keys,
+    script::{self, Call},
+    wire::{millis, token_memory},
+};
+
+pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
+    let (count, limit) = match request.mode {
+        Mode::Permit { count, limit, .. } => (count, limit),
+        _ => (0, 0),
+    };
+    Call {
+        script: &script::ACQUIRE_PERMITS,
+        keys: all(keys, request.mode),
+        args: vec![
+            kind(request.mode).into(),
+            keys.permits_channel(),
+            limit.to_string(),
+            token_memory(request.lease),
+            request.hold.id().into(),
+            count.to_string(),
+            millis(request.lease),
+            request.hold.owner().into(),
+            token_memory(request.lease),
+        ],
+    }
+}
+
+pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
+    Call {
+        script: &script::RELEASE_PERMITS,
+        keys: vec![keys.lock(), leases(keys, request.mode), keys.permits()],
+        args: vec![request.hold.id().into(), keys.permits_channel()],
+    }
+}
+
+/// The part of one hold in a call of `RENEW`.
+pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+    let RenewRequest { hold, lease, .. } = request;
+    let names = vec![keys.lock(), leases(keys, request.mode), keys.permits()];
+    let (owner, id) = (hold.owner().into(), hold.id().into());
+    (names, ["permits".into(), owner, millis(*lease), id, token_memory(*lease)])
+}
+
+pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {
+    let mode = Mode::permits(0, permits);
+    let args = vec![kind(mode).into(), keys.permits_channel(), permits.to_string()];
+    Call { script: &script::RESIZE, keys: all(keys, mode), args }
+}
+
+/// The keys in the order in which `semaphore.lua` numbers them.
+fn all(keys: &Keys, mode: Mode) -> Vec<String> {
+    vec![keys.lock(), keys.token(), leases(keys, mode), keys.permits(), keys.latch()]
+}
+
+fn kind(mode: Mode) -> &'static str {
+    if is_plain(mode) { "plain" } else { "leased" }
+}
+
+/// Redisson's plain permits have no leases, and it does not know of ours.
+fn leases(keys: &Keys, mode: Mode) -> String {
+    if is_plain(mode) { keys.plain_permit_leases() } else { keys.permit_leases() }
+}
+
+fn is_plain(mode: Mode) -> bool {
+    matches!(mode, Mode::Permit { plain: true, .. })
+}

@@ -1,0 +1,10 @@
+-- Queues a waiter, or keeps its place.
+--
+-- KEYS as in condition.lua
+-- ARGV  1 waiter  2 for how many ms its place is kept
+if not is_in(ARGV[1]) then
+    leave(KEYS[1], KEYS[2], ARGV[1])
+    redis.call('RPUSH', KEYS[1], ARGV[1])
+end
+keep(ARGV[1], ARGV[2])
+return 1

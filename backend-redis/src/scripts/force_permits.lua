@@ -1,0 +1,21 @@
+-- In force_release.lua: takes back all permits of a semaphore that have a lease.
+local function force_permits()
+    local kind = redis.call('HGET', KEYS[7], 'kind')
+    if not kind and redis.call('ZSCORE', KEYS[8], 'latch') then
+        return redis.error_reply('WRONGTYPE the name is in use as a latch')
+    elseif not kind and redis.call('EXISTS', KEYS[5]) == 0 then
+        return redis.error_reply('WRONGTYPE what is stored under the name is no lock')
+    end
+    local times = kind == 'plain' and KEYS[6] or KEYS[5]
+    local live = redis.call('ZCOUNT', times, string.format('(%.0f', now), '+inf')
+    local taken = redis.call('ZCARD', times)
+    redis.call('DEL', times)
+    for _, id in ipairs(redis.call('HKEYS', KEYS[7])) do
+        if id ~= 'kind' then
+            redis.call('HDEL', KEYS[7], id)
+        end
+    end
+    give_back(KEYS[1], ARGV[3], taken)
+    return live > 0 and 1 or 0
+end
+

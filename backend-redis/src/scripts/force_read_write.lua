@@ -1,0 +1,14 @@
+-- In force_release.lua: ends all holds of a read-write lock.
+local function force_read_write()
+    local was_held = survey().mode
+    local fields = redis.call('HGETALL', KEYS[1])
+    redis.call('DEL', KEYS[1])
+    for i = 1, #fields, 2 do
+        for entry = 1, entries(fields[i + 1]) do
+            redis.call('DEL', lease_of(fields[i], entry))
+        end
+    end
+    redis.pcall('PUBLISH', ARGV[2], '1')
+    return was_held and 1 or 0
+end
+
