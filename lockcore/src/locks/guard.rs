@@ -156,3 +156,30 @@ impl fmt::Debug for LockGuard {
             .finish_non_exhaustive()
     }
 }
+
+/// Runs `body` for the owner of a hold, and drops it when the hold is lost first.
+pub(crate) async fn while_held<T>(
+    owner: &Owner,
+    lost: impl Future<Output = LockError>,
+    body: impl Future<Output = T>,
+) -> Result<T, LockError> {
+    let work = async {
+        tokio::select! {
+            biased;
+            lost = lost => Err(lost),
+            output = body => Ok(output),
+        }
+    };
+    owner.scope(work).await
+}
+
+/// The result of work that is done. A release that fails otherwise than by a loss is no error of the work.
+pub(crate) fn done<T>(output: T, released: Result<(), LockError>) -> Result<T, LockError> {
+    match released {
+        Err(LockError::Backend(error)) => {
+            tracing::warn!(%error, "release failed after the work was done");
+            Ok(output)
+        }
+        released => released.map(|()| output),
+    }
+}

@@ -9,6 +9,7 @@ use crate::{
     acquiring::acquisition::{Acquisition, Trouble},
     client::Client,
     leases::lease::{self, Lease},
+    locks::guard::{done, while_held},
 };
 
 /// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.
@@ -246,23 +247,10 @@ impl ReentrantLock {
         let acquire = self.acquire_at(site);
         async move {
             let guard = acquire.await?;
-            let work = async {
-                tokio::select! {
-                    biased;
-                    reason = guard.lost() => Err(reason),
-                    output = body(&guard) => Ok(output),
-                }
-            };
-            let output = guard.owner().scope(work).await;
-            let lock = guard.lock_name();
-            let output = output.map_err(|reason| LockError::Lost { lock: lock.clone(), reason })?;
-            match guard.release().await {
-                Err(LockError::Backend(error)) => {
-                    tracing::warn!(%lock, %error, "release failed after the work was done");
-                    Ok(output)
-                }
-                released => released.map(|()| output),
-            }
+            let (lock, lost) = (guard.lock_name(), guard.lost());
+            let lost = async { LockError::Lost { lock, reason: lost.await } };
+            let output = while_held(guard.owner(), lost, body(&guard)).await?;
+            done(output, guard.release().await)
         }
     }
 

@@ -13,7 +13,9 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason, Owner,
-    ReentrantLock, acquiring::acquisition::Trouble,
+    ReentrantLock,
+    acquiring::acquisition::Trouble,
+    locks::guard::{done, while_held},
 };
 
 /// A handle of several locks that are held together: all of them, or none.
@@ -195,21 +197,8 @@ impl MultiLock {
         let acquire = self.acquire();
         async move {
             let guard = acquire.await?;
-            let work = async {
-                tokio::select! {
-                    biased;
-                    lost = guard.lost() => Err(lost),
-                    output = body(&guard) => Ok(output),
-                }
-            };
-            let output = guard.owner.scope(work).await?;
-            match guard.release().await {
-                Err(LockError::Backend(error)) => {
-                    tracing::warn!(%error, "release of a multi-lock failed after the work was done");
-                    Ok(output)
-                }
-                released => released.map(|()| output),
-            }
+            let output = while_held(&guard.owner, guard.lost(), body(&guard)).await?;
+            done(output, guard.release().await)
         }
     }
 

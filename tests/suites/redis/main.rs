@@ -13,6 +13,7 @@ mod outage;
 mod races;
 mod regressions;
 mod secrets;
+mod sharing;
 mod support;
 mod wakeups;
 mod wire;
