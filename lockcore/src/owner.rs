@@ -101,8 +101,8 @@ impl Owner {
     ///
     /// # Cancel safety
     /// As cancel safe as `future`.
-    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        CURRENT.scope(self.clone(), future).await
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        CURRENT.scope(self.clone(), future)
     }
 
     /// Whether a name that backends can store was given.

@@ -107,7 +107,7 @@ impl Acquisition {
             };
             let entered = match inside {
                 Inside::Nested(hold) => self.nest(&hold).await?.then(|| self.guard(hold)),
-                Inside::Within(write) => self.read_within(&write, owner, waits).await?,
+                Inside::Within(write) => Box::pin(self.read_within(&write, owner, waits)).await?,
                 Inside::Upgrade(read) => self.refuse_upgrade(&read)?,
             };
             if entered.is_some() {
@@ -128,7 +128,7 @@ impl Acquisition {
     pub(crate) async fn nest(&self, hold: &Arc<Hold>) -> Result<bool, LockError> {
         let now = self.client.store.clock.now();
         let entry = match hold.enter(self.lease, now) {
-            Entry::Grow { .. } => self.grow(hold).await?,
+            Entry::Grow { .. } => Box::pin(self.grow(hold)).await?,
             entry => entry,
         };
         match entry {

@@ -158,19 +158,18 @@ impl fmt::Debug for LockGuard {
 }
 
 /// Runs `body` for the owner of a hold, and drops it when the hold is lost first.
-pub(crate) async fn while_held<T>(
+pub(crate) fn while_held<T>(
     owner: &Owner,
     lost: impl Future<Output = LockError>,
     body: impl Future<Output = T>,
-) -> Result<T, LockError> {
-    let work = async {
+) -> impl Future<Output = Result<T, LockError>> {
+    owner.scope(async {
         tokio::select! {
             biased;
             lost = lost => Err(lost),
             output = body => Ok(output),
         }
-    };
-    owner.scope(work).await
+    })
 }
 
 /// The result of work that is done. A release that fails otherwise than by a loss is no error of the work.

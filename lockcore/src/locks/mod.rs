@@ -162,8 +162,8 @@ impl Locks {
     ///
     /// # Cancel safety
     /// As cancel safe as `future`.
-    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        Owner::new().scope(future).await
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        Owner::new().scope(future)
     }
 
     /// Releases every hold, waits for releases that are under way, and stops the background work. Acquisitions that wait, and
