@@ -34,8 +34,7 @@ if is_last or is_writer(ARGV[1]) then
             redis.call('PEXPIRE', KEYS[1], found.last)
         end
     end
-    if not found.mode or is_writer(ARGV[1]) then
-        redis.pcall('PUBLISH', ARGV[3], message)
-    end
+    -- The lock is free, or to be had earlier than those who wait were told.
+    redis.pcall('PUBLISH', ARGV[3], message)
 end
 return 1

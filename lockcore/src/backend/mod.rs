@@ -95,7 +95,7 @@ use crate::{BackendError, BackendErrorKind, LockName};
 /// - **C23 (downgrade)** An `acquire` in [`Mode::Read`] [`within`](AcquireRequest::within) a live write hold MUST be granted beside it, and
 ///   go on when that is released. Other readers MUST be let in from then on, and be woken for it.
 /// - **C24 (leases of their own)** A hold MUST end with its own lease, whatever others are held beside it or renewed. A refused writer
-///   MUST be told when the last of the present holds ends.
+///   MUST be told when the last of the present holds ends, and be woken when that changes by a release; of C12's wake-ups those suffice.
 /// - **C25 (writers)** A writer that was refused because of readers and gave a [`queue`](AcquireRequest::queue) MUST keep new readers out
 ///   until it is granted, or is released (which answers `NotHeld` and wakes), or has not asked again for so long. Readers that are in
 ///   may repeat, nest and renew meanwhile, and a writer that was refused because of another writer keeps nobody out.
