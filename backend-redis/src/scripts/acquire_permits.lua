@@ -34,14 +34,14 @@ if available and available < count then
     return {0, next_end < NEVER and next_end - now or -1}
 end
 
+-- The first write, so that full memory refuses all.
+token = new_token()
 -- What is left of an earlier semaphore of the name, or of an earlier hold that has partly ended, means nothing any more.
 if not available then
     redis.call('DEL', KEYS[3], KEYS[4])
     redis.call('ZREM', KEYS[5], 'latch')
 end
 give_up(KEYS[1], KEYS[3], KEYS[4], ARGV[2], ARGV[5])
-
-token = new_token()
 redis.call('HSET', KEYS[4], 'kind', ARGV[1], ARGV[5], ARGV[6] .. ':' .. token .. ':' .. ARGV[8])
 if not available then
     redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[9])

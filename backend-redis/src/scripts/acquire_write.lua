@@ -20,4 +20,7 @@ if not count then
     end
     mode = 'write'
 end
-redis.call('ZREM', KEYS[3], ARGV[7])
+-- Only what is there: a script that has begun to write would go on although memory is full.
+if redis.call('ZSCORE', KEYS[3], ARGV[7]) then
+    redis.call('ZREM', KEYS[3], ARGV[7])
+end

@@ -69,7 +69,7 @@ local function clear(found)
     for _, field in ipairs(found.over) do
         redis.call('HDEL', KEYS[1], field)
     end
-    if not found.mode then
+    if #found.over > 0 and not found.mode then
         redis.call('DEL', KEYS[1])
     elseif #found.over > 0 then
         redis.call('HSET', KEYS[1], 'mode', found.mode)

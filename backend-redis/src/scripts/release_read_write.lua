@@ -27,7 +27,9 @@ redis.call('DEL', KEYS[2])
 if is_last or is_writer(ARGV[1]) then
     local found = survey()
     clear(found)
-    if found.mode then
+    if not found.mode then
+        redis.call('DEL', KEYS[1])
+    else
         -- After a writer those remain that it has let in beside itself, and others may join them, which Redisson tells nobody.
         redis.call('HSET', KEYS[1], 'mode', found.mode)
         if found.last ~= math.huge then

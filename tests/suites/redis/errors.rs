@@ -75,12 +75,12 @@ async fn one_overwritten_lock_does_not_keep_the_others_from_being_renewed() {
     sound.release().await.unwrap();
 }
 
-async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, BackendError> {
+pub(crate) async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, BackendError> {
     RedisBackend::connect(format!("redis://{user}:pw@127.0.0.1:{}", server.port())).await
 }
 
 /// The rights that the documentation of the crate lists.
-const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
+pub(crate) const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
     ~locks:* ~{locks:*}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* \
     &redisson_* &lockcore_* \
     +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping \
@@ -90,7 +90,7 @@ const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
     +hkeys +incrby +persist +zcard +zcount \
     +decr";
 
-async fn set_user(server: &RedisServer, user: &str, rights: &str) {
+pub(crate) async fn set_user(server: &RedisServer, user: &str, rights: &str) {
     let mut command = vec!["ACL", "SETUSER", user, "on", ">pw"];
     command.extend(rights.split_whitespace());
     let _: String = server.query(&command).await;

@@ -2,18 +2,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
+mod conditions;
 mod conformance;
 mod errors;
 mod exclusion;
 mod fair;
+mod latches;
 #[path = "../log.rs"]
 mod log;
 mod nesting;
 mod outage;
+mod permits;
 mod races;
+mod read_write;
 mod regressions;
 mod secrets;
 mod sharing;
+mod steps;
 mod support;
 mod wakeups;
 mod wire;
