@@ -10,3 +10,10 @@ pub use crate::{
     store::Store,
     story::Story,
 };
+
+/// The guides, so that their code is compiled and run by `cargo test --doc`.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../docs/WHICH-SYNCHRONIZER.md")]
+    mod which_synchronizer {}
+}
