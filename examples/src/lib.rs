@@ -14,6 +14,9 @@ pub use crate::{
 /// The guides, so that their code is compiled and run by `cargo test --doc`.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../docs/SHARING-WITH-REDISSON.md")]
+    mod sharing_with_redisson {}
+
     #[doc = include_str!("../../docs/WHICH-SYNCHRONIZER.md")]
     mod which_synchronizer {}
 }
