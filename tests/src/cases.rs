@@ -159,6 +159,96 @@ macro_rules! for_each_case {
                 C20 every_release_wakes_whoever_is_first_then
                 C20 nothing_is_left_of_places_that_were_given_up
             }
+            kinds {
+                C21 a_name_in_use_as_one_kind_is_refused_as_another
+                C21 a_request_as_another_kind_has_no_effect
+                C21 a_name_that_is_free_again_can_be_of_another_kind
+                C21 a_name_whose_leases_have_ended_can_be_of_another_kind
+                C21 modes_of_one_kind_refuse_each_other_as_held
+                C21 a_resized_semaphore_is_nothing_else
+                C21 a_latch_with_a_count_is_no_lock
+                C21 a_hold_cannot_grow_into_another_kind
+            }
+            sharing {
+                C22 readers_are_in_together
+                C22 a_writer_is_in_alone
+                C22 a_writer_comes_after_the_last_reader
+                C10 a_reader_releases_its_own_hold_only
+                C8 a_reader_renews_its_own_hold_only
+                C5 a_reader_or_writer_that_arrives_twice_is_one_hold
+                C11 a_reader_nests_by_itself
+                C7 a_reader_or_writer_that_is_gone_cannot_grow
+                C9 nothing_shortens_the_lease_of_a_reader
+                C6 a_named_reader_takes_over_its_own_hold_only
+                C6 a_named_writer_takes_over_its_own_hold
+                C4 tokens_rise_across_modes
+                C12 the_release_of_the_last_reader_wakes
+                C12 the_release_of_a_writer_wakes_every_reader
+                C13 a_forced_release_ends_all_holds
+                C14 readers_and_writers_are_reported
+                C15 nothing_is_left_of_readers_and_writers
+                C17 a_dropped_read_or_write_can_be_undone
+            }
+            downgrade {
+                C23 a_writer_is_let_in_as_a_reader
+                C23 a_writer_goes_on_as_a_reader
+                C23 a_reader_within_a_write_hold_opens_it_to_nobody
+                C23 going_on_as_a_reader_wakes_the_others
+                C23 a_dead_write_hold_lets_nobody_in
+                C23 a_named_owner_reads_within_its_own_write_hold
+            }
+            own_leases {
+                C24 a_reader_ends_with_its_own_lease
+                C24 what_one_reader_does_does_not_keep_another
+                C24 a_renewed_reader_outlives_the_others
+                C24 a_writer_comes_in_when_the_last_lease_has_ended
+                C24 a_refused_writer_is_told_when_the_last_hold_ends
+                C24 a_reader_outlives_the_lease_of_the_write_hold
+                C24 a_writer_outlives_the_reader_within
+            }
+            writers {
+                C25 a_waiting_writer_keeps_new_readers_out
+                C25 readers_that_are_in_go_on_while_a_writer_waits
+                C6 a_named_reader_takes_over_past_a_waiting_writer
+                C25 a_writer_that_came_in_keeps_nobody_out_afterwards
+                C25 a_writer_that_gives_up_lets_readers_in
+                C25 a_writer_that_stopped_asking_keeps_readers_out_for_its_time
+                C25 a_writer_that_asks_again_goes_on_keeping_readers_out
+                C25 a_writer_that_only_tries_keeps_nobody_out
+                C25 a_writer_that_waits_for_a_writer_keeps_nobody_out
+                C25 a_waiting_writer_does_not_keep_a_writer_from_reading
+                C14 a_waiting_writer_is_reported
+                C15 nothing_is_left_of_writers_that_waited
+            }
+            permits {
+                C26 no_more_permits_are_held_than_there_are
+                C26 of_simultaneous_requests_as_many_are_granted_as_there_are_permits
+                C26 permits_come_together_or_not_at_all
+                C26 the_first_says_how_many_permits_there_are
+                C26 an_owner_can_hold_permits_several_times
+                C5 permits_are_taken_and_given_back_once
+                C5 an_acquire_of_the_last_permits_can_be_repeated
+                C27 permits_are_renewed_and_released_by_their_holder_only
+                C27 permits_come_back_with_the_end_of_their_lease
+                C27 a_refusal_tells_when_the_next_permits_come_back
+                C28 more_permits_than_there_are_is_answered_so
+                C28 all_permits_can_be_had_together
+                C28 too_many_is_measured_by_what_there_is
+                C12 every_release_of_permits_wakes
+                C13 a_forced_release_gives_back_all_permits
+                C14 permits_are_reported
+                C15 nothing_is_left_of_permits
+                C16 permits_are_declared_or_refused
+                C17 dropped_permits_can_be_undone
+            }
+            resizing {
+                C29 what_was_set_counts_and_not_what_is_said
+                C29 what_was_set_is_remembered
+                C29 more_permits_wake_those_who_wait
+                C29 fewer_permits_leave_those_that_are_held
+                C29 permits_can_be_set_again
+                C29 setting_the_permits_changes_no_lease
+            }
             latches {
                 C30 an_open_latch_takes_a_count
                 C30 a_latch_that_has_a_count_keeps_it

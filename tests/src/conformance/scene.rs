@@ -1,10 +1,10 @@
 //! What every case begins with, and the steps it is made of.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, LockName, LockState,
-    Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, Holder, LockName,
+    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -34,6 +34,7 @@ pub(crate) struct Contender<'a> {
     hold: &'a HoldId,
     mode: Mode,
     queue: Option<Duration>,
+    within: Option<&'a HoldId>,
 }
 
 impl<B: Backend> Scene<B> {
@@ -42,17 +43,32 @@ impl<B: Backend> Scene<B> {
         Self { name: unique_name(""), one, two, mode: Mode::Exclusive }
     }
 
-    /// The scene of a fair lock. A backend that does not declare fair locks has none: then this shows that it refuses them,
-    /// and the case is over.
-    pub(crate) async fn fair<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
-        let scene = Self { mode: Mode::Fair, ..Self::of(fixture).await };
-        if scene.one.capabilities().supports(Mode::Fair) {
+    /// The scene of locks that are held in `mode`. A backend that does not declare it has none: then this shows that it refuses
+    /// them, and the case is over.
+    pub(crate) async fn in_mode<F: Fixture<Backend = B>>(fixture: &F, mode: Mode) -> Option<Self> {
+        let scene = Self { mode, ..Self::of(fixture).await };
+        if scene.one.capabilities().supports(mode) {
             return Some(scene);
         }
         let request = scene.one(&stranger()).acquire_request(LASTING).queue(Some(LASTING));
-        let error = soon(scene.one.acquire(&request)).await.expect_err("fair locks are not declared");
+        let error = soon(scene.one.acquire(&request)).await.expect_err("such locks are not declared");
         assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
         None
+    }
+
+    /// The scene of a fair lock.
+    pub(crate) async fn fair<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+        Self::in_mode(fixture, Mode::Fair).await
+    }
+
+    /// The scene of a read-write lock, which is read by whoever does not say otherwise.
+    pub(crate) async fn read_write<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+        Self::in_mode(fixture, Mode::Read).await
+    }
+
+    /// The scene of a semaphore with so many permits, of which everybody takes one who does not say otherwise.
+    pub(crate) async fn semaphore<F: Fixture<Backend = B>>(fixture: &F, limit: u32) -> Option<Self> {
+        Self::in_mode(fixture, Mode::permits(1, limit)).await
     }
 
     /// `hold`, at the first client.
@@ -66,7 +82,7 @@ impl<B: Backend> Scene<B> {
     }
 
     fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Contender<'a> {
-        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None }
+        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None, within: None }
     }
 }
 
@@ -139,8 +155,34 @@ impl<'a> Contender<'a> {
         Self { mode, ..self }
     }
 
+    pub(crate) fn mode(self) -> Mode {
+        self.mode
+    }
+
+    /// The same hold, as a writer.
+    pub(crate) fn writing(self) -> Self {
+        self.in_mode(Mode::Write)
+    }
+
+    /// The same hold, beside a write hold.
+    pub(crate) fn within(self, write: &'a HoldId) -> Self {
+        Self { within: Some(write), ..self }
+    }
+
+    /// The same hold, of `count` permits.
+    pub(crate) fn taking(self, count: u32) -> Self {
+        match self.mode {
+            Mode::Permit { limit, plain: true, .. } => self.in_mode(Mode::plain_permits(count, limit)),
+            Mode::Permit { limit, .. } => self.in_mode(Mode::permits(count, limit)),
+            _ => self,
+        }
+    }
+
     pub(crate) fn acquire_request(self, lease: Duration) -> AcquireRequest {
-        AcquireRequest::new(self.name.clone(), self.hold.clone(), lease).mode(self.mode).queue(self.queue)
+        AcquireRequest::new(self.name.clone(), self.hold.clone(), lease)
+            .mode(self.mode)
+            .queue(self.queue)
+            .within(self.within.cloned())
     }
 
     pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {
@@ -185,6 +227,14 @@ impl<'a> Contender<'a> {
                 )
             }
         }
+    }
+
+    /// Is told that the name is in use as something else, certainly without effect.
+    pub(crate) async fn is_of_another_kind(self) {
+        let answer = soon(self.backend.acquire(&self.acquire_request(LASTING))).await;
+        let error = answer.expect_err("the name is in use as another kind of lock");
+        assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+        assert!(!error.is_outcome_unknown(), "the error must say that there was no effect");
     }
 
     /// Is refused, and has a place in the queue that outlasts the test.
@@ -264,7 +314,17 @@ impl<'a> Contender<'a> {
     /// Shows that it does not hold the lock now, whoever else does.
     pub(crate) async fn holds_nothing(self) {
         let state = state(self.backend, self.name).await;
-        let mut owners = state.holders().iter().map(lockcore::Holder::owner);
+        let mut owners = state.holders().iter().map(Holder::owner);
         assert!(owners.all(|owner| owner != self.hold.owner()), "the hold should be gone: {state:?}");
+    }
+
+    /// Shows that it holds the lock in its mode, whoever else does, and returns its count.
+    pub(crate) async fn is_in(self) -> u32 {
+        let state = state(self.backend, self.name).await;
+        let is_this = |holder: &&Holder| {
+            holder.owner() == self.hold.owner() && discriminant(&holder.mode()) == discriminant(&self.mode)
+        };
+        let holder = state.holders().iter().find(is_this);
+        holder.unwrap_or_else(|| panic!("{:?} should be in: {state:?}", self.hold)).hold_count()
     }
 }

@@ -54,8 +54,14 @@ impl Fixture for FlawedFixture {
         let now = Instant::now();
         let store = self.store.lock().unwrap();
         let keeps_expired = self.flaw == Flaw::KeepsExpiredNames;
-        let is_held = |cell: &Cell| cell.live(now).is_some() || (keeps_expired && cell.hold.is_some());
-        let is_awaited = |cell: &Cell| queue::keeps_places(self.flaw, cell, now);
+        let is_held = |cell: &Cell| {
+            cell.live(now).is_some()
+                || (keeps_expired && cell.hold.is_some())
+                || cell.shared.keeps_holds(self.flaw, now)
+        };
+        let is_awaited = |cell: &Cell| {
+            queue::keeps_places(self.flaw, cell, now) || cell.shared.keeps_writers(self.flaw, now)
+        };
         let idle =
             |cell: &Cell| !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell);
         let used = store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone());
@@ -66,15 +72,18 @@ impl Fixture for FlawedFixture {
 #[async_trait]
 impl Backend for Flawed {
     fn capabilities(&self) -> Capabilities {
-        let declared = Capabilities::EXCLUSIVE | Capabilities::FAIR;
+        let exclusive = Capabilities::EXCLUSIVE | Capabilities::FAIR;
+        let all = exclusive | Capabilities::READ_WRITE | Capabilities::PERMITS;
         match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),
             Flaw::GrantsFairLocksUndeclared => Capabilities::EXCLUSIVE,
-            Flaw::DeclaresWhatItRefuses => declared | Capabilities::READ_WRITE,
-            Flaw::DeclaresOnOneClientOnly if self.client.is_multiple_of(2) => {
-                declared | Capabilities::READ_WRITE
-            }
-            _ => declared,
+            Flaw::GrantsWhatItDoesNotDeclare
+            | Flaw::TakesTheUndeclaredAndFails
+            | Flaw::CallsTheUndeclaredHeld
+            | Flaw::CallsTheUndeclaredAnotherError => exclusive,
+            Flaw::GrantsPermitsUndeclared => exclusive | Capabilities::READ_WRITE,
+            Flaw::DeclaresOnOneClientOnly if self.client % 2 == 1 => exclusive,
+            _ => all,
         }
     }
 
@@ -82,6 +91,10 @@ impl Backend for Flawed {
         let busy = self.send(Op::Acquire).await;
         if let Some(refusal) = self.refuse_mode(request.mode) {
             busy.done();
+            return refusal;
+        }
+        if let Some(refusal) = self.refuse_kind(request) {
+            self.reply(busy).await;
             return refusal;
         }
         if self.has(Flaw::LooksThenWrites) {
@@ -157,6 +170,13 @@ impl Backend for Flawed {
         Ok(state)
     }
 
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+        let busy = self.send(Op::Resize).await;
+        let resized = self.resize_now(name, permits);
+        self.reply(busy).await;
+        resized
+    }
+
     async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
         Ok(self.listen_to(Topic::Lock(request.name.clone())).await)
     }
@@ -172,14 +192,17 @@ impl Backend for Flawed {
 
 impl Flawed {
     fn refuse_mode(&self, mode: Mode) -> Option<Result<AcquireOutcome, BackendError>> {
-        if matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing) {
+        let is_exclusive = matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing);
+        let refuses = [Flaw::DeclaresWhatItRefuses, Flaw::DeclaresOnOneClientOnly].contains(&self.flaw);
+        if is_exclusive || (self.capabilities().supports(mode) && !refuses) {
             return None;
         }
         let error = |kind| Err(BackendError::new(kind, "no such locks"));
         match self.flaw {
-            Flaw::GrantsWhatItDoesNotDeclare | Flaw::TakesTheUndeclaredAndFails | Flaw::DeclaresNothing => {
-                None
-            }
+            Flaw::GrantsWhatItDoesNotDeclare
+            | Flaw::TakesTheUndeclaredAndFails
+            | Flaw::GrantsPermitsUndeclared
+            | Flaw::DeclaresNothing => None,
             Flaw::CallsTheUndeclaredHeld => Some(Ok(AcquireOutcome::Held { remaining: None })),
             Flaw::CallsTheUndeclaredAnotherError => Some(error(BackendErrorKind::Protocol)),
             _ => Some(error(BackendErrorKind::Unsupported)),

@@ -5,7 +5,7 @@ use lockcore::{BackendError, Latches, LockName, Wakeups};
 use lockcore_testkit::Op;
 use tokio::task::yield_now;
 
-use super::{flaw::Flaw, listening::Topic, store::Flawed};
+use super::{flaw::Flaw, kinds::another_kind, listening::Topic, store::Flawed};
 
 #[derive(Debug, Default)]
 pub(super) struct Latch {
@@ -44,6 +44,11 @@ impl Flawed {
     fn with_latch<T>(&self, name: &LockName, change: impl FnOnce(&mut Latch) -> T) -> T {
         let key = self.latch_key(name);
         change(self.store().signals.latches.entry(key).or_default())
+    }
+
+    pub(super) fn is_closed_latch(&self, name: &LockName) -> bool {
+        let key = self.latch_key(name);
+        self.store().signals.latches.get(&key).is_some_and(|latch| !latch.is_open())
     }
 
     fn known_id(&self, id: &str) -> String {
@@ -149,6 +154,11 @@ fn shown(left: i64) -> u32 {
 impl Latches for Flawed {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
         let busy = self.send(Op::SetCount).await;
+        let is_lock = self.with(name, |cell, _| self.kind_in_use(cell).is_some());
+        if is_lock && !self.has(Flaw::SetsCountsOfLocks) {
+            self.reply(busy).await;
+            return Err(another_kind());
+        }
         if self.has(Flaw::LooksThenSets) && self.with_latch(name, |latch| latch.is_open()) {
             yield_now().await;
             self.with_latch(name, |latch| latch.left = 0);

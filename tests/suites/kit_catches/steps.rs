@@ -10,11 +10,15 @@ use tokio::time::Instant;
 
 use super::{
     flaw::Flaw,
+    kinds::Kind,
     store::{Cell, Flawed, Listener, Stored},
 };
 
 impl Flawed {
     pub(super) fn acquire_now(&self, request: &AcquireRequest, token: u64) -> AcquireOutcome {
+        if Kind::of(request.mode).is_shared() {
+            return self.with(&request.name, |cell, now| self.acquire_shared(cell, request, token, now));
+        }
         let elsewhere = self.awaited_elsewhere(request);
         self.with(&request.name, |cell, now| {
             let ahead = self.ahead(cell, request, now).or(elsewhere.filter(|_| cell.hold.is_none()));
@@ -164,6 +168,9 @@ impl Flawed {
     }
 
     pub(super) fn renew_now(&self, request: &RenewRequest) -> RenewOutcome {
+        if Kind::of(request.mode).is_shared() {
+            return self.with(&request.name, |cell, now| self.renew_shared(cell, request, now));
+        }
         if self.holds_elsewhere(&request.hold) {
             return RenewOutcome::Renewed;
         }
@@ -222,6 +229,9 @@ impl Flawed {
     }
 
     pub(super) fn release_now(&self, request: &ReleaseRequest) -> ReleaseOutcome {
+        if Kind::of(request.mode).is_shared() {
+            return self.with(&request.name, |cell, _| self.release_shared(cell, request));
+        }
         let (outcome, queued) = self.with(&request.name, |cell, now| {
             let outcome = match self.leave(cell, request, now) {
                 Some(outcome) => outcome,
@@ -286,6 +296,7 @@ impl Flawed {
     /// Ends the hold and wakes whoever listens.
     fn free(&self, cell: &mut Cell, silent: bool) {
         cell.former = cell.hold.take();
+        self.forget_kind(cell);
         if silent || (self.has(Flaw::WakesOnce) && std::mem::replace(&mut cell.has_woken, true)) {
             return;
         }
@@ -315,8 +326,10 @@ impl Flawed {
 
     pub(super) fn force_now(&self, name: &LockName) -> bool {
         self.with(name, |cell, _| {
+            self.forget_kind(cell);
+            let was_shared = self.force_shared(cell);
             let Some(stored) = &mut cell.hold else {
-                return self.has(Flaw::ForceAlwaysSaysHeld);
+                return was_shared || self.has(Flaw::ForceAlwaysSaysHeld);
             };
             if self.has(Flaw::ForceFreesNamedOwnersOnly) && !stored.id.is_named() {
                 return true;
@@ -334,6 +347,9 @@ impl Flawed {
 
     pub(super) fn inspect_now(&self, name: &LockName, token: u64) -> LockState {
         self.with(name, |cell, now| {
+            if !cell.shared.is_empty() {
+                return self.inspect_shared(&cell.shared, now);
+            }
             if let Some(stored) = cell.hold.as_mut().filter(|_| self.has(Flaw::LookingMakesANewHold)) {
                 stored.token = token;
             }
@@ -362,6 +378,6 @@ impl Flawed {
     }
 }
 
-fn acquired(token: u64) -> AcquireOutcome {
+pub(super) fn acquired(token: u64) -> AcquireOutcome {
     AcquireOutcome::Acquired { token: FencingToken::from(token) }
 }

@@ -10,7 +10,7 @@ use lockcore::{AcquireRequest, HoldId, LockName, Mode};
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
-use super::{flaw::Flaw, queue::Waiting, signals::Signals};
+use super::{flaw::Flaw, kinds::Kind, queue::Waiting, shared::Shared, signals::Signals};
 
 /// One client of the store.
 #[derive(Clone, Debug)]
@@ -38,6 +38,10 @@ pub(super) struct Cell {
     pub(super) queued: Option<AcquireRequest>,
     /// The queue of a fair lock.
     pub(super) places: VecDeque<Waiting>,
+    /// Readers and writers, or permits.
+    pub(super) shared: Shared,
+    /// For the flaws that remember what a name was.
+    pub(super) former_kind: Option<Kind>,
     pub(super) listeners: Vec<Arc<Listener>>,
     pub(super) has_woken: bool,
     pub(super) sticky: bool,
@@ -126,6 +130,7 @@ impl Flawed {
         let cell = store.cells.entry(key.clone()).or_default();
         let was_there = cell.hold.is_some();
         cell.settle(now);
+        cell.shared.settle(self.flaw, now);
         if self.has(Flaw::QueueEndsWithTheLease) && was_there && cell.hold.is_none() {
             cell.places.clear();
         }
@@ -144,8 +149,13 @@ impl Flawed {
                 | Flaw::TokenOfTheExpiredHoldAgain
                 | Flaw::ExpiryBelongsToTheName
                 | Flaw::ForceKeepsTheHoldForItsOwner
+                | Flaw::StaysOfItsKindForEver
+                | Flaw::KindOutlivesTheLease
         );
-        let is_empty = cell.hold.is_none() && cell.listeners.is_empty() && cell.places.is_empty();
+        let is_empty = cell.hold.is_none()
+            && cell.shared.is_empty()
+            && cell.listeners.is_empty()
+            && cell.places.is_empty();
         if is_empty && !cell.sticky && !remembers {
             store.cells.remove(&key);
             if self.has(Flaw::TokensStartAgainWithTheName) {

@@ -1,0 +1,177 @@
+//! C21: a name is in use as one kind of thing at a time. The cases are about the kinds that the backend declares.
+
+use lockcore::{Backend, BackendErrorKind, Mode};
+
+use crate::{
+    Fixture,
+    conformance::scene::{
+        Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger, unique_name,
+    },
+};
+
+/// The modes that `backend` has, by kind.
+fn kinds(backend: &impl Backend) -> Vec<Vec<Mode>> {
+    let all = [
+        vec![Mode::Exclusive, Mode::Fair],
+        vec![Mode::Read, Mode::Write],
+        vec![Mode::permits(1, 1)],
+        vec![Mode::plain_permits(1, 1)],
+    ];
+    let declared = |mode: &Mode| backend.capabilities().supports(*mode);
+    let kinds = all.map(|kind| kind.into_iter().filter(declared).collect::<Vec<_>>());
+    kinds.into_iter().filter(|kind| !kind.is_empty()).collect()
+}
+
+/// Each mode, with all those that are of another kind.
+fn modes_and_others(backend: &impl Backend) -> Vec<(Mode, Vec<Mode>)> {
+    let kinds = kinds(backend);
+    let others = |kind: &Vec<Mode>| kinds.iter().filter(|other| *other != kind).flatten().copied().collect();
+    kinds.iter().flat_map(|kind| kind.iter().map(|mode| (*mode, others(kind))).collect::<Vec<_>>()).collect()
+}
+
+/// C21: while a name is held as one kind, a request for it as another is refused as such, at every client.
+pub async fn a_name_in_use_as_one_kind_is_refused_as_another<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    for (mode, others) in modes_and_others(&scene.one) {
+        let name = unique_name("");
+        let holder = scene.one(&holds[0]).under(&name).in_mode(mode);
+        holder.enters().await;
+        for other in others {
+            let contender = scene.two(&holds[1]).under(&name).in_mode(other);
+            contender.is_of_another_kind().await;
+            contender.at(&scene.one).is_of_another_kind().await;
+        }
+        holder.releases().await;
+    }
+}
+
+/// C21: a request that was refused so has no effect, then or later.
+pub async fn a_request_as_another_kind_has_no_effect<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    for (mode, others) in modes_and_others(&scene.one) {
+        let name = unique_name("");
+        let holder = scene.one(&holds[0]).under(&name).in_mode(mode);
+        let token = holder.enters_for(LASTING / 10).await;
+        for other in others {
+            let contender = scene.two(&holds[1]).under(&name).in_mode(other);
+            contender.is_of_another_kind().await;
+            contender.holds_nothing().await;
+            let (count, remaining) = holder.holds().await;
+            assert!(count == 1 && remaining <= LASTING / 10, "{mode} as {other}: {count}, {remaining:?}");
+        }
+        assert_eq!(holder.enters_for(LASTING / 10).await, token, "{mode}: the hold has changed");
+        holder.releases().await;
+        assert!(!state(&scene.two, &name).await.is_held(), "{mode}: the refused request was granted later");
+    }
+}
+
+/// C21: a name that is free again, by release or by force, can be anything.
+pub async fn a_name_that_is_free_again_can_be_of_another_kind<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    for (mode, others) in modes_and_others(&scene.one) {
+        if matches!(mode, Mode::Permit { plain: true, .. }) {
+            // How many are free is known for ever to those that take them without a lease.
+            continue;
+        }
+        for other in others {
+            let name = unique_name("");
+            let first = scene.one(&holds[0]).under(&name).in_mode(mode);
+            first.enters().await;
+            first.releases().await;
+            first.enters().await;
+            assert!(force(&scene.one, &name).await, "{mode}: the lock was held");
+            let second = scene.two(&holds[1]).under(&name).in_mode(other);
+            second.enters().await;
+            first.is_of_another_kind().await;
+            second.releases().await;
+        }
+    }
+}
+
+/// C21: when the leases of one kind have ended, the name can be anything, and what ended there cannot come back.
+pub async fn a_name_whose_leases_have_ended_can_be_of_another_kind<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let (holds, names) = ([stranger(), stranger()], [(); 8].map(|()| unique_name("")));
+    let first = |mode| -> Contender<'_> { scene.one(&holds[0]).in_mode(mode) };
+    let is_plain = |mode: &Mode| matches!(mode, Mode::Permit { plain: true, .. });
+    let modes: Vec<_> =
+        modes_and_others(&scene.one).into_iter().filter(|(mode, _)| !is_plain(mode)).collect();
+    for ((mode, _), name) in modes.iter().zip(&names) {
+        first(*mode).under(name).enters_for(fixture.short_lease() / 5).await;
+    }
+    fixture.pass(fixture.short_lease() / 4).await;
+    for ((mode, others), name) in modes.iter().zip(&names) {
+        let Some(other) = others.first() else { return };
+        scene.two(&holds[1]).under(name).in_mode(*other).enters().await;
+        first(*mode).under(name).cannot_renew().await;
+        scene.two(&holds[1]).under(name).in_mode(*other).releases().await;
+    }
+}
+
+/// C21: locks of one kind only refuse each other.
+pub async fn modes_of_one_kind_refuse_each_other_as_held<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    for kind in kinds(&scene.one) {
+        for (mode, other) in kind.iter().zip(kind.iter().rev()) {
+            let (first, second) = (scene.one(&holds[0]).in_mode(*mode), scene.two(&holds[1]).in_mode(*other));
+            first.enters().await;
+            second.is_refused().await;
+            first.releases().await;
+        }
+    }
+}
+
+/// C21: a semaphore whose permits were set is one also while nobody holds any, and what is held as another kind cannot
+/// be resized.
+pub async fn a_resized_semaphore_is_nothing_else<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, 1).await else { return };
+    let (hold, lock) = (stranger(), unique_name(":lock"));
+    let holder = scene.one(&hold).under(&lock).in_mode(Mode::Exclusive);
+    holder.enters().await;
+    let error = soon(scene.two.resize(&lock, 2)).await.expect_err("the name is in use as a lock");
+    assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+    assert_eq!(holder.holds().await.0, 1);
+    holder.releases().await;
+    nothing_is_left(fixture, &lock).await;
+    soon(scene.one.resize(&scene.name, 2)).await.expect("resize failed");
+    scene.two(&hold).in_mode(Mode::Exclusive).is_of_another_kind().await;
+}
+
+/// C21: a latch that has a count is nothing else, and what is held as a lock gets none.
+pub async fn a_latch_with_a_count_is_no_lock<F: Fixture>(fixture: &F) {
+    let (scene, hold) = (Scene::of(fixture).await, stranger());
+    let Some(latches) = scene.two.latches() else { return };
+    for mode in kinds(&scene.one).into_iter().flatten() {
+        let (name, contender) = (unique_name(""), scene.one(&hold).in_mode(mode));
+        assert!(soon(latches.set_count(&name, 1, "set")).await.expect("set_count failed"));
+        contender.under(&name).is_of_another_kind().await;
+        assert_eq!(soon(latches.count_down(&name, "down")).await.expect("count_down failed"), 0);
+        contender.under(&name).enters().await;
+        let error =
+            soon(latches.set_count(&name, 1, "again")).await.expect_err("the name is in use as a lock");
+        assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
+        contender.under(&name).releases().await;
+    }
+}
+
+/// C21 and C7: also a hold that is to grow is told that its name has become something else.
+pub async fn a_hold_cannot_grow_into_another_kind<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    for (mode, others) in modes_and_others(&scene.one) {
+        if matches!(mode, Mode::Permit { .. }) {
+            continue;
+        }
+        for other in others {
+            let name = unique_name("");
+            let holder = scene.one(&holds[0]).under(&name).in_mode(other);
+            holder.enters().await;
+            let request = scene.two(&holds[1]).under(&name).in_mode(mode).acquire_request(LASTING).count(2);
+            match soon(scene.two.acquire(&request)).await {
+                Err(error) => assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}"),
+                Ok(outcome) => panic!("{mode} of a name in use as {other}: {outcome:?}"),
+            }
+            assert_eq!(holder.holds().await.0, 1);
+            holder.releases().await;
+        }
+    }
+}

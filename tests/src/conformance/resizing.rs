@@ -1,0 +1,129 @@
+//! C29: how many permits there are can be set.
+
+use lockcore::{AcquireOutcome, Backend, LockName};
+
+use crate::{
+    Fixture,
+    conformance::{
+        scene::{Contender, LASTING, Scene, force, soon, state, stranger},
+        wakeups::drain,
+    },
+};
+
+/// How many permits `limit` says there are where nothing was set. Not what any case sets.
+const SAID: u32 = 3;
+
+async fn resize(backend: &impl Backend, name: &LockName, permits: u32) {
+    soon(backend.resize(name, permits)).await.expect("resize failed");
+}
+
+/// How many permits can be taken, of how many.
+async fn permits(backend: &impl Backend, name: &LockName) -> (Option<u32>, Option<u32>) {
+    let state = state(backend, name).await;
+    (state.available(), state.limit())
+}
+
+async fn is_too_many(contender: Contender<'_>, limit: u32) {
+    assert_eq!(contender.asks().await, AcquireOutcome::TooMany { limit });
+}
+
+/// C29: as many permits as were set can be had, whatever the requests say.
+pub async fn what_was_set_counts_and_not_what_is_said<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let holds = [stranger(), stranger(), stranger()];
+    resize(&scene.one, &scene.name, 5).await;
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(5), Some(5)));
+    scene.two(&holds[0]).taking(4).enters().await;
+    scene.one(&holds[1]).enters().await;
+    scene.two(&holds[2]).is_refused().await;
+    is_too_many(scene.two(&holds[2]).taking(6), 5).await;
+    assert_eq!(permits(&scene.one, &scene.name).await, (Some(0), Some(5)));
+}
+
+/// C29: what was set is remembered when all permits were given back, by release, force or the end of a lease.
+pub async fn what_was_set_is_remembered<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let (hold, time) = (stranger(), fixture.short_lease() / 5);
+    let holder = scene.one(&hold).taking(2);
+    resize(&scene.one, &scene.name, 2).await;
+    holder.enters().await;
+    holder.releases().await;
+    is_too_many(scene.two(&hold).taking(3), 2).await;
+    holder.enters().await;
+    assert!(force(&scene.two, &scene.name).await);
+    is_too_many(scene.two(&hold).taking(3), 2).await;
+    holder.enters_for(time).await;
+    fixture.pass(time * 2).await;
+    is_too_many(scene.two(&hold).taking(3), 2).await;
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(2)));
+}
+
+/// C29: with more permits than before, those who were refused are woken and get theirs.
+pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let holds = [stranger(), stranger(), stranger()];
+    scene.one(&holds[0]).taking(SAID).enters().await;
+    let mut wakeups = [scene.one(&holds[1]).subscribes().await, scene.two(&holds[2]).subscribes().await];
+    for permits in [SAID + 1, SAID + 3] {
+        for wakeups in &mut wakeups {
+            drain(fixture, wakeups).await;
+        }
+        resize(&scene.one, &scene.name, permits).await;
+        for wakeups in &mut wakeups {
+            soon(wakeups.woken()).await;
+        }
+    }
+    scene.two(&holds[2]).taking(3).enters().await;
+    scene.one(&holds[1]).is_refused().await;
+}
+
+/// C29: with fewer permits, those that are held stay with their holders, and come back to nobody until there are few enough.
+pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let holds = [stranger(), stranger(), stranger(), stranger()];
+    let (holders, other) = ([0, 1, 2].map(|number| scene.one(&holds[number])), scene.two(&holds[3]));
+    for holder in holders {
+        holder.enters().await;
+    }
+    resize(&scene.two, &scene.name, 1).await;
+    for holder in holders {
+        holder.renews(LASTING).await;
+    }
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(0), Some(1)));
+    for holder in holders {
+        other.is_refused().await;
+        holder.releases().await;
+    }
+    other.enters().await;
+    holders[0].is_refused().await;
+}
+
+/// C29: how many there are can be set again and again, while some are held; what is held counts each time.
+pub async fn permits_can_be_set_again<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let hold = stranger();
+    scene.one(&hold).taking(2).enters().await;
+    for total in [2, 7, 7, 1, 0, 4] {
+        resize(&scene.two, &scene.name, total).await;
+        let left = total.saturating_sub(2);
+        assert_eq!(permits(&scene.one, &scene.name).await, (Some(left), Some(total)));
+    }
+    scene.one(&hold).releases().await;
+    assert_eq!(permits(&scene.one, &scene.name).await, (Some(4), Some(4)));
+}
+
+/// C29 and C9: setting the permits changes no lease.
+pub async fn setting_the_permits_changes_no_lease<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let hold = stranger();
+    let token = scene.one(&hold).enters_for(LASTING / 10).await;
+    for total in [1, 5] {
+        resize(&scene.two, &scene.name, total).await;
+        let (_, remaining) = scene.one(&hold).holds().await;
+        assert!(
+            remaining > LASTING / 20 && remaining <= LASTING / 10,
+            "{remaining:?}, a tenth of {LASTING:?}"
+        );
+    }
+    assert_eq!(scene.one(&hold).enters_for(LASTING / 10).await, token);
+}
