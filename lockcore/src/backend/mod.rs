@@ -86,7 +86,8 @@ use crate::{BackendError, BackendErrorKind, LockName};
 /// plain permits and latches three more):
 ///
 /// - **C21 (kinds)** While a name is in use as one kind, every request for it as another kind that would take or set something MUST be
-///   refused with [`WrongType`](crate::BackendErrorKind::WrongType), with no effect.
+///   refused with [`WrongType`](crate::BackendErrorKind::WrongType), with no effect. A semaphore may be in use for a while after
+///   all its permits have come back.
 ///
 /// For a backend with [`Capabilities::READ_WRITE`]:
 ///

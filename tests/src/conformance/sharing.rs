@@ -320,8 +320,8 @@ pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
 /// C15: nothing is left of readers and writers that were released, forced out, or ended with their leases.
 pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };
-    let (holds, time) = ([stranger(), stranger()], fixture.short_lease() / 5);
-    for holders in [[scene.one(&holds[0]), scene.two(&holds[1])], [scene.one(&holds[0]).writing(); 2]] {
+    let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
+    for holders in [[scene.one(&holds[0]), scene.two(&holds[1])], [scene.one(&holds[2]).writing(); 2]] {
         for holder in holders {
             holder.enters().await;
             holder.grows_to(2, LASTING).await;
@@ -335,9 +335,9 @@ pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
         for holder in holders {
             holder.enters_for(time).await;
         }
+        fixture.pass(time * 2).await;
+        nothing_is_left(fixture, &scene.name).await;
     }
-    fixture.pass(time * 2).await;
-    nothing_is_left(fixture, &scene.name).await;
 }
 
 /// C17: a request of a reader or writer that is dropped at any await can be undone.
