@@ -12,4 +12,5 @@ mod observing;
 mod read_write;
 mod regressions;
 mod semaphore;
+mod signals;
 mod unsupported;

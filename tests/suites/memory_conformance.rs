@@ -23,3 +23,7 @@ impl Fixture for MemoryFixture {
 }
 
 conformance_tests!(MemoryFixture, paused);
+
+mod signals {
+    crate::signals::signal_tests!(super::MemoryFixture, run_case_paused);
+}

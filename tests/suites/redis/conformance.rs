@@ -25,3 +25,7 @@ impl Fixture for RedisFixture {
 }
 
 lockcore_testkit::conformance_tests!(RedisFixture);
+
+mod signals {
+    crate::signals::signal_tests!(super::RedisFixture, run_case);
+}

@@ -18,6 +18,8 @@ mod read_write;
 mod regressions;
 mod secrets;
 mod sharing;
+#[path = "../signals/mod.rs"]
+mod signals;
 mod steps;
 mod support;
 mod wakeups;
