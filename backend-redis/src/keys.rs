@@ -135,7 +135,8 @@ impl Keys {
         self.lock.contains('{')
     }
 
-    /// A key that Redisson does not have. Unlike its keys it is never that of another name: by Redisson's rule `x` and `{x}` have the same.
+    /// A key that Redisson does not have. Unlike its keys it is never that of another name: by Redisson's rule `x` and `{x}`
+    /// have the same.
     fn own(&self, prefix: &str) -> String {
         if self.is_tagged() { format!("{prefix}_tagged:{}", self.lock) } else { derived(prefix, &self.lock) }
     }

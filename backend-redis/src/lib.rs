@@ -9,8 +9,8 @@
 //! evicts locks. What a server loses, the lock loses: see the non-guarantees in the README.
 //!
 //! # What is stored
-//! For a lock called `order:42`. Keys of the first five kinds and of leases are Redisson's; those that begin with `lockcore_` are not, and are
-//! called `lockcore_hold_tagged:` and so on if the name has a hash tag of its own.
+//! For a lock called `order:42`. Keys that begin with `lockcore_` are our own, and are called `lockcore_hold_tagged:` and so on
+//! if the name has a hash tag of its own; the others are Redisson's.
 //!
 //! | key | type | content | time to live |
 //! |---|---|---|---|
@@ -46,8 +46,8 @@
 //! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` open, `1` set |
 //! | condition | `lockcore_condition__channel:{order:42}:WAITER` | `1` |
 //!
-//! By Redisson's rules `x` and `{x}` have the same tokens, leases of permits, and leases of read and write holds: a semaphore must not be called
-//! like one, nor a read-write lock of the same named owner.
+//! By Redisson's rules `x` and `{x}` have the same tokens, leases of permits, and leases of read and write holds: a semaphore
+//! must not be called like one, nor a read-write lock of the same named owner.
 //!
 //! # Rights
 //! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
@@ -60,9 +60,9 @@
 //! +hkeys +incrby +persist +zcard +zcount
 //! +decr
 //! ```
-//! The first line of commands is for the connection and the second for exclusive locks. Besides, the third is for fair locks and for
-//! conditions (with `persist`), the fourth for read-write locks, the fifth for semaphores and the last for latches. `client` is used for its
-//! harmless `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
+//! The first line of commands is for the connection. The others are for exclusive locks, fair locks, read-write locks,
+//! semaphores and conditions, and latches: each kind needs its line and those before it. `client` is used for its harmless
+//! `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
 
 mod backend;
 mod commands;

@@ -10,8 +10,9 @@ use crate::{
 
 pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, BackendError> {
     let field = field(&request.hold, request.mode);
-    if field == "mode" {
-        let message = "a reader cannot be called `mode`: Redisson keeps something else under this name";
+    if field == "mode" || request.mode == Mode::Read && field.ends_with(":write") {
+        let message =
+            "a reader cannot be called `mode` or `..:write`: Redisson takes such fields for something else";
         return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
     }
     let mut names = vec![keys.lock(), keys.token(), keys.writers(), keys.lease(&field)];
@@ -61,7 +62,8 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     (names, ["read_write".into(), field, millis(request.lease), id, String::new()])
 }
 
-/// The field of a hold in the hash. Redisson knows a writer by the end; what is before it says that this one has a lease of its own.
+/// The field of a hold in the hash. Redisson knows a writer by the end; what is before it says that this one has a lease of its
+/// own.
 fn field(hold: &HoldId, mode: Mode) -> String {
     match mode {
         Mode::Write => format!("{}:lockcore:write", hold.owner()),

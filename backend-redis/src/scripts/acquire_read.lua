@@ -1,7 +1,8 @@
 -- Takes a read hold: decides between what hold_read_write.lua finds and grant_read_write.lua does.
 --
 -- KEYS  1 the lock: hash of mode and counts  2 the last fencing token  3 the writers that keep new readers out, and until when
---       4 the lease of the hold: its token and id  5 the lease of the write hold beside which it is to be, if it is to be beside one
+--       4 the lease of the hold: its token and id  5 the lease of the write hold beside which it is to be, if it is to be
+--       beside one
 -- ARGV  1 field  2 lease in ms  3 hold count to reach  4 time to live of the token in ms  5 id of the hold
 --       6 field and 7 id of the write hold beside which it is to be, or empty  8 what stands before fields in lease keys
 -- Reply as in acquire.lua

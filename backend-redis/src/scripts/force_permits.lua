@@ -3,7 +3,7 @@ local function force_permits()
     local kind = redis.call('HGET', KEYS[7], 'kind')
     if not kind and redis.call('ZSCORE', KEYS[8], 'latch') then
         return redis.error_reply('WRONGTYPE the name is in use as a latch')
-    elseif not kind and redis.call('EXISTS', KEYS[5]) == 0 then
+    elseif not tonumber(redis.call('GET', KEYS[1])) then
         return redis.error_reply('WRONGTYPE what is stored under the name is no lock')
     end
     local times = kind == 'plain' and KEYS[6] or KEYS[5]

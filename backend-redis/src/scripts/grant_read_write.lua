@@ -1,5 +1,5 @@
--- The end of acquire_read.lua and acquire_write.lua: the hold is there already (`same`, with `count`), or nothing is in its way, or the same
--- named owner has it under another id. `mode` is how the lock is held then.
+-- The end of acquire_read.lua and acquire_write.lua: the hold is there already (`same`, with `count`), or nothing is in its
+-- way, or the same named owner has it under another id. `mode` is how the lock is held then.
 if not same and ARGV[3] ~= '1' then
     return {2}
 end
@@ -28,7 +28,7 @@ local answer = lengthen(KEYS[1])
 if not answer or answer == 1 then
     answer = redis.pcall('SET', KEYS[4], token .. ':' .. ARGV[5], 'PX', ARGV[2])
 end
-if answer.err then
+if type(answer) == 'table' and answer.err then
     redis.call('HDEL', KEYS[1], ARGV[1])
     if is_free then
         redis.call('DEL', KEYS[1])

@@ -1,5 +1,5 @@
--- In acquire_read.lua and acquire_write.lua: what is there of the hold that is asked for. `count` is that of its owner in this mode, and
--- `same` says whether it is this very hold.
+-- In acquire_read.lua and acquire_write.lua: what is there of the hold that is asked for. `count` is that of its owner in this
+-- mode, and `same` says whether it is this very hold.
 local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
 if mode ~= 'read' and mode ~= 'write' and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use as an exclusive or fair lock')

@@ -1,5 +1,5 @@
--- The holds of a read-write lock, as Redisson's RReadWriteLock has them: a hash of `mode` to `read` or `write`, and of each hold's field to
--- its count. The field of a reader is its owner, that of a writer ends with `:write`.
+-- The holds of a read-write lock, as Redisson's RReadWriteLock has them: a hash of `mode` to `read` or `write`, and of each
+-- hold's field to its count. The field of a reader is its owner, that of a writer ends with `:write`.
 --
 -- ARGV  the last one: what stands before a field in the names of its lease keys
 
@@ -41,8 +41,8 @@ local function life(field, count)
     return ms
 end
 
--- Looks at every hold: how the lock is held by those who live, for how many ms the writer and the last of all live still, who they are,
--- and whose holds are over.
+-- Looks at every hold: how the lock is held by those who live, for how many ms the writer and the last of all live still, who
+-- they are, and whose holds are over.
 local function survey()
     local found = {last = -2, writer = -2, live = {}, over = {}}
     local fields = redis.call('HGETALL', KEYS[1])

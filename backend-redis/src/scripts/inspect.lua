@@ -1,7 +1,7 @@
 -- Reports who holds a name, in whatever way.
 --
--- KEYS  1 the lock, of any kind  2 the writers that keep new readers out  3 when leased permits end  4 when plain permits end that were
---       taken with a lease  5 the book of a semaphore  6 what is known of latches
+-- KEYS  1 the lock, of any kind  2 the writers that keep new readers out  3 when leased permits end  4 when plain permits end
+--       that were taken with a lease  5 the book of a semaphore  6 what is known of latches
 -- ARGV  1 what stands before fields in lease keys
 -- Reply {`exclusive`, ms left, {owner, count, ...}}
 --       {`read_write`, ms left, {owner, mode, count, ...}, {id and owner of a writer that waits, ...}}

@@ -1,5 +1,6 @@
--- Latches, as Redisson's RCountDownLatch has them: what is left to be counted down, if anything. Beside it, for ourselves, a sorted set of the
--- requests that are remembered, and until when, in epoch ms; and of `latch`, for ever, while there is one. Needs now.lua.
+-- Latches, as Redisson's RCountDownLatch has them: what is left to be counted down, if anything. Beside it, for ourselves, a
+-- sorted set of the requests that are remembered, and until when, in epoch ms; and of `latch`, for ever, while there is one.
+-- Needs now.lua.
 --
 -- KEYS  1 what is left  2 the requests  3 the book of a semaphore of the name
 -- ARGV  1 id of the request  2 channel

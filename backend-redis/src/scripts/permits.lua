@@ -1,6 +1,6 @@
--- Semaphores, as Redisson's RSemaphore and RPermitExpirableSemaphore have them: a number of permits that can be taken, and, for those that are
--- leased, a sorted set of when each permit ends. Needs now.lua. Our book says whose they are: a hash of hold id to `<count>:<token>:<owner>`,
--- and of `kind` to `leased` or `plain`.
+-- Semaphores, as Redisson's RSemaphore and RPermitExpirableSemaphore have them: a number of permits that can be taken, and, for
+-- those that are leased, a sorted set of when each permit ends. Needs now.lua. Our book says whose they are: a hash of hold id
+-- to `<count>:<token>:<owner>`, and of `kind` to `leased` or `plain`.
 
 -- Redisson's time for what never ends.
 local NEVER = 922337203685477
@@ -36,7 +36,7 @@ local function publish(channel, permits)
     redis.pcall('PUBLISH', channel, math.max(permits, 0))
 end
 
--- What was taken can be taken again. Called after a ZREM or HDEL: a script that has begun to write goes on although memory is full.
+-- What was taken can be taken again. Only called after another write: what has begun to write goes on although memory is full.
 local function give_back(number, channel, count)
     if count > 0 and redis.call('EXISTS', number) == 1 then
         publish(channel, redis.call('INCRBY', number, count))
@@ -45,11 +45,9 @@ end
 
 -- Takes back the permits whose leases have ended.
 local function reclaim(number, times, channel)
-    local ended = redis.call('ZRANGEBYSCORE', times, '-inf', now)
-    for _, permit in ipairs(ended) do
-        redis.call('ZREM', times, permit)
+    if redis.call('ZCOUNT', times, '-inf', now) > 0 then
+        give_back(number, channel, redis.call('ZREMRANGEBYSCORE', times, '-inf', now))
     end
-    give_back(number, channel, #ended)
 end
 
 -- Ends a hold. Whether it was there still: one whose lease has ended is not, but its permits come back all the same.

@@ -1,7 +1,8 @@
 -- Extends any number of holds of all kinds: the renewals of each kind are in a file of its own.
 --
 -- KEYS  for each hold, one after the other, those that its kind needs
--- ARGV  for each hold: its kind  owner, or field  lease in ms  id of the hold  for permits: for how many ms their number is kept at least
+-- ARGV  for each hold: its kind  owner, or field  lease in ms  id of the hold  for permits: for how many ms their number is
+--       kept at least
 -- Reply for each hold: 1 renewed, 0 there is no such hold, or the text of its error
 local kinds = {
     exclusive = {renew_exclusive, 2},

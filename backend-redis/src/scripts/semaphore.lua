@@ -1,5 +1,5 @@
--- In acquire_permits.lua and resize.lua: what is there of the semaphore. `available` is how many permits can be taken, nothing if the name
--- is free, and `taken` how many are, as far as that is known.
+-- In acquire_permits.lua and resize.lua: what is there of the semaphore. `available` is how many permits can be taken, nothing
+-- if the name is free, and `taken` how many are, as far as that is known.
 --
 -- KEYS  1 the number of permits  2 the last fencing token  3 when each permit ends  4 the book  5 what is known of latches
 -- ARGV  1 `leased` or `plain`  2 channel  3 how many permits there are, to be set or if the store does not know

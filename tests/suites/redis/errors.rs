@@ -6,10 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{BackendError, BackendErrorKind, LockError, Locks, Owner};
+use lockcore::{
+    Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode, Owner, ReleaseOutcome,
+    SubscribeRequest,
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
+use crate::steps::{LEASE, enters, hold, name, refused_for, releases, renews, request, state};
 use crate::support::{assert_nothing_left, builder, listened_to, locks, soon};
 
 fn kind_of(error: &LockError) -> BackendErrorKind {
@@ -122,6 +126,67 @@ async fn the_documented_rights_are_enough() {
         assert!(lock.force_release().await.unwrap());
     }
     assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
+    let server = RedisServer::start();
+    let rights_before = |command: &str| LEAST_RIGHTS.split_once(command).unwrap().0;
+    let kinds: [(&str, &[Mode]); 4] = [
+        (rights_before("+lindex"), &[Mode::Exclusive]),
+        (rights_before("+hdel"), &[Mode::Fair]),
+        (rights_before("+hkeys"), &[Mode::Read, Mode::Write]),
+        (rights_before("+decr"), &[Mode::permits(2, 3), Mode::plain_permits(2, 3)]),
+    ];
+    for (rights, modes) in kinds {
+        set_user(&server, "worker", rights).await;
+        let backend = connect_as(&server, "worker").await.unwrap();
+        for (index, mode) in modes.iter().enumerate() {
+            let (lock, other) = (format!("locks:{mode}:{index}"), hold("b:1"));
+            let holding = request(&lock, &hold("a:1"), *mode);
+            let waiting = SubscribeRequest::new(name(&lock), other.clone()).mode(*mode);
+            let _wakeups = backend.subscribe(&waiting).await.unwrap();
+            enters(&backend, &holding).await;
+            assert!(
+                refused_for(&backend, &request(&lock, &other, mode_to_refuse(*mode)).queue(Some(LEASE)))
+                    .await
+                    .is_some()
+            );
+            releases(&backend, &request(&lock, &other, mode_to_refuse(*mode))).await;
+            assert!(renews(&backend, &holding, LEASE * 2).await);
+            assert!(state(&backend, &lock).await.is_held());
+            assert_eq!(releases(&backend, &holding).await, ReleaseOutcome::Released);
+            enters(&backend, &holding).await;
+            assert!(backend.force_release(&name(&lock)).await.unwrap());
+            if let Mode::Permit { plain: false, .. } = mode {
+                backend.resize(&name(&lock), 5).await.unwrap();
+            }
+        }
+    }
+    let backend = connect_as(&server, "worker").await.unwrap();
+    let (conditions, condition) =
+        (backend.conditions().unwrap(), ConditionId::new(name("locks:a"), name("full")));
+    for waiter in ["a", "b"] {
+        let _wakeups = conditions.subscribe(&condition, waiter).await.unwrap();
+        conditions.join(&condition, waiter, LEASE).await.unwrap();
+    }
+    assert!(conditions.stay(&condition, "a", LEASE).await.unwrap());
+    assert_eq!(conditions.notify(&condition, 1).await.unwrap(), 1);
+    assert!(conditions.leave(&condition, "b", true).await.unwrap());
+
+    set_user(&server, "worker", LEAST_RIGHTS).await;
+    let (latches, gate) = (backend.latches().unwrap(), name("locks:gate"));
+    let _wakeups = latches.subscribe(&gate).await.unwrap();
+    assert!(
+        latches.set_count(&gate, 3, "1").await.unwrap() && !latches.set_count(&gate, 3, "2").await.unwrap()
+    );
+    assert_eq!(latches.count_down(&gate, "1").await.unwrap(), 2);
+    assert_eq!((latches.count(&gate).await.unwrap(), latches.open(&gate).await.unwrap()), (2, 2));
+}
+
+/// The mode of a second hold that is refused because of one in `mode`.
+fn mode_to_refuse(mode: Mode) -> Mode {
+    if mode == Mode::Read { Mode::Write } else { mode }
 }
 
 #[tokio::test]

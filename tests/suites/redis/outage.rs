@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, LockGuard, Locks, LossReason, Owner};
+use lockcore::{Backend, LockError, LockGuard, Locks, LossReason, Mode, Owner};
 use lockcore_testkit::{Fault, Faulty, Op, RedisServer, poll_times};
 
+use crate::steps::{enters, hold, releases, request, state};
 use crate::support::{assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until};
 
 const LEASE: Duration = Duration::from_millis(1200);
@@ -238,6 +239,52 @@ async fn an_acquire_dropped_at_any_point_lets_the_next_in_at_once() {
         }
     }
     assert_nothing_left(&server).await;
+}
+
+/// Every mode in which a hold can be undone.
+fn modes() -> [Mode; 6] {
+    let permits = [Mode::permits(2, 3), Mode::plain_permits(2, 3)];
+    [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write, permits[0], permits[1]]
+}
+
+#[tokio::test]
+async fn what_was_not_answered_is_undone_in_every_mode() {
+    let server = RedisServer::start();
+    let (impatient, other) = (impatient(&server).connect().await.unwrap(), connect(&server).await);
+    for (number, mode) in modes().into_iter().enumerate() {
+        // The scripts are known, so that it is the calls that go unanswered.
+        let lock = format!("unanswered:{number}");
+        let unheard = request(&lock, &hold("a:1"), mode);
+        enters(&impatient, &unheard).await;
+        releases(&impatient, &unheard).await;
+        server.signal("STOP");
+        let error = impatient.acquire(&unheard).await.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error}");
+        server.signal("CONT");
+        until("the undoing", || async { !state(&other, &lock).await.is_held() }).await;
+        assert!(state(&other, &lock).await.waiters().is_empty());
+        enters(&other, &request(&lock, &hold("b:1"), mode)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_dropped_at_any_point_can_be_undone_in_every_mode() {
+    let server = RedisServer::start();
+    let (dropping, other) = (connect(&server).await, connect(&server).await);
+    for mode in modes() {
+        for polls in 0..5 {
+            let lock = format!("{polls}");
+            let request = request(&lock, &hold("a:1"), mode);
+            drop(poll_times(polls, dropping.acquire(&request)).await);
+            dropping.release(&request.undo()).await.unwrap();
+            let state = state(&other, &lock).await;
+            assert!(
+                !state.is_held() && state.available().is_none_or(|left| left == 3),
+                "{polls} polls: {state:?}"
+            );
+        }
+        let _: String = server.query(&["FLUSHALL"]).await;
+    }
 }
 
 #[tokio::test]
