@@ -39,6 +39,7 @@ pub struct RedisServer {
     tls_port: u16,
     directory: PathBuf,
     options: Vec<String>,
+    environment: Vec<(String, String)>,
     /// For the test's own questions, if the server asks for a password.
     password: Option<String>,
 }
@@ -92,10 +93,27 @@ impl RedisServer {
     /// [`StartError`], with what to do about it.
     pub fn try_start(options: &[&str]) -> Result<Self, StartError> {
         let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
-        Self::try_start_in(directory, None, options)
+        Self::try_start_in(directory, None, options, &[])
     }
 
-    fn try_start_in(directory: PathBuf, file: Option<&Path>, options: &[&str]) -> Result<Self, StartError> {
+    /// Starts a server with more options and with environment variables, to preload a library for example.
+    ///
+    /// # Errors
+    /// [`StartError`], with what to do about it.
+    pub fn try_start_with_environment(
+        options: &[&str],
+        environment: &[(String, String)],
+    ) -> Result<Self, StartError> {
+        let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
+        Self::try_start_in(directory, None, options, environment)
+    }
+
+    fn try_start_in(
+        directory: PathBuf,
+        file: Option<&Path>,
+        options: &[&str],
+        environment: &[(String, String)],
+    ) -> Result<Self, StartError> {
         let file = file.map(|file| file.display().to_string());
         let options = file.iter().map(String::as_str).chain(options.iter().copied());
         let options: Vec<String> = options.map(str::to_owned).collect();
@@ -107,8 +125,11 @@ impl RedisServer {
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
             let port = free_port().map_err(|error| StartError::Failed(error.to_string()))?;
-            match spawn(port, &directory, &options) {
-                Ok(process) => return Ok(Self { process, port, tls_port: 0, directory, options, password }),
+            match spawn(port, &directory, &options, environment) {
+                Ok(process) => {
+                    let environment = environment.to_vec();
+                    return Ok(Self { process, port, tls_port: 0, directory, options, environment, password });
+                }
                 Err(StartError::NotInstalled) => return Err(StartError::NotInstalled),
                 Err(StartError::Failed(message)) => said = message,
             }
@@ -155,7 +176,7 @@ impl RedisServer {
         let directory = new_directory().unwrap_or_else(|error| panic!("{error}"));
         let file = directory.join("sentinel.conf");
         fs::write(&file, "").unwrap_or_else(|error| panic!("{error}"));
-        Self::try_start_in(directory, Some(&file), &["--sentinel"]).unwrap_or_else(|error| panic!("{error}"))
+        Self::try_start_in(directory, Some(&file), &["--sentinel"], &[]).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The port for TLS, if it was started with TLS.
@@ -174,6 +195,12 @@ impl RedisServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The id of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// The server's directory, removed with it.
@@ -201,7 +228,7 @@ impl RedisServer {
     /// If it does not come up.
     pub fn restart(&mut self) {
         self.kill();
-        self.process = spawn(self.port, &self.directory, &self.options)
+        self.process = spawn(self.port, &self.directory, &self.options, &self.environment)
             .unwrap_or_else(|error| panic!("restart: {error}"));
     }
 
@@ -318,7 +345,12 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// Starts the process and returns when it accepts connections.
-fn spawn(port: u16, directory: &Path, options: &[String]) -> Result<Child, StartError> {
+fn spawn(
+    port: u16,
+    directory: &Path,
+    options: &[String],
+    environment: &[(String, String)],
+) -> Result<Child, StartError> {
     let mut command = Command::new("redis-server");
     // A configuration file comes before all options.
     let (file, options) =
@@ -331,6 +363,7 @@ fn spawn(port: u16, directory: &Path, options: &[String]) -> Result<Child, Start
         .arg("--dir")
         .arg(directory)
         .args(options)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());

@@ -1,0 +1,409 @@
+//! A client process: tasks that acquire, hold and release, and write down what they see.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lockcore::{LockError, LockGuard, Locks, Owner, ReentrantLock};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::{EventLog, Share, What, monotonic, span};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::{
+    protocol::{Answer, ClientConfig, Kind, Order, PERMITS, Place, Result, failure},
+    resource::ResourceClient,
+    rng::Random,
+};
+
+/// How often a holder looks whether it still holds.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+
+/// Threads of a client's runtime.
+const THREADS: usize = 2;
+
+/// Runs a client process until it is told to end or its orders end.
+pub(crate) fn run(config: &str) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_max_level(tracing::Level::WARN)
+        .init();
+    let config: ClientConfig = serde_json::from_str(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let ended = runtime.block_on(async { tokio::spawn(serve(config)).await });
+    // Standard input is read by a thread that cannot be ended.
+    runtime.shutdown_background();
+    ended?
+}
+
+/// What the tasks of a client share.
+struct Session {
+    config: ClientConfig,
+    locks: Locks,
+    log: EventLog,
+    resource: ResourceClient,
+    resting: watch::Sender<bool>,
+}
+
+/// A hold that is kept on order, by a task of its own.
+struct Kept {
+    name: String,
+    give_up: tokio::sync::oneshot::Sender<()>,
+    given_up: tokio::task::JoinHandle<Option<String>>,
+}
+
+async fn serve(config: ClientConfig) -> Result<()> {
+    let backend = RedisBackend::builder()
+        .url(&config.url)
+        .response_timeout(config.response_timeout)
+        .connect_timeout(config.connect_timeout);
+    let backend = if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
+    let locks = Locks::builder(backend)
+        .lease(config.lease)
+        .retry_for(config.retry_for)
+        .queue_timeout(config.queue_timeout)
+        .build()?;
+    let session = Arc::new(Session {
+        log: EventLog::open(&config.log, &config.client)?,
+        resource: ResourceClient::connect(&config.resource).await?,
+        locks,
+        resting: watch::Sender::new(true),
+        config,
+    });
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    let mut tasks = JoinSet::new();
+    let mut kept = Vec::new();
+    answer(&Answer::Done)?;
+    while let Some(line) = orders.next_line().await? {
+        let order = serde_json::from_str(&line)?;
+        let is_last = matches!(order, Order::Exit);
+        let done = session.obey(order, &mut tasks, &mut kept).await;
+        answer(&done.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
+        if is_last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn answer(answer: &Answer) -> Result<()> {
+    println!("{}", serde_json::to_string(answer)?);
+    Ok(())
+}
+
+impl Session {
+    async fn obey(self: &Arc<Self>, order: Order, tasks: &mut JoinSet<()>, kept: &mut Vec<Kept>) -> Result<Answer> {
+        match order {
+            Order::Play => {
+                self.resting.send_replace(false);
+                for number in 0..self.config.tasks {
+                    tasks.spawn(self.clone().play(number));
+                }
+            }
+            Order::Rest => {
+                self.resting.send_replace(true);
+                while let Some(ended) = tasks.join_next().await {
+                    ended?;
+                }
+            }
+            Order::Hold(place) => kept.push(self.clone().keep(place).await?),
+            Order::Wait(place) => {
+                tasks.spawn(self.clone().wait(place));
+            }
+            Order::Release => {
+                let mut released = Vec::new();
+                for hold in kept.drain(..) {
+                    let _ = hold.give_up.send(());
+                    released.push((hold.name, hold.given_up.await?));
+                }
+                return Ok(Answer::Released(released));
+            }
+            Order::Block(time) => {
+                for _ in 0..THREADS {
+                    tokio::spawn(async move { std::thread::sleep(time) });
+                }
+            }
+            Order::Vitals => return vitals(),
+            Order::Exit => self.locks.close().await?,
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Acquires and releases until the client is to rest.
+    async fn play(self: Arc<Self>, number: usize) {
+        let mut random = Random::of(self.config.seed, &format!("{} {number}", self.config.client));
+        let mut rest = self.resting.subscribe();
+        while !*rest.borrow_and_update() {
+            if let Some(place) = random.pick(&self.config.places).cloned() {
+                self.once(&place, &mut random).await;
+            }
+            // Leaves time to others, also where everything is refused at once.
+            let pause = random.ms(1, 20);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = rest.changed() => {}
+            }
+        }
+    }
+
+    /// One acquisition, in one of the ways there are, and what follows from it.
+    async fn once(&self, place: &Place, random: &mut Random) {
+        let share = match place.kind {
+            Kind::ReadWrite if random.below(3) > 0 => Share::Read,
+            Kind::Semaphore => Share::Permits { count: 1 + u32::from(random.one_in(3)), of: PERMITS },
+            _ => Share::Alone,
+        };
+        let owner = Owner::new();
+        let lock = self.lock(place, share).owned_by(&owner);
+        let op = self.ask(place, share, None);
+        let patience = 3 * self.config.lease;
+        let guard = match random.below(10) {
+            0 => self.try_it(op, &lock).await,
+            1 => {
+                let patience = random.ms(0, 100);
+                self.cancel_after(op, lock.acquire(), tokio::time::sleep(patience)).await
+            }
+            _ => {
+                let mut rest = self.resting.subscribe();
+                let resting = async move {
+                    let _ = rest.wait_for(|rest| *rest).await;
+                };
+                self.cancel_after(op, lock.acquire_timeout(patience), resting).await
+            }
+        };
+        if let Some(guard) = guard {
+            self.inside(op, guard, place, share, &lock, random).await;
+        }
+    }
+
+    fn lock(&self, place: &Place, share: Share) -> ReentrantLock {
+        let name = place.name.as_str();
+        match (place.kind, share) {
+            (Kind::Exclusive, _) => self.locks.lock(name),
+            (Kind::Fair, _) => self.locks.fair_lock(name),
+            (Kind::ReadWrite, Share::Read) => self.locks.rw_lock(name).read(),
+            (Kind::ReadWrite, _) => self.locks.rw_lock(name).write(),
+            (Kind::Semaphore, Share::Permits { count, .. }) => self.locks.semaphore(name, PERMITS).permits(count),
+            (Kind::Semaphore, _) => self.locks.semaphore(name, PERMITS).permits(1),
+        }
+    }
+
+    fn ask(&self, place: &Place, share: Share, nested_in: Option<u64>) -> u64 {
+        let op = self.log.next_op();
+        self.log.now(op, What::Asked { name: place.name.clone(), share, nested_in });
+        op
+    }
+
+    async fn try_it(&self, op: u64, lock: &ReentrantLock) -> Option<LockGuard> {
+        match lock.try_acquire().await {
+            Ok(Some(guard)) => Some(self.granted(op, guard)),
+            Ok(None) => {
+                self.log.now(op, What::Refused);
+                None
+            }
+            Err(error) => self.failed(op, &error),
+        }
+    }
+
+    async fn cancel_after(
+        &self,
+        op: u64,
+        acquire: impl Future<Output = std::result::Result<LockGuard, LockError>>,
+        patience: impl Future<Output = ()>,
+    ) -> Option<LockGuard> {
+        tokio::select! {
+            biased;
+            acquired = acquire => match acquired {
+                Ok(guard) => Some(self.granted(op, guard)),
+                Err(error) => self.failed(op, &error),
+            },
+            () = patience => {
+                self.log.now(op, What::Cancelled);
+                None
+            }
+        }
+    }
+
+    fn granted(&self, op: u64, guard: LockGuard) -> LockGuard {
+        let owner = guard.wire_owner().to_owned();
+        // The time before the rest of the lease, so that a pause in between cannot make the belief longer than it is.
+        let t = monotonic();
+        let until = t + span(guard.remaining());
+        self.log.at(t, op, What::Granted { token: guard.token().into(), owner, until });
+        guard
+    }
+
+    fn failed(&self, op: u64, error: &LockError) -> Option<LockGuard> {
+        let what = match error {
+            LockError::Timeout { .. } => What::Refused,
+            error => What::Failed { kind: kind_of(error), unknown: is_unknown(error) },
+        };
+        self.log.now(op, what);
+        None
+    }
+
+    /// Holds: reads, works, perhaps enters again, writes, and leaves.
+    async fn inside(
+        &self,
+        op: u64,
+        guard: LockGuard,
+        place: &Place,
+        share: Share,
+        lock: &ReentrantLock,
+        random: &mut Random,
+    ) {
+        let (name, token) = (place.name.as_str(), u64::from(guard.token()));
+        let writes = share == Share::Alone;
+        let base = if writes { self.resource.read(name, token).await.ok().flatten() } else { None };
+        if writes && random.one_in(4) {
+            self.nest(op, place, share, lock).await;
+        }
+        let stay = random.ms(self.config.hold_ms.0, self.config.hold_ms.1);
+        let still_held = self.stay(op, &guard, stay).await;
+        if let Some(base) = base
+            && (self.config.careless || still_held && guard.is_held())
+        {
+            // A stale token is what the resource is there for.
+            let _ = self.resource.write(name, token, base).await;
+        }
+        if still_held && random.one_in(5) {
+            self.log.now(op, What::Dropped);
+            drop(guard);
+        } else {
+            self.log.now(op, What::Leaving);
+            self.released(op, guard.release().await);
+        }
+    }
+
+    /// Stays for so long, or until the hold is lost; says whether it is still held.
+    async fn stay(&self, op: u64, guard: &LockGuard, time: Duration) -> bool {
+        let start = Instant::now();
+        let lost = guard.lost();
+        tokio::pin!(lost);
+        loop {
+            let rest = time.saturating_sub(start.elapsed());
+            tokio::select! {
+                biased;
+                reason = &mut lost => {
+                    self.log.now(op, What::Lost { reason: format!("{reason:?}") });
+                    return false;
+                }
+                () = tokio::time::sleep(rest.min(LOOK_EVERY)) => {
+                    let t = monotonic();
+                    let remaining = guard.remaining();
+                    if !remaining.is_zero() {
+                        self.log.at(t, op, What::Held { until: t + span(remaining) });
+                    }
+                    if rest <= LOOK_EVERY {
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn nest(&self, outer: u64, place: &Place, share: Share, lock: &ReentrantLock) {
+        let op = self.ask(place, share, Some(outer));
+        match lock.acquire().await {
+            Ok(guard) => {
+                let guard = self.granted(op, guard);
+                tokio::task::yield_now().await;
+                self.log.now(op, What::Leaving);
+                self.released(op, guard.release().await);
+            }
+            Err(error) => {
+                self.failed(op, &error);
+            }
+        }
+    }
+
+    fn released(&self, op: u64, released: std::result::Result<(), LockError>) -> Option<String> {
+        match released {
+            Ok(()) => {
+                self.log.now(op, What::Released);
+                None
+            }
+            Err(error) => {
+                let lost = matches!(error, LockError::Lost { .. });
+                self.log.now(op, What::NotReleased { kind: kind_of(&error), lost });
+                Some(kind_of(&error))
+            }
+        }
+    }
+
+    /// Acquires all of `place` and keeps it, until told otherwise or until it is lost.
+    async fn keep(self: Arc<Self>, place: Place) -> Result<Kept> {
+        let share = place.kind.whole();
+        let op = self.ask(&place, share, None);
+        let acquired = self.lock(&place, share).acquire().await;
+        let guard = match acquired {
+            Ok(guard) => self.granted(op, guard),
+            Err(error) => {
+                self.failed(op, &error);
+                return Err(failure(error.to_string()));
+            }
+        };
+        let (give_up, mut told) = tokio::sync::oneshot::channel();
+        let name = place.name.clone();
+        let given_up = tokio::spawn(async move {
+            let for_ever = Duration::from_secs(3600);
+            tokio::select! {
+                biased;
+                _ = &mut told => {}
+                _ = self.stay(op, &guard, for_ever) => {
+                    // Lost; the guard is kept until the order comes.
+                    let _ = told.await;
+                }
+            }
+            self.log.now(op, What::Leaving);
+            self.released(op, guard.release().await)
+        });
+        Ok(Kept { name, give_up, given_up })
+    }
+
+    /// Waits for all of `place`, as long as it takes, and gives it up.
+    async fn wait(self: Arc<Self>, place: Place) {
+        let share = place.kind.whole();
+        let op = self.ask(&place, share, None);
+        match self.lock(&place, share).acquire().await {
+            Ok(guard) => {
+                let guard = self.granted(op, guard);
+                self.log.now(op, What::Leaving);
+                self.released(op, guard.release().await);
+            }
+            Err(error) => {
+                self.failed(op, &error);
+            }
+        }
+    }
+}
+
+fn is_unknown(error: &LockError) -> bool {
+    matches!(error, LockError::Backend(error) if error.is_outcome_unknown())
+}
+
+/// The name of an error's kind: `Backend(Timeout)`, `Lost`.
+fn kind_of(error: &LockError) -> String {
+    match error {
+        LockError::Backend(error) => format!("Backend({:?})", error.kind()),
+        LockError::Timeout { .. } => "Timeout".into(),
+        LockError::Lost { .. } => "Lost".into(),
+        LockError::Closed { .. } => "Closed".into(),
+        error => format!("{error:?}").chars().take_while(char::is_ascii_alphanumeric).collect(),
+    }
+}
+
+fn vitals() -> Result<Answer> {
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let descriptors = std::fs::read_dir("/proc/self/fd")?.count();
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = resident.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+    Ok(Answer::Vitals { tasks, descriptors, memory })
+}

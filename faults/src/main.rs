@@ -1,0 +1,99 @@
+//! The fault battery of lockcore: what is promised, while clients, servers and the network are made to fail.
+//!
+//! ```text
+//! lockcore-faults all [--seed N] [--jobs N] [--table FILE]   every fault, and the table
+//! lockcore-faults smoke [--seed N] [--jobs N]                 a part of it, in a few minutes
+//! lockcore-faults run 1 39 [--seed N]                         some faults
+//! lockcore-faults soak [MINUTES] [--seed N]                   faults at random
+//! lockcore-faults list                                        which there are
+//! ```
+//! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
+
+mod battery;
+mod client;
+mod monitor;
+mod process;
+mod protocol;
+mod report;
+mod resource;
+mod rng;
+mod scene;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use crate::protocol::{Result, failure};
+
+/// What was asked for on the command line.
+#[derive(Debug)]
+struct Arguments {
+    words: Vec<String>,
+    seed: Option<u64>,
+    jobs: usize,
+    table: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first() {
+        // What a client process is started with.
+        Some((hidden, [config])) if hidden == "client" => client::run(config).map(|()| true),
+        _ => run(&arguments),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("lockcore-faults: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<bool> {
+    let arguments = Arguments::parse(arguments)?;
+    let seed = arguments.seed.unwrap_or_else(fresh_seed);
+    let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    let jobs = arguments.jobs;
+    match words.as_slice() {
+        ["list"] => {
+            for fault in battery::all() {
+                println!("{:>3} {}{}", fault.number, fault.title, if fault.smoke { " (smoke)" } else { "" });
+            }
+            Ok(true)
+        }
+        ["all"] => runtime.block_on(battery::run(battery::all(), seed, jobs, arguments.table.as_deref())),
+        ["smoke"] => {
+            let faults = battery::all().into_iter().filter(|fault| fault.smoke).collect();
+            runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
+        }
+        ["run", numbers @ ..] if !numbers.is_empty() => {
+            let mut faults = battery::all();
+            faults.retain(|fault| numbers.contains(&fault.number.to_string().as_str()));
+            runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
+        }
+        _ => Err(failure("usage: all | smoke | run NUMBER.. | soak [MINUTES] | list, with --seed N, --jobs N, --table FILE")),
+    }
+}
+
+fn fresh_seed() -> u64 {
+    // Short, so that it can be typed again.
+    lockcore_testkit::wall_clock() / 1_000_000 % 100_000
+}
+
+impl Arguments {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut parsed = Self { words: Vec::new(), seed: None, jobs: 3, table: None };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| failure(format!("{argument} needs a value")));
+            match argument.as_str() {
+                "--seed" => parsed.seed = Some(value()?.parse()?),
+                "--jobs" => parsed.jobs = value()?.parse()?,
+                "--table" => parsed.table = Some(value()?.into()),
+                word => parsed.words.push(word.into()),
+            }
+        }
+        Ok(parsed)
+    }
+}

@@ -1,0 +1,71 @@
+//! [`Monitor`]: everything that a server is told, from its `MONITOR`.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use lockcore_testkit::{ServerTruth, monotonic, wall_clock};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+use crate::protocol::Result;
+
+/// A connection on which the server tells what it is told.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// From when on everything is known.
+    pub(crate) since: u64,
+    /// Wall clock less monotonic clock.
+    offset: u64,
+    reading: JoinHandle<()>,
+}
+
+impl Monitor {
+    pub(crate) async fn start(port: u16) -> Result<Self> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(b"MONITOR\r\n").await?;
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let mut told = BufReader::new(stream).split(b'\n');
+        // The first line says that it has begun.
+        told.next_segment().await?;
+        let offset = wall_clock() - monotonic();
+        let reading = tokio::spawn({
+            let lines = lines.clone();
+            async move {
+                while let Ok(Some(line)) = told.next_segment().await {
+                    // What scripts are called with changes nothing; only what they do does.
+                    if line.windows(6).any(|window| window == b" lua] ") || is_flush(&line) {
+                        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                        lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                    }
+                }
+            }
+        });
+        Ok(Self { lines, since: monotonic(), offset, reading })
+    }
+
+    /// Whether it still hears everything.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.reading.is_finished()
+    }
+
+    pub(crate) fn truth(&self) -> ServerTruth {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        ServerTruth::replay(lines.iter().map(String::as_str), |wall| wall.saturating_sub(self.offset))
+    }
+}
+
+fn is_flush(line: &[u8]) -> bool {
+    line.windows(10).any(|window| window.eq_ignore_ascii_case(b"\"flushall\""))
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}

@@ -1,0 +1,253 @@
+//! One connection through a [`Proxy`](super::Proxy).
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::Instant,
+};
+
+use super::{Conditions, On, Shared, Way, reset, resp};
+
+/// One connection, as both directions see it.
+struct Connection {
+    shared: Arc<Shared>,
+    /// Whether it has subscribed to anything.
+    listens: AtomicBool,
+    /// For each request without a reply, whether it is a script call. Short critical sections without awaits.
+    unanswered: Mutex<VecDeque<bool>>,
+}
+
+/// A piece that is on its way, and when it arrives.
+struct Piece {
+    due: Instant,
+    bytes: Vec<u8>,
+}
+
+/// Why a direction has ended.
+enum End {
+    /// The sender has closed it, which the receiver was told.
+    Closed,
+    /// The connection is to break.
+    Broken,
+}
+
+/// Carries one connection until it ends.
+pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) {
+    let mut resets = shared.resets.subscribe();
+    resets.mark_unchanged();
+    shared.connections.fetch_add(1, Ordering::SeqCst);
+    if let Ok(server) = TcpStream::connect(shared.target).await {
+        let connection = Connection {
+            shared: shared.clone(),
+            listens: AtomicBool::new(false),
+            unanswered: Mutex::default(),
+        };
+        tokio::select! {
+            () = carry(&connection, client, server) => {}
+            // The halves are gone by then, and with them the connection.
+            _ = resets.changed() => {}
+        }
+    } else {
+        reset(&client);
+    }
+    shared.connections.fetch_sub(1, Ordering::SeqCst);
+}
+
+async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
+    for stream in [&client, &server] {
+        let _ = stream.set_nodelay(true);
+    }
+    // Closed by us, a connection ends with a reset; closed by its other end, that end is carried over first.
+    reset(&client);
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let (requests, due_requests) = unbounded_channel();
+    let (replies, due_replies) = unbounded_channel();
+    let up = async {
+        tokio::join!(
+            connection.take(Way::ToServer, from_client, requests),
+            connection.give(Way::ToServer, to_server, due_requests)
+        )
+        .1
+    };
+    let down = async {
+        tokio::join!(
+            connection.take(Way::ToClient, from_server, replies),
+            connection.give(Way::ToClient, to_client, due_replies)
+        )
+        .1
+    };
+    tokio::pin!(up, down);
+    // A client that has closed may have sent something that is still on its way; a server that has closed hears nothing any more.
+    tokio::select! {
+        end = &mut up => if let End::Closed = end {
+            let _ = tokio::time::timeout(Duration::from_secs(1), down).await;
+        },
+        _ = &mut down => {
+            let _ = tokio::time::timeout(Duration::from_secs(60), up).await;
+        }
+    }
+}
+
+impl Connection {
+    /// Reads one direction, message by message, and says when each is due at the other end.
+    async fn take(&self, way: Way, mut from: OwnedReadHalf, to: UnboundedSender<Piece>) {
+        let mut input = Vec::new();
+        let mut due = Instant::now();
+        let mut pushes = 0_u64;
+        loop {
+            let mut chunk = [0; 16 * 1024];
+            match from.read(&mut chunk).await {
+                Ok(0) | Err(_) => return,
+                Ok(length) => input.extend_from_slice(&chunk[..length]),
+            }
+            loop {
+                let end = match resp::message(&input) {
+                    Ok(Some(end)) => end,
+                    Ok(None) => break,
+                    Err(resp::Malformed) => input.len(),
+                };
+                let rest = input.split_off(end);
+                let bytes = std::mem::replace(&mut input, rest);
+                if bytes.is_empty() {
+                    break;
+                }
+                due = due.max(Instant::now() + self.delay(way, &bytes));
+                match way {
+                    Way::ToServer => self.note_request(&bytes),
+                    Way::ToClient if bytes[0] == b'>' => {
+                        pushes += u64::from(is_message(&bytes));
+                        if self.conditions().drop_every_second_push && is_message(&bytes) && pushes.is_multiple_of(2) {
+                            continue;
+                        }
+                    }
+                    Way::ToClient if self.is_answer_to_lose() => return,
+                    Way::ToClient => {}
+                }
+                if to.send(Piece { due, bytes }).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes one direction as the conditions have it.
+    async fn give(&self, way: Way, mut to: OwnedWriteHalf, mut pieces: UnboundedReceiver<Piece>) -> End {
+        let mut conditions = self.shared.conditions.subscribe();
+        while let Some(piece) = pieces.recv().await {
+            tokio::time::sleep_until(piece.due).await;
+            // The sender lives as long as `self`.
+            let _ = conditions.wait_for(|conditions| !self.is_cut(way, conditions)).await;
+            let slices = self.conditions().slices;
+            let allowed = self.allowed(way, piece.bytes.len());
+            let bytes = &piece.bytes[..allowed];
+            for bytes in bytes.chunks(if slices { 1 } else { bytes.len().max(1) }) {
+                if to.write_all(bytes).await.is_err() {
+                    return End::Broken;
+                }
+                if slices {
+                    tokio::task::yield_now().await;
+                }
+            }
+            if allowed < piece.bytes.len() {
+                return End::Broken;
+            }
+        }
+        let _ = conditions.wait_for(|conditions| !self.is_cut(way, conditions)).await;
+        let _ = to.shutdown().await;
+        End::Closed
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.shared.conditions.borrow().clone()
+    }
+
+    fn is_cut(&self, way: Way, conditions: &Conditions) -> bool {
+        let is_meant = match conditions.cut_on {
+            On::All => true,
+            On::Commands => !self.listens.load(Ordering::SeqCst),
+            On::Messages => self.listens.load(Ordering::SeqCst),
+        };
+        is_meant
+            && match way {
+                Way::ToServer => conditions.cut_to_server,
+                Way::ToClient => conditions.cut_to_client,
+            }
+    }
+
+    fn delay(&self, way: Way, bytes: &[u8]) -> Duration {
+        let conditions = self.conditions();
+        let jitter = Duration::from_nanos(self.shared.noise(crate::span(conditions.jitter)));
+        let mut delay = conditions.latency + jitter;
+        if way == Way::ToServer && is_script(bytes) {
+            delay += Duration::from_nanos(self.shared.delay_next.swap(0, Ordering::SeqCst));
+        }
+        delay
+    }
+
+    fn note_request(&self, bytes: &[u8]) {
+        let names = [&b"\r\nSUBSCRIBE\r\n"[..], b"\r\nUNSUBSCRIBE\r\n"];
+        if names.iter().any(|name| begins(bytes, name)) {
+            // It is answered by pushes.
+            self.listens.store(true, Ordering::SeqCst);
+            return;
+        }
+        self.unanswered().push_back(is_script(bytes));
+    }
+
+    /// Counts a reply, and says whether it is the one that is to be lost.
+    fn is_answer_to_lose(&self) -> bool {
+        if self.unanswered().pop_front() != Some(true) {
+            return false;
+        }
+        let number = self.shared.answers.fetch_add(1, Ordering::SeqCst) + 1;
+        self.shared.lose_answer.compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// How many of so many bytes may pass before the connection is reset.
+    fn allowed(&self, way: Way, bytes: usize) -> usize {
+        let left = &self.shared.reset_after;
+        if way == Way::ToServer || left.load(Ordering::SeqCst) == u64::MAX {
+            return bytes;
+        }
+        let wanted = bytes as u64;
+        let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+            // The reset happens once.
+            Some(if left == u64::MAX || left < wanted { u64::MAX } else { left - wanted })
+        });
+        let before = before.unwrap_or(u64::MAX);
+        usize::try_from(before.min(wanted)).unwrap_or(bytes)
+    }
+
+    fn unanswered(&self) -> std::sync::MutexGuard<'_, VecDeque<bool>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether `needle` stands at the start of a request, in upper or lower case.
+fn begins(bytes: &[u8], needle: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(40)];
+    start.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
+}
+
+fn is_script(bytes: &[u8]) -> bool {
+    begins(bytes, b"\r\nEVALSHA\r\n") || begins(bytes, b"\r\nEVAL\r\n")
+}
+
+/// Whether a push is a message, not the confirmation of a subscription.
+fn is_message(bytes: &[u8]) -> bool {
+    begins(bytes, b"\r\nmessage\r\n")
+}

@@ -1,0 +1,239 @@
+//! [`Proxy`]: a bad network between clients and a Redis server.
+
+mod connection;
+mod resp;
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Way {
+    /// From clients to the server.
+    ToServer,
+    /// From the server to clients.
+    ToClient,
+}
+
+/// On which connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum On {
+    /// All.
+    #[default]
+    All,
+    /// Those that have never subscribed to anything.
+    Commands,
+    /// Those that have.
+    Messages,
+}
+
+/// What the network does to what passes through. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// How long everything takes, each way.
+    pub latency: Duration,
+    /// By how much that varies: each message is late by up to so much more, in its order.
+    pub jitter: Duration,
+    /// Nothing gets through this way; it is kept until it does again, as by TCP after a short partition.
+    pub cut_to_server: bool,
+    /// The other way.
+    pub cut_to_client: bool,
+    /// Only these connections are cut.
+    pub cut_on: On,
+    /// New connections are refused.
+    pub refuse: bool,
+    /// Everything is sent byte by byte.
+    pub slices: bool,
+    /// Every second message that the server pushes is left out.
+    pub drop_every_second_push: bool,
+}
+
+/// A TCP proxy in front of a Redis server, for one client or several.
+///
+/// It knows where messages begin and end, so that a fault can hit the reply to a certain request.
+///
+/// # Examples
+/// ```
+/// use std::time::{Duration, Instant};
+/// use lockcore_testkit::{Conditions, Proxy, RedisServer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
+/// let server = RedisServer::start();
+/// let proxy = Proxy::start(server.port()).await?;
+/// proxy.set(Conditions { latency: Duration::from_millis(20), ..Conditions::default() });
+/// // `proxy.url()` is for the clients.
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+}
+
+/// What all connections of a proxy have in common.
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    conditions: watch::Sender<Conditions>,
+    /// Raised to end all connections that exist: by a reset.
+    resets: watch::Sender<u64>,
+    /// Script calls that were answered.
+    answers: AtomicU64,
+    /// At which answer to a script call the connection breaks instead; 0 for none.
+    lose_answer: AtomicU64,
+    /// After how many more bytes to a client its connection is reset; `u64::MAX` for never.
+    reset_after: AtomicU64,
+    /// For how many ns the next script call is kept, though its client may have gone.
+    delay_next: AtomicU64,
+    connections: AtomicUsize,
+    accepted: AtomicU64,
+    noise: AtomicU64,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free port of 127.0.0.1, in front of the server on port `target`, on the current runtime.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub async fn start(target: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared {
+            target: (Ipv4Addr::LOCALHOST, target).into(),
+            conditions: watch::Sender::default(),
+            resets: watch::Sender::default(),
+            answers: AtomicU64::new(0),
+            lose_answer: AtomicU64::new(0),
+            reset_after: AtomicU64::new(u64::MAX),
+            delay_next: AtomicU64::new(0),
+            connections: AtomicUsize::new(0),
+            accepted: AtomicU64::new(0),
+            noise: AtomicU64::new(u64::from(port)),
+        });
+        let accepting = tokio::spawn(accept(listener, shared.clone()));
+        Ok(Self { port, shared, accepting })
+    }
+
+    /// The port that clients connect to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL that clients connect to.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Changes what the network does, to connections that exist as well.
+    pub fn set(&self, conditions: Conditions) {
+        self.shared.conditions.send_replace(conditions);
+    }
+
+    /// Lets everything pass again.
+    pub fn heal(&self) {
+        self.set(Conditions::default());
+        self.shared.lose_answer.store(0, Ordering::SeqCst);
+        self.shared.reset_after.store(u64::MAX, Ordering::SeqCst);
+        self.shared.delay_next.store(0, Ordering::SeqCst);
+    }
+
+    /// Resets all connections (RST).
+    pub fn reset(&self) {
+        self.shared.resets.send_modify(|resets| *resets += 1);
+    }
+
+    /// The `k`-th script call from now on is carried out, but instead of its answer the client gets a reset.
+    pub fn lose_answer(&self, k: u64) {
+        let answers = self.shared.answers.load(Ordering::SeqCst);
+        self.shared.lose_answer.store(answers + k, Ordering::SeqCst);
+    }
+
+    /// Whether the answer that was to be lost is lost.
+    #[must_use]
+    pub fn has_lost_answer(&self) -> bool {
+        self.shared.lose_answer.load(Ordering::SeqCst) == 0
+    }
+
+    /// After so many more bytes to clients, whatever they belong to, the connection is reset.
+    pub fn reset_after(&self, bytes: u64) {
+        self.shared.reset_after.store(bytes, Ordering::SeqCst);
+    }
+
+    /// The next script call, and what follows on its connection, reaches the server only after `time`, also if the client has gone by then.
+    pub fn delay_next_request(&self, time: Duration) {
+        self.shared.delay_next.store(crate::span(time), Ordering::SeqCst);
+    }
+
+    /// How many script calls were answered.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.shared.answers.load(Ordering::SeqCst)
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many connections there have been.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.reset();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if shared.conditions.borrow().refuse {
+            reset(&client);
+            continue;
+        }
+        shared.accepted.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(connection::serve(client, shared.clone()));
+    }
+}
+
+/// Has the socket be closed with a reset.
+fn reset(stream: &TcpStream) {
+    // An error means that it is closed already.
+    let _ = stream.set_zero_linger();
+}
+
+impl Shared {
+    /// A number below `bound`, from a sequence that only looks random.
+    fn noise(&self, bound: u64) -> u64 {
+        let mut x = self.noise.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        if bound == 0 { 0 } else { (x ^ (x >> 31)) % bound }
+    }
+}
+
+#[cfg(test)]
+mod tests;
