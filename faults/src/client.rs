@@ -98,7 +98,12 @@ fn answer(answer: &Answer) -> Result<()> {
 }
 
 impl Session {
-    async fn obey(self: &Arc<Self>, order: Order, tasks: &mut JoinSet<()>, kept: &mut Vec<Kept>) -> Result<Answer> {
+    async fn obey(
+        self: &Arc<Self>,
+        order: Order,
+        tasks: &mut JoinSet<()>,
+        kept: &mut Vec<Kept>,
+    ) -> Result<Answer> {
         match order {
             Order::Play => {
                 self.resting.send_replace(false);
@@ -189,7 +194,9 @@ impl Session {
             (Kind::Fair, _) => self.locks.fair_lock(name),
             (Kind::ReadWrite, Share::Read) => self.locks.rw_lock(name).read(),
             (Kind::ReadWrite, _) => self.locks.rw_lock(name).write(),
-            (Kind::Semaphore, Share::Permits { count, .. }) => self.locks.semaphore(name, PERMITS).permits(count),
+            (Kind::Semaphore, Share::Permits { count, .. }) => {
+                self.locks.semaphore(name, PERMITS).permits(count)
+            }
             (Kind::Semaphore, _) => self.locks.semaphore(name, PERMITS).permits(1),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use lockcore_testkit::{ServerTruth, monotonic, wall_clock};
+use lockcore_testkit::{checks::ServerTruth, monotonic, wall_clock};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,

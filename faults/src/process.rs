@@ -34,7 +34,9 @@ impl ClientProcess {
         let mut client = Self::spawn(config, environment)?;
         match client.answer().await? {
             Answer::Done => Ok(client),
-            answer => Err(failure(format!("{} did not start: {answer:?}; {}", client.name(), client.complaints()))),
+            answer => {
+                Err(failure(format!("{} did not start: {answer:?}; {}", client.name(), client.complaints())))
+            }
         }
     }
 

@@ -152,7 +152,8 @@ pub(crate) struct Scene {
 impl Scene {
     /// Starts everything, and takes the vitals when all connections are there and nobody does anything.
     pub(crate) async fn open(seed: u64, setup: Setup) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("lockcore-faults-{}-{:x}", std::process::id(), unique()));
+        let directory =
+            std::env::temp_dir().join(format!("lockcore-faults-{}-{:x}", std::process::id(), unique()));
         std::fs::create_dir_all(&directory)?;
         let options: Vec<&str> = setup.server.iter().map(String::as_str).collect();
         let server = RedisServer::try_start_with_environment(&options, &setup.server_environment)?;
@@ -221,7 +222,8 @@ impl Scene {
         let kinds = self.setup.kinds.iter();
         kinds
             .flat_map(|kind| {
-                (0..self.setup.names).map(|number| Place { kind: *kind, name: format!("{}{number}", kind.short()) })
+                (0..self.setup.names)
+                    .map(|number| Place { kind: *kind, name: format!("{}{number}", kind.short()) })
             })
             .collect()
     }
@@ -261,7 +263,12 @@ impl Scene {
     }
 
     /// Has `holder` hold a lock of each kind, and `waiter` wait for them.
-    pub(crate) async fn stage(&mut self, purpose: &str, holder: usize, waiter: Option<usize>) -> Result<Vec<Place>> {
+    pub(crate) async fn stage(
+        &mut self,
+        purpose: &str,
+        holder: usize,
+        waiter: Option<usize>,
+    ) -> Result<Vec<Place>> {
         let places = self.staged(purpose);
         for place in &places {
             self.clients[holder].order(Order::Hold(place.clone())).await?;
@@ -363,13 +370,20 @@ impl Scene {
         let operations = Operations::of(&self.events()?);
         let told = places.iter().map(|place| {
             let mut of_place = operations.granted().filter(|operation| operation.name == place.name);
-            of_place.find_map(|operation| operation.lost).map(|lost| Duration::from_nanos(lost.saturating_sub(t)))
+            of_place
+                .find_map(|operation| operation.lost)
+                .map(|lost| Duration::from_nanos(lost.saturating_sub(t)))
         });
         Ok(told.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max()))
     }
 
     /// Waits until every holder of the places was told of the loss.
-    pub(crate) async fn until_lost(&self, places: &[Place], t: u64, at_most: Duration) -> Result<Option<Duration>> {
+    pub(crate) async fn until_lost(
+        &self,
+        places: &[Place],
+        t: u64,
+        at_most: Duration,
+    ) -> Result<Option<Duration>> {
         let start = Instant::now();
         loop {
             let told = self.loss_notice(places, t)?;
@@ -381,7 +395,12 @@ impl Scene {
     }
 
     /// Waits until every place was taken over.
-    pub(crate) async fn until_taken(&self, places: &[Place], t: u64, at_most: Duration) -> Result<Option<Duration>> {
+    pub(crate) async fn until_taken(
+        &self,
+        places: &[Place],
+        t: u64,
+        at_most: Duration,
+    ) -> Result<Option<Duration>> {
         let start = Instant::now();
         loop {
             let taken = self.takeover(places, t)?;
@@ -403,9 +422,7 @@ impl Scene {
     pub(crate) async fn client_ids(&self, kind: &str) -> Result<Vec<String>> {
         let list: String = self.server.try_query(&["CLIENT", "LIST", "TYPE", kind]).await?;
         let lines = list.lines().filter(|line| !line.contains("cmd=client") && !line.contains("flags=O"));
-        Ok(lines
-            .filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned))
-            .collect())
+        Ok(lines.filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned)).collect())
     }
 
     async fn vitals(&mut self) -> Result<Vitals> {
@@ -423,13 +440,29 @@ impl Scene {
             if ttl == -1 {
                 vitals.endless_keys.push(key.clone());
             }
-            if ttl != -2 && is_of_lock(&key) {
+            if ttl != -2 && is_of_lock(&key) && !self.is_free_semaphore(&key).await? {
                 vitals.lock_keys.push(key);
             }
         }
         vitals.channels = self.server.try_query(&["PUBSUB", "CHANNELS"]).await?;
         vitals.connections = self.client_connections().await?;
         Ok(vitals)
+    }
+
+    /// A semaphore leaves its number and its book for a day: all permits have to be there, or come back with the next who asks.
+    async fn is_free_semaphore(&self, key: &str) -> Result<bool> {
+        let [book, times] = [key.strip_prefix("lockcore_permits:{"), key.strip_prefix('{')];
+        let name = book.and_then(|name| name.strip_suffix('}'));
+        let name = name.or(times.and_then(|name| name.strip_suffix("}:timeout"))).unwrap_or(key);
+        if !name.contains("sem") {
+            return Ok(false);
+        }
+        let number: Option<i64> = self.server.try_query(&["GET", name]).await?;
+        let [seconds, micros]: [i64; 2] = self.server.try_query(&["TIME"]).await?;
+        let now = (seconds * 1000 + micros / 1000).to_string();
+        let times = format!("{{{name}}}:timeout");
+        let ended: i64 = self.server.try_query(&["ZCOUNT", &times, "-inf", &now]).await?;
+        Ok(number.is_some_and(|number| number + ended == i64::from(crate::protocol::PERMITS)))
     }
 
     /// Lets the clients work on for a while after the fault, has them rest, looks at what is left, ends them, and judges what
@@ -532,7 +565,13 @@ impl Scene {
         if let Some((truth, since)) = &known {
             findings.extend(checks::truth(&operations, truth, *since, Duration::from_millis(5)));
         }
-        findings.extend(checks::outcomes(&operations, &events, known.as_ref().map(|(truth, _)| truth), LEASE, slack));
+        findings.extend(checks::outcomes(
+            &operations,
+            &events,
+            known.as_ref().map(|(truth, _)| truth),
+            LEASE,
+            slack,
+        ));
         let waits = Waits { lease: LEASE, within: judge.wakeup + slack, grace: judge.recovery };
         findings.extend(checks::wakeups(&operations, &events, waits));
         self.add(findings);

@@ -128,7 +128,15 @@ impl RedisServer {
             match spawn(port, &directory, &options, environment) {
                 Ok(process) => {
                     let environment = environment.to_vec();
-                    return Ok(Self { process, port, tls_port: 0, directory, options, environment, password });
+                    return Ok(Self {
+                        process,
+                        port,
+                        tls_port: 0,
+                        directory,
+                        options,
+                        environment,
+                        password,
+                    });
                 }
                 Err(StartError::NotInstalled) => return Err(StartError::NotInstalled),
                 Err(StartError::Failed(message)) => said = message,
@@ -176,7 +184,8 @@ impl RedisServer {
         let directory = new_directory().unwrap_or_else(|error| panic!("{error}"));
         let file = directory.join("sentinel.conf");
         fs::write(&file, "").unwrap_or_else(|error| panic!("{error}"));
-        Self::try_start_in(directory, Some(&file), &["--sentinel"], &[]).unwrap_or_else(|error| panic!("{error}"))
+        Self::try_start_in(directory, Some(&file), &["--sentinel"], &[])
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The port for TLS, if it was started with TLS.

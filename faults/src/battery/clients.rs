@@ -38,4 +38,3 @@ pub(super) async fn holder_stopped_long(seed: u64) -> Result<Report> {
     scene.measure("loss told after SIGCONT", notice, SLACK);
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
-

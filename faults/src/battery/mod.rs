@@ -86,7 +86,10 @@ pub(crate) async fn run(faults: Vec<Fault>, seed: u64, jobs: usize, to: Option<&
     }
     let failed: Vec<_> = reports.iter().filter(|report| !report.findings.is_empty()).collect();
     for report in &failed {
-        println!("failed: #{} {}; again: ./scripts/faults run {} --seed {seed}", report.number, report.title, report.number);
+        println!(
+            "failed: #{} {}; again: ./scripts/faults run {} --seed {seed}",
+            report.number, report.title, report.number
+        );
     }
     println!("{} faults, {} failed", reports.len(), failed.len());
     Ok(failed.is_empty())

@@ -130,7 +130,10 @@ impl Connection {
                     Way::ToServer => self.note_request(&bytes),
                     Way::ToClient if bytes[0] == b'>' => {
                         pushes += u64::from(is_message(&bytes));
-                        if self.conditions().drop_every_second_push && is_message(&bytes) && pushes.is_multiple_of(2) {
+                        if self.conditions().drop_every_second_push
+                            && is_message(&bytes)
+                            && pushes.is_multiple_of(2)
+                        {
                             continue;
                         }
                     }
