@@ -1,7 +1,7 @@
 //! The connection for commands: one for all tasks, replaced when it is broken or silent.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -14,10 +14,19 @@ use crate::{connect::Connector, script::Call};
 #[derive(Debug)]
 pub(crate) struct Commands {
     connector: Arc<Connector>,
-    /// Short critical sections without awaits, hence not tokio's mutex.
-    current: Mutex<Option<Connection>>,
+    current: Arc<Current>,
     /// Held while connecting, so that tasks which lost the same connection make one new one.
     connecting: tokio::sync::Mutex<()>,
+}
+
+/// The connection in use. Short critical sections without awaits, hence not tokio's mutex.
+#[derive(Debug, Default)]
+struct Current(Mutex<Option<Connection>>);
+
+impl Current {
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A connection, and whether it has been found unusable.
@@ -25,6 +34,8 @@ pub(crate) struct Commands {
 pub(crate) struct Connection {
     inner: MultiplexedConnection,
     broken: Arc<AtomicBool>,
+    /// Where it is kept for others.
+    current: Weak<Current>,
 }
 
 /// Marks a connection as unusable when its driver is gone.
@@ -52,9 +63,13 @@ impl Connection {
         reply
     }
 
-    /// Has nobody else use the connection.
+    /// Has nobody else use the connection, nor keep it: what is kept is read, and a server that never ends its answer would fill
+    /// the memory.
     pub(crate) fn give_up(&self) {
         self.broken.store(true, Ordering::Release);
+        let Some(current) = self.current.upgrade() else { return };
+        let unusable = current.lock().take_if(|connection| !connection.is_usable());
+        drop(unusable);
     }
 
     fn is_usable(&self) -> bool {
@@ -64,11 +79,11 @@ impl Connection {
 
 impl Commands {
     pub(crate) fn new(connector: Arc<Connector>) -> Self {
-        Self { connector, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self { connector, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     fn current(&self) -> Option<Connection> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.lock();
         current.as_ref().filter(|connection| connection.is_usable()).cloned()
     }
 
@@ -89,8 +104,12 @@ impl Commands {
                 notice.0.store(true, Ordering::Release);
             }
         };
-        let connection = Connection { inner: self.connector.open_checked(on_push).await?, broken };
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        let connection = Connection {
+            inner: self.connector.open_checked(on_push).await?,
+            broken,
+            current: Arc::downgrade(&self.current),
+        };
+        *self.current.lock() = Some(connection.clone());
         Ok(connection)
     }
 

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
 };
 
 use crate::{RedisBackend, error, health};
@@ -154,6 +154,22 @@ fn check_prefix(prefix: &str) -> Result<(), BackendError> {
     Ok(())
 }
 
+/// The connection that `url` stands for. The parser's own error is not shown, since it may quote what it was given.
+fn parse(url: &str) -> Result<ConnectionInfo, BackendError> {
+    // Behind the host there is no `@`. One that is there belongs to a password with a `/`, `?` or `#` in it, whose beginning would be taken
+    // for the host: looked up, and shown in messages.
+    let is_torn = redis::parse_redis_url(url).is_some_and(|url| {
+        let behind = [Some(url.path()), url.query(), url.fragment()];
+        url.host().is_some() && behind.into_iter().flatten().any(|part| part.contains('@'))
+    });
+    let info = if is_torn { None } else { url.into_connection_info().ok() };
+    info.ok_or_else(|| {
+        misconfigured(
+            "this is no URL of a Redis server; use redis://, rediss:// or unix:// with host, and percent-encode what is special in URLs",
+        )
+    })
+}
+
 /// Opens connections to one server.
 pub(crate) struct Connector {
     client: Client,
@@ -173,12 +189,7 @@ impl Connector {
     ) -> Result<Self, BackendError> {
         let info = match source {
             Source::Client(client) => client.get_connection_info().clone(),
-            // The parser's own error may quote what it was given.
-            Source::Url(url) => url.as_str().into_connection_info().map_err(|_| {
-                misconfigured(
-                    "this is no URL of a Redis server; use redis://, rediss:// or unix:// with host, and percent-encode what is special in URLs",
-                )
-            })?,
+            Source::Url(url) => parse(url)?,
         };
         let address = info.addr().to_string();
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
@@ -235,5 +246,83 @@ fn ensure_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that somebody else was faster, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use std::error::Error;
+
+    use arbtest::{arbitrary::Arbitrary, arbtest};
+
+    use super::*;
+
+    const PASSWORD: &str = "c4n4ry";
+
+    /// Something like a URL, with the password where passwords are, encoded or not.
+    fn url(u: &mut arbtest::arbitrary::Unstructured<'_>) -> arbtest::arbitrary::Result<String> {
+        const ODD: [&str; 22] = [
+            "", "", "", "", "@", ":", "/", "?", "#", "%", "%40", "[", "]", "\\", " ", "\n", "1", "6379",
+            "&db=1", "\u{fc}", "?x", "//",
+        ];
+        let scheme = *u.choose(&[
+            "redis",
+            "redis",
+            "rediss",
+            "valkey",
+            "valkeys",
+            "redis+unix",
+            "unix",
+            "http",
+            "REDIS",
+            "",
+        ])?;
+        let user = *u.choose(&["", "", "worker", "a%40b", "w\u{fc}"])?;
+        let password = format!("{}{PASSWORD}{}", u.choose(&ODD)?, u.choose(&ODD)?);
+        let host = *u.choose(&["localhost", "127.0.0.1", "[::1]", "", "h%20", "[", "a b"])?;
+        let rest = *u.choose(&[
+            "",
+            ":6379",
+            ":port",
+            ":99999",
+            "/1",
+            "/x",
+            "?protocol=resp3",
+            "/1?x=y#z",
+            "@host",
+            "#@host",
+        ])?;
+        let mut url = if scheme.contains("unix") {
+            format!("{scheme}:///tmp/socket?pass={password}&user={user}{rest}")
+        } else {
+            format!("{scheme}://{user}:{password}@{host}{rest}")
+        };
+        if u.ratio(1, 4)? {
+            // Anything anywhere, but in the password.
+            let place = u.int_in_range(0..=url.len())?;
+            if url.is_char_boundary(place) && !url[..place].contains("c4") {
+                url.insert(place, char::arbitrary(u)?);
+            }
+        }
+        Ok(url)
+    }
+
+    #[test]
+    fn whatever_is_made_from_a_url_does_not_show_the_password() {
+        arbtest(|u| {
+            let url = url(u)?;
+            let builder = RedisBackendBuilder::new().url(&*url);
+            let second = Duration::from_secs(1);
+            let shown = match Connector::new(&builder.source, second, second, false) {
+                Ok(connector) => format!("{connector:?} {}", connector.address),
+                Err(error) => {
+                    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");
+                    format!("{error} {error:?} {:?}", error.source())
+                }
+            };
+            let shown = format!("{builder:?} {shown}");
+            assert!(!shown.contains(PASSWORD), "{url:?}: {shown}");
+            Ok(())
+        });
     }
 }

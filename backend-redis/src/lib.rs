@@ -70,6 +70,8 @@ mod conditions;
 mod connect;
 mod error;
 mod exclusive;
+#[cfg(test)]
+mod fuzz;
 mod health;
 mod keys;
 mod latches;

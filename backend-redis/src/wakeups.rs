@@ -388,3 +388,39 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use arbtest::arbtest;
+
+    use super::*;
+    use crate::fuzz::value;
+
+    /// Channels with one listener each.
+    fn channels(names: [&str; 2]) -> (Channels, [watch::Receiver<()>; 2]) {
+        let channels = Channels::default();
+        let receivers = names.map(|name| {
+            let news = watch::Sender::new(());
+            let receiver = news.subscribe();
+            channels.lock().insert(name.to_owned(), Listeners { count: 1, news });
+            receiver
+        });
+        (channels, receivers)
+    }
+
+    #[test]
+    fn a_message_wakes_those_of_its_channel_whatever_it_says() {
+        let (channels, mut receivers) = channels(["owner:1", "permits"]);
+        arbtest(|u| {
+            let data = (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
+            channels.on_message(&PushInfo { kind: PushKind::Message, data: data.clone() });
+            for (name, receiver) in ["owner:1", "permits"].into_iter().zip(&mut receivers) {
+                let is_theirs = data.first() == Some(&Value::BulkString(name.into()));
+                assert_eq!(receiver.has_changed().unwrap(), is_theirs, "{data:?}");
+                receiver.mark_unchanged();
+            }
+            assert_eq!(channels.lock().len(), 2, "a message makes no listeners");
+            Ok(())
+        });
+    }
+}

@@ -7,6 +7,7 @@ mod conformance;
 mod errors;
 mod exclusion;
 mod fair;
+mod hostile;
 mod latches;
 #[path = "../log.rs"]
 mod log;
