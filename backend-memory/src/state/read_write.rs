@@ -10,24 +10,27 @@ impl Cell {
         self.holds.iter().find(|stored| stored.mode == Mode::Write)
     }
 
+    /// Whether this owner has a hold already, which the one asked for takes over.
+    fn is_in(&self, request: &AcquireRequest) -> bool {
+        self.holds.iter().any(|stored| stored.gives_way_to(request))
+    }
+
     pub(super) fn in_the_way_of_a_reader(&self, request: &AcquireRequest) -> Option<Instant> {
         let writer = self.writer().filter(|writer| request.within.as_ref() != Some(&writer.hold));
-        writer.map(|writer| writer.ends)
+        writer.filter(|_| !self.is_in(request)).map(|writer| writer.ends)
     }
 
     /// A named owner takes over its own write hold, whatever readers are within it.
     pub(super) fn in_the_way_of_a_writer(&self, request: &AcquireRequest) -> Option<Instant> {
-        let takes_over = self.writer().is_some_and(|writer| writer.gives_way_to(request));
         let ends = self.holds.iter().map(|stored| stored.ends);
-        ends.max().filter(|_| !takes_over)
+        ends.max().filter(|_| !self.is_in(request))
     }
 
     /// The writers that keep out new readers, but neither the next hold of one that is in nor one within a
     /// live write hold.
     pub(super) fn ahead_of_a_reader(&self, request: &AcquireRequest) -> Option<Instant> {
-        let is_in = self.holds.iter().any(|stored| stored.gives_way_to(request));
         let writers = self.queue.iter().map(|queued| queued.until);
-        writers.max().filter(|_| !is_in && self.writer().is_none())
+        writers.max().filter(|_| !self.is_in(request) && self.writer().is_none())
     }
 
     /// Only readers can go on coming for ever. After a writer everybody has the same chance.
