@@ -203,6 +203,7 @@ macro_rules! for_each_case {
                 C24 a_renewed_reader_outlives_the_others
                 C24 a_writer_comes_in_when_the_last_lease_has_ended
                 C24 a_refused_writer_is_told_when_the_last_hold_ends
+                C24 a_release_after_which_a_writer_waits_less_wakes
                 C24 a_reader_outlives_the_lease_of_the_write_hold
                 C24 a_writer_outlives_the_reader_within
             }
@@ -214,6 +215,7 @@ macro_rules! for_each_case {
                 C25 a_writer_that_gives_up_lets_readers_in
                 C25 a_writer_that_stopped_asking_keeps_readers_out_for_its_time
                 C25 a_writer_that_asks_again_goes_on_keeping_readers_out
+                C25 every_waiting_writer_keeps_new_readers_out
                 C25 a_writer_that_only_tries_keeps_nobody_out
                 C25 a_writer_that_waits_for_a_writer_keeps_nobody_out
                 C25 a_waiting_writer_does_not_keep_a_writer_from_reading

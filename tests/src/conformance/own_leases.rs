@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::{
     Fixture,
-    conformance::scene::{Contender, LASTING, Scene, state, stranger},
+    conformance::{
+        scene::{Contender, LASTING, Scene, soon, state, stranger},
+        wakeups::drain,
+    },
 };
 
 /// Lets the short leases end.
@@ -96,6 +99,22 @@ pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixtur
     scene.two(&holds[1]).releases().await;
     let remaining = writer.is_refused().await;
     assert!(remaining > LASTING / 20 && remaining <= LASTING / 10, "{remaining:?}, one tenth of {LASTING:?}");
+}
+
+/// C24 and C12: the release of the reader whose lease would have ended last wakes a writer, who was told to ask again that late.
+pub async fn a_release_after_which_a_writer_waits_less_wakes<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let holds = [stranger(), stranger(), stranger()];
+    let writer = scene.two(&holds[2]).writing();
+    scene.one(&holds[0]).enters_for(LASTING / 10).await;
+    scene.one(&holds[1]).enters().await;
+    let before = writer.is_refused().await;
+    let mut wakeups = writer.subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    scene.one(&holds[1]).releases().await;
+    soon(wakeups.woken()).await;
+    let after = writer.is_refused().await;
+    assert!(after < before / 2, "the writer was told {before:?} before and {after:?} now");
 }
 
 /// C24 and C23: a write hold ends with its lease, and the reader within it goes on with its own.

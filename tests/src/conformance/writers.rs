@@ -126,6 +126,30 @@ pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fi
     writer.enters().await;
 }
 
+/// C25: of several writers that wait, each keeps new readers out until it gives up itself.
+pub async fn every_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let holds = [stranger(), stranger(), stranger(), stranger()];
+    let (writers, newcomer) =
+        ([1, 2].map(|number| scene.two(&holds[number]).writing()), scene.one(&holds[3]));
+    scene.one(&holds[0]).enters().await;
+    writers[0].queues_for(LASTING / 10).await;
+    writers[1].queues_for(LASTING / 2).await;
+    let told = newcomer.is_refused().await;
+    assert!(
+        told > LASTING / 4 && told <= LASTING / 2,
+        "{told:?}, and the last writer waits for half of {LASTING:?}"
+    );
+    writers[1].cannot_release().await;
+    let told = newcomer.is_refused().await;
+    assert!(
+        told > LASTING / 20 && told <= LASTING / 10,
+        "{told:?}, and a writer waits for a tenth of {LASTING:?}"
+    );
+    writers[0].cannot_release().await;
+    newcomer.enters().await;
+}
+
 /// C25: a writer that only tries keeps nobody out.
 pub async fn a_writer_that_only_tries_keeps_nobody_out<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };

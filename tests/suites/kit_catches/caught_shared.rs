@@ -184,6 +184,7 @@ const C24: Flaws = &[
             "a_writer_outlives_the_reader_within",
         ],
     ),
+    (Flaw::WakesOnlyWhenFree, &["a_release_after_which_a_writer_waits_less_wakes"]),
     (Flaw::TellsTheFirstEnd, &["a_refused_writer_is_told_when_the_last_hold_ends"]),
     (Flaw::TellsTheNewestEnd, &["a_refused_writer_is_told_when_the_last_hold_ends"]),
 ];
@@ -204,6 +205,7 @@ const C25: Flaws = &[
     (Flaw::WaitingWritersNeverLapse, &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"]),
     (Flaw::WaitingWritersLapseEarly, &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"]),
     (Flaw::AskingAgainDoesNotKeepReadersOut, &["a_writer_that_asks_again_goes_on_keeping_readers_out"]),
+    (Flaw::OneWriterKeepsReadersOut, &["every_waiting_writer_keeps_new_readers_out"]),
     (Flaw::TryingKeepsReadersOut, &["a_writer_that_only_tries_keeps_nobody_out"]),
     (Flaw::WritersBehindWritersKeepReadersOut, &["a_writer_that_waits_for_a_writer_keeps_nobody_out"]),
 ];

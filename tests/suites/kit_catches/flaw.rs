@@ -246,6 +246,7 @@ pub(crate) enum Flaw {
     WaitingWritersLapseEarly,
     AskingAgainDoesNotKeepReadersOut,
     TryingKeepsReadersOut,
+    OneWriterKeepsReadersOut,
     WritersBehindWritersKeepReadersOut,
     ReportsNoWaitingWriter,
 

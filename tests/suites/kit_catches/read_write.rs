@@ -46,8 +46,8 @@ impl Flawed {
             Flaw::WaitingWritersStopReadersWithin => is_in,
             _ => is_in || is_within,
         };
-        let (_, until) = shared.writers.iter().find(|_| !passes && request.count == 1)?;
-        held(*until)
+        let until = shared.writers.iter().map(|(_, until)| *until).max()?;
+        if passes || request.count > 1 { None } else { held(until) }
     }
 
     pub(super) fn refuse_writer(
@@ -89,6 +89,9 @@ impl Flawed {
             Flaw::WaitingWritersLapseEarly => now + time.mul_f64(0.9),
             _ => now + time,
         };
+        if self.has(Flaw::OneWriterKeepsReadersOut) {
+            shared.writers.clear();
+        }
         match shared.writers.iter_mut().find(|(hold, _)| *hold == request.hold) {
             Some(_) if self.has(Flaw::AskingAgainDoesNotKeepReadersOut) => {}
             Some((_, kept)) => *kept = until,
