@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
+mod agreement;
 mod conditions;
 mod conformance;
 mod errors;
