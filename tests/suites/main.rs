@@ -9,6 +9,7 @@ mod log;
 mod memory_conformance;
 mod multi;
 mod observing;
+mod promises;
 mod read_write;
 mod regressions;
 mod semaphore;
