@@ -144,10 +144,20 @@ impl Backend for RedisBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name)?;
+        let [queue, times] = keys.queue();
         let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
         let call = Call {
             script: &script::INSPECT,
-            keys: vec![keys.lock(), keys.writers(), leased, plain, keys.permits(), keys.latch()],
+            keys: vec![
+                keys.lock(),
+                keys.writers(),
+                leased,
+                plain,
+                keys.permits(),
+                keys.latch(),
+                queue,
+                times,
+            ],
             args: vec![keys.leases()],
         };
         reply::inspect(self.call(&call).await?)

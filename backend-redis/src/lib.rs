@@ -55,7 +55,7 @@
 //! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* &redisson_* &lockcore_*
 //! +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping
 //! +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore
-//! +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrem +zscore
+//! +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zincrby +zrange +zrem +zscore
 //! +hdel +hexists +hlen +zremrangebyscore
 //! +hkeys +incrby +persist +zcard +zcount
 //! +decr

@@ -75,12 +75,13 @@ pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
     };
     let state = |holders| LockState::held(holders, millis(*left));
     match (kind.as_slice(), rest) {
-        (b"exclusive", []) => {
-            let holders = holds.chunks(2).map(exclusive_holder).collect::<Option<_>>();
-            return holders.map(state).ok_or_else(|| {
+        (b"exclusive", [Value::Array(waiting)]) => {
+            let holders = holds.chunks(2).map(exclusive_holder).collect::<Option<_>>().ok_or_else(|| {
                 let message = "the hash under this name is not a lock";
                 BackendError::new(BackendErrorKind::WrongType, message).not_applied()
-            });
+            })?;
+            let waiters = waiting.iter().map(text).collect::<Option<_>>();
+            waiters.map(|waiters| state(holders).with_waiters(waiters))
         }
         (b"read_write", [Value::Array(waiting)]) => {
             let waiters = waiting.iter().map(waiter).collect::<Option<_>>();
@@ -184,9 +185,9 @@ mod tests {
     #[test]
     fn a_hash_that_is_no_lock_is_reported_as_such() {
         let fields = Value::Array(vec![bulk("name"), bulk("Ada")]);
-        let reply = Value::Array(vec![bulk("exclusive"), Value::Int(-1), fields]);
-        assert_eq!(inspect(reply).unwrap_err().kind(), BackendErrorKind::WrongType);
         let nobody = Value::Array(Vec::new());
+        let reply = Value::Array(vec![bulk("exclusive"), Value::Int(-1), fields, nobody.clone()]);
+        assert_eq!(inspect(reply).unwrap_err().kind(), BackendErrorKind::WrongType);
         let reply = Value::Array(vec![bulk("read_write"), Value::Int(-2), nobody.clone(), nobody]);
         assert_eq!(inspect(reply).unwrap(), LockState::free());
         assert_eq!(inspect(Value::Array(vec![])).unwrap_err().kind(), BackendErrorKind::Protocol);

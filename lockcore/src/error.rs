@@ -38,8 +38,8 @@ pub enum LockError {
         /// The lock.
         lock: LockName,
     },
-    /// The name cannot be the name of a lock. Reported before any I/O.
-    #[error("`{name}` cannot be the name of a lock: {reason}")]
+    /// The name cannot be that of a lock, or whatever else has one. Reported before any I/O.
+    #[error("`{name}` is no valid name: {reason}")]
     #[non_exhaustive]
     InvalidName {
         /// The start of the name, escaped.
@@ -82,7 +82,7 @@ pub enum LockError {
         "semaphore `{lock}` has {limit} permits, {asked} were asked for, which could never be had; ask for fewer or `resize` it"
     )]
     #[non_exhaustive]
-    TooMany {
+    TooManyPermits {
         /// The semaphore.
         lock: LockName,
         /// How many were asked for.

@@ -99,7 +99,7 @@ async fn a_seat_comes_back_after_an_error_and_a_close() {
     let locks = builder().max_waiters(1).build().unwrap();
     for _ in 0..3 {
         let error = locks.semaphore("few", 1).acquire_many(2).await.unwrap_err();
-        assert!(matches!(error, LockError::TooMany { .. }), "{error}");
+        assert!(matches!(error, LockError::TooManyPermits { .. }), "{error}");
     }
     let held = locks.lock("a").acquire().await.unwrap();
     let waiting = waiter(&locks, "a").await;

@@ -224,6 +224,7 @@ async fn a_name_in_two_ways_is_refused_and_nothing_is_held() {
         MultiLock::of([one.lock("a"), one.fair_lock("a")]),
         MultiLock::of([one.lock("a"), other.lock("a")]),
         MultiLock::of([one.semaphore("a", 3).permits(1), one.semaphore("a", 3).permits(2)]),
+        MultiLock::of([one.semaphore("a", 3).permits(1), one.semaphore("a", 3).permits(1)]),
     ] {
         let error = twice.acquire().await.unwrap_err();
         assert!(
@@ -234,7 +235,7 @@ async fn a_name_in_two_ways_is_refused_and_nothing_is_held() {
     let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(0)]);
     assert!(matches!(member.acquire().await, Err(LockError::InvalidOption { .. })));
     let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(4)]);
-    assert!(matches!(member.acquire().await, Err(LockError::TooMany { asked: 4, limit: 3, .. })));
+    assert!(matches!(member.acquire().await, Err(LockError::TooManyPermits { asked: 4, limit: 3, .. })));
     assert_all_free(&store).await;
 }
 

@@ -115,7 +115,7 @@ async fn what_could_never_be_had_is_refused() {
             one.try_acquire_many(11).await.unwrap_err(),
             one.acquire_many_timeout(11, SECOND).await.unwrap_err(),
         ] {
-            assert!(matches!(error, LockError::TooMany { asked: 11, limit: 10, .. }), "{error}");
+            assert!(matches!(error, LockError::TooManyPermits { asked: 11, limit: 10, .. }), "{error}");
         }
         assert!(held.is_held());
         assert_eq!(one.available().await.unwrap(), 9);
@@ -154,7 +154,7 @@ async fn resizing_lets_more_in_and_takes_nothing_away() {
     // Those that wait for more than there are by now are told when they ask again.
     held.release().await.unwrap();
     let error = too_many.await.unwrap().unwrap_err();
-    assert!(matches!(error, LockError::TooMany { asked: 4, limit: 3, .. }), "{error}");
+    assert!(matches!(error, LockError::TooManyPermits { asked: 4, limit: 3, .. }), "{error}");
     assert_eq!(there.available().await.unwrap(), 1);
 }
 

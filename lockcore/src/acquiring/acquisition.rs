@@ -213,7 +213,7 @@ impl Acquisition {
                 let Mode::Permit { count: asked, .. } = self.mode else {
                     return Err(self.misunderstood("a lock was answered as a semaphore"));
                 };
-                Err(LockError::TooMany { lock: self.name.clone(), asked, limit })
+                Err(LockError::TooManyPermits { lock: self.name.clone(), asked, limit })
             }
             Ok(AcquireOutcome::NotHeld) => {
                 Err(self.misunderstood("an outermost acquisition was answered as a nested one"))

@@ -114,7 +114,7 @@ impl Holder {
         self.mode
     }
 
-    /// How often the owner has entered. Nested acquisitions that needed no round trip are counted where they
+    /// How often the owner has entered; of permits, whose number is in the mode, 1. Nested acquisitions that needed no round trip are counted where they
     /// were made; other clients see 1 for them.
     #[must_use]
     pub fn hold_count(&self) -> u32 {

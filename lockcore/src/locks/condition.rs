@@ -20,8 +20,8 @@ use crate::{
 /// and the return somebody else may have had the lock.
 ///
 /// # Who is notified
-/// Those who have waited longest come first. A waiter that is cancelled or runs out of time passes on a notification that it has got. One
-/// that crashes is skipped, once it has not been heard of for the [`queue_timeout`](crate::LocksBuilder::queue_timeout); until then it
+/// Those who have waited longest come first. A waiter that is cancelled passes on a notification that it has got; one that runs out of time
+/// at that very moment has been notified. One that crashes is skipped, once it has not been heard of for the [`queue_timeout`](crate::LocksBuilder::queue_timeout); until then it
 /// may take a notification with it. Where that matters, use [`notify_all`](Self::notify_all), or wait with a time-out.
 ///
 /// # Examples

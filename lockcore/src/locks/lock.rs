@@ -88,6 +88,11 @@ impl ReentrantLock {
         self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
     }
 
+    /// Whether its owner can enter again, and to ask for it twice is to ask for it once.
+    pub(crate) fn is_reentrant(&self) -> bool {
+        !matches!(self.mode, Mode::Permit { .. })
+    }
+
     /// Whether both ask for the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.owner.clone());

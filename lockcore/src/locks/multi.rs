@@ -52,7 +52,8 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// A handle of `locks`, whatever kinds of locks they are, held together: all or none. The same lock given twice counts once.
+    /// A handle of `locks`, whatever kinds of locks they are, held together: all or none. The same lock given twice counts once; permits of
+    /// one semaphore have to be asked for at once.
     ///
     /// # Examples
     /// ```
@@ -85,13 +86,15 @@ impl MultiLock {
             });
         }
         named.sort_by(|(one, _), (other, _)| one.cmp(other));
-        named.dedup_by(|(one, lock), (other, same)| one == other && lock.is_same(same));
+        named
+            .dedup_by(|(one, lock), (other, same)| one == other && lock.is_reentrant() && lock.is_same(same));
         // Which of the two comes first could not be said for all clients.
         if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(LockError::InvalidOption {
                 lock: Some(pair[0].0.clone()),
                 option: "multi_lock",
-                reason: "the name is given twice, in different modes, of different clients or with different leases; give it once"
+                reason: "the name is given twice, for permits, in different modes, of different clients or with different leases; \
+                         give it once"
                     .into(),
             });
         }

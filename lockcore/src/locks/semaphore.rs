@@ -100,7 +100,11 @@ impl Semaphore {
         at_least_one("acquire_many", permits, name)?;
         // Nobody knows how many of a plain semaphore others have.
         if self.plain && permits > self.permits {
-            return Err(LockError::TooMany { lock: name.clone(), asked: permits, limit: self.permits });
+            return Err(LockError::TooManyPermits {
+                lock: name.clone(),
+                asked: permits,
+                limit: self.permits,
+            });
         }
         if permits > Self::MAX_AT_ONCE {
             return Err(LockError::InvalidOption {
@@ -128,7 +132,7 @@ impl Semaphore {
     /// one token, and are released together.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire`]; [`LockError::InvalidOption`] for no permits or too many at once; and [`LockError::TooMany`] if the semaphore
+    /// As [`ReentrantLock::acquire`]; [`LockError::InvalidOption`] for no permits or too many at once; and [`LockError::TooManyPermits`] if the semaphore
     /// has fewer, taken or not, also if it is made smaller while this waits.
     ///
     /// # Cancel safety

@@ -89,7 +89,7 @@ pub(crate) const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
     &redisson_* &lockcore_* \
     +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping \
     +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore \
-    +lindex +lpop +lpos +lrem +rpush +zadd +zincrby +zrange +zrem +zscore \
+    +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zincrby +zrange +zrem +zscore \
     +hdel +hexists +hlen +zremrangebyscore \
     +hkeys +incrby +persist +zcard +zcount \
     +decr";

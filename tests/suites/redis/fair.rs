@@ -260,3 +260,26 @@ async fn a_queue_that_was_deleted_is_made_again() {
     soon("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert_nothing_left(&server).await;
 }
+
+#[tokio::test]
+async fn those_who_wait_are_reported_in_their_order() {
+    let server = RedisServer::start();
+    let clients = [locks(&server).await, locks(&server).await];
+    let held = clients[0].fair_lock("fair").acquire().await.unwrap();
+    assert!(clients[1].fair_lock("fair").state().await.unwrap().waiters().is_empty());
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(tokio::spawn(clients[number % 2].fair_lock("fair").acquire()));
+        queued(&server, number as i64 + 1).await;
+    }
+    let state = clients[1].fair_lock("fair").state().await.unwrap();
+    assert_eq!(state.holders()[0].owner(), held.wire_owner());
+    assert_eq!(state.waiters().len(), 4);
+    held.release().await.unwrap();
+    for (waiter, reported) in waiting.into_iter().zip(state.waiters()) {
+        let guard = soon("its turn", waiter).await.unwrap().unwrap();
+        assert_eq!(guard.wire_owner(), reported);
+        guard.release().await.unwrap();
+    }
+    assert!(clients[0].fair_lock("fair").state().await.unwrap().waiters().is_empty());
+}

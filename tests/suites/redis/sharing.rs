@@ -205,7 +205,7 @@ async fn bad_input_is_a_clear_error_and_changes_nothing() {
     let (one, other) = (locks(&server).await, locks(&server).await);
     let held = one.semaphore("s", 3).acquire().await.unwrap();
     let too_many = other.semaphore("s", 3).acquire_many(4).await.unwrap_err();
-    assert!(matches!(too_many, LockError::TooMany { asked: 4, limit: 3, .. }), "{too_many}");
+    assert!(matches!(too_many, LockError::TooManyPermits { asked: 4, limit: 3, .. }), "{too_many}");
     let wrong_type = |error: LockError| match error {
         LockError::Backend(error) => assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}"),
         error => panic!("{error}"),
