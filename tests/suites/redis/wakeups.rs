@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lockcore::{LockError, Locks};
 use lockcore_testkit::RedisServer;
 
-use crate::support::{assert_nothing_left, connect, listened_to, load_scripts, locks, soon};
+use crate::support::{assert_nothing_left, connect, listened_to, load_scripts, locks, soon, until};
 
 /// What another process, without us, writes when it takes the lock.
 async fn hold_as_foreigner(server: &RedisServer, name: &str, lease_ms: &str) {
@@ -66,7 +66,7 @@ async fn fifty_waiters_of_four_seconds_cost_eight_commands_at_most() {
         let error = soon("the time-out", task).await.unwrap().unwrap_err();
         assert!(matches!(error, LockError::Timeout { .. }), "{error}");
     }
-    crate::support::until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
+    until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
     let spent = server.client_commands().await - before;
     assert!(spent <= 8, "{spent} commands");
     guard.release().await.unwrap();
@@ -118,6 +118,38 @@ async fn a_waiter_whose_connection_for_wake_ups_was_killed_enters_after_the_rele
         guard.release().await.unwrap();
     }
     assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn latches_and_conditions_are_heard_of_after_the_connection_for_wake_ups_was_killed() {
+    let server = RedisServer::start();
+    let (one, other) = (locks(&server).await, locks(&server).await);
+    let (latch, lock) = (one.latch("latch"), one.lock("lock"));
+    for round in 0..5 {
+        latch.set_count(1).await.unwrap();
+        let opened = tokio::spawn({
+            let latch = other.latch("latch");
+            async move { latch.wait().await.map(|()| Instant::now()) }
+        });
+        let notified = tokio::spawn({
+            let lock = other.lock("lock");
+            let guard = lock.acquire().await.unwrap();
+            async move { lock.condition("condition").wait(guard).await.map(|_| Instant::now()) }
+        });
+        let guard = lock.acquire().await.unwrap();
+        until("two subscriptions", || async { server.channels().await.len() == 2 }).await;
+        let killed: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        assert!(killed >= 1, "round {round}: a connection for wake-ups");
+        // While nobody can hear it.
+        let sent = Instant::now();
+        latch.count_down().await.unwrap();
+        assert!(lock.condition("condition").notify_one(&guard).await.unwrap());
+        guard.release().await.unwrap();
+        for waiter in [opened, notified] {
+            let gap = soon("the waiter", waiter).await.unwrap().unwrap() - sent;
+            assert!(gap < Duration::from_millis(1500), "round {round}: {gap:?}");
+        }
+    }
 }
 
 #[tokio::test]
