@@ -5,6 +5,7 @@
 //! lockcore-faults smoke [--seed N] [--jobs N]                 a part of it, in a few minutes
 //! lockcore-faults run 1 39 [--seed N]                         some faults
 //! lockcore-faults soak [MINUTES] [--seed N]                   faults at random
+//! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
 //! lockcore-faults list                                        which there are
 //! ```
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
@@ -12,6 +13,7 @@
 #![allow(dead_code)] // until the rest of the battery is in
 
 mod battery;
+mod bugs;
 mod client;
 mod monitor;
 mod process;
@@ -65,6 +67,8 @@ fn run(arguments: &[String]) -> Result<bool> {
             Ok(true)
         }
         ["all"] => runtime.block_on(battery::run(battery::all(), seed, jobs, arguments.table.as_deref())),
+        ["bugs"] => bugs::run(""),
+        ["bugs", name] => bugs::run(name),
         ["smoke"] => {
             let faults = battery::all().into_iter().filter(|fault| fault.smoke).collect();
             runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
