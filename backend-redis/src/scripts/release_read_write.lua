@@ -38,5 +38,9 @@ if is_last or is_writer(ARGV[1]) then
     end
     -- The lock is free, or to be had earlier than those who wait were told.
     redis.pcall('PUBLISH', ARGV[3], message)
+    if message == '1' then
+        -- Redisson's `1` wakes all who sleep, and is lost on one that is about to: for that one there is the other message, which waits.
+        redis.pcall('PUBLISH', ARGV[3], '0')
+    end
 end
 return 1

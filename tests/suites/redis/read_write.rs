@@ -117,7 +117,8 @@ async fn a_write_hold_is_one_for_redisson_too() {
     assert!(refused_for(&backend, &reading("doc", "b:1")).await.is_some_and(|left| left > 55_000));
     assert_eq!(holders(&state(&backend, "doc").await), [("a:1", Mode::Write, 1)]);
     assert_eq!(releases(&backend, &writing("doc", "a:1")).await, ReleaseOutcome::Released);
-    assert_eq!(messages.next().await, "1");
+    assert_eq!(messages.next().await, "1", "for those of Redisson who sleep");
+    assert_eq!(messages.next().await, "0", "and for one that is about to");
     assert_eq!(keys(&server).await, Vec::<String>::new());
     assert_eq!(java_writes(&server, "doc", "30000").await, None);
 }
