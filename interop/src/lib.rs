@@ -8,10 +8,14 @@
 
 mod client;
 mod java;
+mod kind;
 mod reply;
+mod thread;
 
 pub use crate::{
-    client::{Answer, JavaThread, Kind, Lease, Redisson},
+    client::{Lease, Redisson},
     java::Java,
+    kind::Kind,
     reply::JavaError,
+    thread::{Answer, JavaThread},
 };

@@ -1,5 +1,5 @@
-//! A process that takes a lock and keeps it until it is killed: `holder <url> <name> <lease in ms>`, and for a fair lock
-//! one more, the queue timeout in ms.
+//! A process that takes a lock and keeps it until it is killed: `holder <url> <kind> <name> <lease in ms> [queue timeout in ms]`. A
+//! semaphore has one permit.
 //!
 //! It says `held <owner>` on stdout when it has the lock. The suite kills it, so that its hold, or its place in the
 //! queue, is one of somebody who has crashed.
@@ -7,20 +7,21 @@
 use std::{env, error::Error, future, num::ParseIntError, time::Duration};
 
 use lockcore::Locks;
+use lockcore_interop::Kind;
 use lockcore_redis::RedisBackend;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [url, name, lease, queue_timeout @ ..] = arguments.as_slice() else {
-        return Err("usage: holder url name lease [queue-timeout]".into());
+    let [url, kind, name, lease, queue_timeout @ ..] = arguments.as_slice() else {
+        return Err("usage: holder url kind name lease [queue-timeout]".into());
     };
-    let builder = Locks::builder(RedisBackend::connect(url).await?).lease(ms(lease)?);
-    let lock = match queue_timeout {
-        [] => builder.build()?.lock(name),
-        [queue_timeout, ..] => builder.queue_timeout(ms(queue_timeout)?).build()?.fair_lock(name),
-    };
-    let guard = lock.acquire().await?;
+    let kind = Kind::from_wire(kind).ok_or("no such kind")?;
+    let mut builder = Locks::builder(RedisBackend::connect(url).await?).lease(ms(lease)?);
+    if let [queue_timeout, ..] = queue_timeout {
+        builder = builder.queue_timeout(ms(queue_timeout)?);
+    }
+    let guard = kind.ours(&builder.build()?, name).acquire().await?;
     println!("held {}", guard.wire_owner());
     future::pending().await
 }

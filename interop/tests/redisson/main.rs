@@ -6,8 +6,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
 mod contention;
-mod death;
+mod crash;
 mod fair;
+mod latch;
+mod mixed;
+mod plain_semaphore;
 mod reentrant;
 mod report;
+mod rw_lock;
+mod section;
+mod semaphore;
 mod support;
+mod wakeups;
+mod watchdog;

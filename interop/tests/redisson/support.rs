@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::OnceLock, time::Duration};
 
-use lockcore::{Locks, ReentrantLock};
+use lockcore::{LockGuard, Locks, ReentrantLock};
 use lockcore_interop::{Java, Kind, Redisson};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -12,6 +12,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// The lease of the clients of both sides: short, since some tests wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(1500);
+
+/// What a busy machine may add.
+pub(crate) const SLACK: Duration = Duration::from_millis(250);
 
 /// A redis-server, and a client of each side on it.
 pub(crate) struct Both {
@@ -57,13 +60,31 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Resolves when `count` clients listen for the lock's release. The server has no event for that, so it is asked until it is so.
-pub(crate) async fn listened_to(server: &RedisServer, name: &str, count: u32) {
-    let channel = format!("redisson_lock__channel:{{{name}}}");
-    soon("the subscriptions", async {
-        while server.query::<(String, u32)>(&["PUBSUB", "NUMSUB", &channel]).await.1 < count {
+/// Resolves when it is so. The server has no events for such things, so it is asked until then.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    soon(what, async {
+        while !is_so().await {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    })
+    .await;
+}
+
+/// Resolves when `count` clients listen for releases. Waiters for a fair lock have channels of their own: there, `count` of them wait and listen.
+pub(crate) async fn listened_to(server: &RedisServer, kind: Kind, name: &str, count: u32) {
+    let channel = match kind {
+        Kind::Fair => return queued_and_listening(server, name, count).await,
+        Kind::Read | Kind::Write => format!("redisson_rwlock:{{{name}}}"),
+        Kind::Permits(_) | Kind::Plain(_) => format!("redisson_sc:{{{name}}}"),
+        _ => format!("redisson_lock__channel:{{{name}}}"),
+    };
+    subscribed(server, &channel, count).await;
+}
+
+/// Resolves when `count` clients have subscribed to the channel.
+pub(crate) async fn subscribed(server: &RedisServer, channel: &str, count: u32) {
+    until("the subscriptions", async || {
+        server.query::<(String, u32)>(&["PUBSUB", "NUMSUB", channel]).await.1 >= count
     })
     .await;
 }
@@ -71,32 +92,16 @@ pub(crate) async fn listened_to(server: &RedisServer, name: &str, count: u32) {
 /// Resolves when `count` wait in the queue of a fair lock.
 pub(crate) async fn queued(server: &RedisServer, name: &str, count: u32) {
     let queue = format!("redisson_lock_queue:{{{name}}}");
-    soon("the queue", async {
-        while server.query::<u32>(&["LLEN", &queue]).await < count {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
+    until("the queue", async || server.query::<u32>(&["LLEN", &queue]).await >= count).await;
 }
 
-/// Resolves when `count` wait in the queue of a fair lock, and as many listen: each on a channel of its own.
-pub(crate) async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
+async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
     queued(server, name, count).await;
     let channels = format!("redisson_lock__channel:{{{name}}}:*");
-    soon("the subscriptions", async {
-        while server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len() < count as usize {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+    until("the subscriptions", async || {
+        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len() >= count as usize
     })
     .await;
-}
-
-/// Our lock of a kind.
-pub(crate) fn of_kind(locks: &Locks, kind: Kind, name: &str) -> ReentrantLock {
-    match kind {
-        Kind::Fair => locks.fair_lock(name),
-        _ => locks.lock(name),
-    }
 }
 
 /// The holders of a lock, as lockcore sees them: owner and count.
@@ -105,10 +110,9 @@ pub(crate) async fn holders(lock: &ReentrantLock) -> Vec<(String, u32)> {
     state.holders().iter().map(|holder| (holder.owner().to_owned(), holder.hold_count())).collect()
 }
 
-/// The median and the longest of some spans.
-pub(crate) fn median_and_longest(mut spans: Vec<Duration>) -> (Duration, Duration) {
-    spans.sort();
-    (spans[spans.len() / 2], spans[spans.len() - 1])
+/// What [`holders`] says when this is the only one, and has entered once.
+pub(crate) fn alone(guard: &LockGuard) -> [(String, u32); 1] {
+    [(guard.wire_owner().to_owned(), 1)]
 }
 
 /// Milliseconds, as the table has them.

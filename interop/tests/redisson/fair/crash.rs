@@ -1,4 +1,4 @@
-//! What those who crash cost the other side: a holder its lease, a waiter the time for which his place is kept.
+//! What a waiter that crashes costs the other side: the time for which its place is kept.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,10 @@ use lockcore_interop::{Java, Kind, Lease};
 use lockcore_redis::RedisBackend;
 
 use crate::{
-    death::{Process, end_of_lease, java_late, late, punctual},
-    report::{Row, record},
-    support::{Both, LEASE, ms, queued, queued_and_listening, soon},
+    crash::Process,
+    report::{Promise, record},
+    section::Section,
+    support::{Both, LEASE, SLACK, listened_to, ms, queued, soon},
 };
 
 const ROUNDS: u32 = 2;
@@ -20,64 +21,10 @@ const PLACE: Duration = Duration::from_secs(1);
 /// A lease shorter than that.
 const SHORT: Duration = Duration::from_millis(400);
 
-/// What a busy machine may add.
-const SLACK: Duration = Duration::from_millis(250);
-
-#[tokio::test]
-async fn a_fair_rust_holder_that_is_killed_frees_the_lock_for_java() {
-    let both = Both::start().await;
-    let thread = both.redisson.thread().kind(Kind::Fair);
-    // A wait that is not measured: Java loads its classes for it.
-    let guard = both.locks.fair_lock("first").lease(Duration::from_millis(100)).acquire().await.unwrap();
-    thread.lock("first", Lease::Watchdog).await.unwrap();
-    thread.unlock("first").await.unwrap();
-    drop(guard);
-
-    let mut times = Vec::new();
-    for round in 0..ROUNDS {
-        let name = format!("crashed:{round}");
-        let mut holder = Process::holds(&both.server, &name, Some(PLACE));
-        let waiting = thread.lock(&name, Lease::Watchdog);
-        queued_and_listening(&both.server, &name, 1).await;
-        holder.kill();
-        let end = end_of_lease(&both.server, &name).await;
-        soon("Java's entry", waiting).await.unwrap();
-        times.push(java_late(end));
-        thread.unlock(&name).await.unwrap();
-    }
-    both.close().await;
-    record(Row::FairRustCrashes, after_lease(punctual(times))).await;
-}
-
-#[tokio::test]
-async fn a_fair_java_holder_that_halts_frees_the_lock_for_rust() {
-    let both = Both::start().await;
-    let mut worst = Duration::ZERO;
-    for round in 0..ROUNDS {
-        let name = format!("crashed:{round}");
-        let java = Java::start().unwrap();
-        let redisson = java.connect(&both.server.url(), LEASE).await.unwrap();
-        redisson.thread().kind(Kind::Fair).lock(&name, Lease::Watchdog).await.unwrap();
-        let waiting = tokio::spawn(both.locks.fair_lock(&name).acquire());
-        queued_and_listening(&both.server, &name, 1).await;
-        java.halt().await.unwrap();
-        let end = end_of_lease(&both.server, &name).await;
-        let guard = soon("our entry", waiting).await.unwrap().unwrap();
-        worst = worst.max(late(end));
-        guard.release().await.unwrap();
-    }
-    both.close().await;
-    record(Row::FairJavaCrashes, after_lease(worst)).await;
-}
-
-fn after_lease(worst: Duration) -> String {
-    format!("entered {} after the end of the lease at most, in {ROUNDS} crashes", ms(worst))
-}
-
 #[tokio::test]
 async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() {
     let both = Both::start().await;
-    let thread = both.redisson.thread().kind(Kind::Fair);
+    let thread = both.redisson.thread_for(Kind::Fair);
     let mut measured = Vec::new();
     for lease in [SHORT, LEASE] {
         let backend = RedisBackend::connect(both.server.url()).await.unwrap();
@@ -86,16 +33,16 @@ async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() 
         for round in 0..ROUNDS {
             let name = format!("queue:{}:{round}", lease.as_millis());
             let guard = locks.fair_lock(&name).acquire().await.unwrap();
-            let mut waiter = Process::asks(&both.server, &name, Some(PLACE));
-            queued_and_listening(&both.server, &name, 1).await;
-            let waiting = thread.lock(&name, Lease::Watchdog);
-            queued_and_listening(&both.server, &name, 2).await;
+            let mut waiter = Process::asks(&both.server, Kind::Fair, &name, Some(PLACE));
+            listened_to(&both.server, Kind::Fair, &name, 1).await;
+            let waiting = thread.acquire(&name, Lease::Watchdog);
+            listened_to(&both.server, Kind::Fair, &name, 2).await;
             waiter.kill();
             let killed = Instant::now();
             guard.release().await.unwrap();
             soon("Java's entry", waiting).await.unwrap();
             worst = worst.max(killed.elapsed());
-            thread.unlock(&name).await.unwrap();
+            thread.release(&name).await.unwrap();
         }
         locks.close().await.unwrap();
         // Nobody wakes Java when the place lapses: it sleeps for what it saw left of the lease.
@@ -108,7 +55,7 @@ async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() 
         measured.join(", "),
         PLACE.as_millis()
     );
-    record(Row::FairRustWaiterCrashes, measured).await;
+    record(Section::Fair, Promise::RustWaiterCrashes, measured).await;
 }
 
 #[tokio::test]
@@ -121,8 +68,8 @@ async fn a_java_waiter_that_halts_keeps_rust_for_what_redisson_gives_it() {
         let java = Java::start().unwrap();
         let redisson = java.connect_with(&both.server.url(), LEASE, Some(PLACE)).await.unwrap();
         // Never answered.
-        drop(redisson.thread().kind(Kind::Fair).lock(&name, Lease::Watchdog));
-        queued_and_listening(&both.server, &name, 1).await;
+        drop(redisson.thread_for(Kind::Fair).acquire(&name, Lease::Watchdog));
+        listened_to(&both.server, Kind::Fair, &name, 1).await;
         let waiting = tokio::spawn(both.locks.fair_lock(&name).acquire());
         queued(&both.server, &name, 2).await;
         java.halt().await.unwrap();
@@ -140,5 +87,5 @@ async fn a_java_waiter_that_halts_keeps_rust_for_what_redisson_gives_it() {
         ms(worst),
         PLACE.as_millis()
     );
-    record(Row::FairJavaWaiterCrashes, measured).await;
+    record(Section::Fair, Promise::JavaWaiterCrashes, measured).await;
 }

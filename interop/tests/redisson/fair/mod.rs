@@ -1,7 +1,10 @@
 //! `Locks::fair_lock` and `RFairLock`.
 
 mod crash;
-mod exclusion;
 mod nesting;
 mod order;
-mod wakeups;
+
+use crate::section::{Section, tests_of_crashes, tests_of_holds};
+
+tests_of_holds!(Section::Fair);
+tests_of_crashes!(Section::Fair);

@@ -7,7 +7,8 @@ use lockcore_interop::{JavaThread, Kind, Lease};
 use tokio::task::JoinSet;
 
 use crate::{
-    report::{Row, record},
+    report::{Promise, record},
+    section::Section,
     support::{Both, locks, queued, redisson, soon},
 };
 
@@ -24,10 +25,10 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
     let (other_java, other_rust) = (redisson(&both.server).await, locks(&both.server).await);
     for round in 0..ROUNDS {
         let name = format!("queue:{round}");
-        let holder = both.redisson.thread().kind(Kind::Fair);
+        let holder = both.redisson.thread_for(Kind::Fair);
         let mut guard = None;
         if round % 2 == 0 {
-            holder.lock(&name, Lease::Watchdog).await.unwrap();
+            holder.acquire(&name, Lease::Watchdog).await.unwrap();
         } else {
             guard = Some(both.locks.fair_lock(&name).acquire().await.unwrap());
         }
@@ -39,7 +40,7 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
             // Java begins in two rounds, Rust in the next two: every side waits behind every holder first.
             if (number + round / 2) % 2 == 0 {
                 let client = if number < 2 { &both.redisson } else { &other_java };
-                waiting.spawn(of_java(client.thread().kind(Kind::Fair), name.clone(), number, entries));
+                waiting.spawn(of_java(client.thread_for(Kind::Fair), name.clone(), number, entries));
             } else {
                 let client = if number < 3 { &both.locks } else { &other_rust };
                 waiting.spawn(of_rust(client.fair_lock(&name), number, entries));
@@ -48,7 +49,7 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
         }
         match guard {
             Some(guard) => guard.release().await.unwrap(),
-            None => holder.unlock(&name).await.unwrap(),
+            None => holder.release(&name).await.unwrap(),
         }
         while let Some(entered) = soon("an entry", waiting.join_next()).await {
             entered.unwrap();
@@ -63,13 +64,13 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
         "{WAITERS} waiters, Rust and Java by turns, from two clients each, behind a holder of either side: in exact order, \
          {ROUNDS} times of {ROUNDS}"
     );
-    record(Row::FairOrder, measured).await;
+    record(Section::Fair, Promise::Order, measured).await;
 }
 
 async fn of_java(thread: JavaThread, name: String, number: u32, entries: Entries) {
-    thread.lock(&name, Lease::Watchdog).await.unwrap();
+    thread.acquire(&name, Lease::Watchdog).await.unwrap();
     entries.lock().unwrap().push(number);
-    thread.unlock(&name).await.unwrap();
+    thread.release(&name).await.unwrap();
 }
 
 async fn of_rust(lock: ReentrantLock, number: u32, entries: Entries) {

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use lockcore::{LockError, LossReason};
-use lockcore_interop::Lease;
+use lockcore_interop::{Kind, Lease};
 
 use crate::{
-    report::{Row, record},
+    report::{Promise, record},
+    section::Section,
     support::{Both, LEASE, holders, listened_to, ms, soon},
 };
 
@@ -16,8 +17,8 @@ async fn java_forces_our_hold() {
     let (operator, waiter) = (both.redisson.thread(), both.redisson.thread());
     let lock = both.locks.lock("forced");
     let guard = lock.acquire().await.unwrap();
-    let waiting = waiter.lock("forced", Lease::Watchdog);
-    listened_to(&both.server, "forced", 1).await;
+    let waiting = waiter.acquire("forced", Lease::Watchdog);
+    listened_to(&both.server, Kind::Reentrant, "forced", 1).await;
 
     let start = Instant::now();
     assert!(operator.force_unlock("forced").await.unwrap());
@@ -30,28 +31,28 @@ async fn java_forces_our_hold() {
     assert!(matches!(released, Err(LockError::Lost { .. })), "{released:?}");
     assert_eq!(holders(&lock).await, [(owner, 1)], "what came after it is not touched");
 
-    waiter.unlock("forced").await.unwrap();
+    waiter.release("forced").await.unwrap();
     assert!(!operator.force_unlock("forced").await.unwrap(), "nobody held it");
     both.close().await;
     let measured =
         format!("the next waiter entered after {}, `lost()` resolved after {}", ms(entered), ms(told));
-    record(Row::JavaForces, measured).await;
+    record(Section::Reentrant, Promise::JavaForces, measured).await;
 }
 
 #[tokio::test]
 async fn we_force_the_hold_of_java() {
     let both = Both::start().await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("forced"));
-    thread.lock("forced", Lease::Watchdog).await.unwrap();
+    thread.acquire("forced", Lease::Watchdog).await.unwrap();
     let waiting = tokio::spawn(lock.acquire());
-    listened_to(&both.server, "forced", 1).await;
+    listened_to(&both.server, Kind::Reentrant, "forced", 1).await;
 
     let start = Instant::now();
     assert!(lock.force_release().await.unwrap());
     let guard = soon("our entry", waiting).await.unwrap().unwrap();
     let entered = start.elapsed();
     assert!(!thread.is_held("forced").await.unwrap());
-    assert!(thread.unlock("forced").await.unwrap_err().is("IllegalMonitorStateException"));
+    assert!(thread.release("forced").await.unwrap_err().is("IllegalMonitorStateException"));
     assert!(guard.is_held());
 
     guard.release().await.unwrap();
@@ -59,5 +60,5 @@ async fn we_force_the_hold_of_java() {
     both.close().await;
     let measured =
         format!("the next waiter entered after {}; Java's `unlock` throws and changes nothing", ms(entered));
-    record(Row::RustForces, measured).await;
+    record(Section::Reentrant, Promise::RustForces, measured).await;
 }

@@ -6,7 +6,8 @@ use lockcore::Mode;
 use lockcore_interop::Lease;
 
 use crate::{
-    report::{Row, record},
+    report::{Promise, record},
+    section::Section,
     support::{Both, LEASE},
 };
 
@@ -15,9 +16,9 @@ async fn rust_sees_the_hold_of_java() {
     let both = Both::start().await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("seen"));
     assert!(!lock.state().await.unwrap().is_held());
-    let owner = thread.lock("seen", Lease::Fixed(Duration::from_secs(20))).await.unwrap();
+    let owner = thread.acquire("seen", Lease::Fixed(Duration::from_secs(20))).await.unwrap();
     assert!(owner.starts_with(both.redisson.id()));
-    thread.lock("seen", Lease::Fixed(Duration::from_secs(20))).await.unwrap();
+    thread.acquire("seen", Lease::Fixed(Duration::from_secs(20))).await.unwrap();
 
     let state = lock.state().await.unwrap();
     let [holder] = state.holders() else { panic!("one holder: {state:?}") };
@@ -25,13 +26,13 @@ async fn rust_sees_the_hold_of_java() {
     let left = state.remaining().unwrap();
     assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(20), "{left:?}");
 
-    thread.unlock("seen").await.unwrap();
-    thread.unlock("seen").await.unwrap();
+    thread.release("seen").await.unwrap();
+    thread.release("seen").await.unwrap();
     assert!(!lock.state().await.unwrap().is_held());
     both.close().await;
     let measured =
         format!("owner `<client id>:<thread id>`, count 2, {:.1} s of 20 s left", left.as_secs_f64());
-    record(Row::RustSeesJava, measured).await;
+    record(Section::Reentrant, Promise::RustSeesJava, measured).await;
 }
 
 #[tokio::test]
@@ -52,5 +53,5 @@ async fn java_sees_the_hold_of_rust() {
     assert!(!thread.is_locked("seen").await.unwrap());
     both.close().await;
     let measured = format!("locked, {} of {} ms left, `getHoldCount` 0", left.as_millis(), LEASE.as_millis());
-    record(Row::JavaSeesRust, measured).await;
+    record(Section::Reentrant, Promise::JavaSeesRust, measured).await;
 }

@@ -1,10 +1,11 @@
-//! `Locks::lock` and `RLock`. Each further synchronizer is a directory beside this one.
+//! `Locks::lock` and `RLock`.
 
-mod crash;
-mod exclusion;
 mod force;
 mod inspection;
 mod nesting;
 mod refusal;
-mod wakeups;
-mod watchdog;
+
+use crate::section::{Section, tests_of_crashes, tests_of_holds};
+
+tests_of_holds!(Section::Reentrant);
+tests_of_crashes!(Section::Reentrant);

@@ -6,7 +6,8 @@ use lockcore::Owner;
 use lockcore_interop::Lease;
 
 use crate::{
-    report::{Row, record},
+    report::{Promise, record},
+    section::Section,
     support::{Both, holders},
 };
 
@@ -17,13 +18,13 @@ async fn nested_holds_of_java_count_for_both() {
     let both = Both::start().await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("nested"));
     for depth in 1..=DEPTH {
-        let owner = thread.lock("nested", Lease::Watchdog).await.unwrap();
+        let owner = thread.acquire("nested", Lease::Watchdog).await.unwrap();
         assert_eq!(thread.hold_count("nested").await.unwrap(), depth);
         assert_eq!(holders(&lock).await, [(owner, depth)]);
     }
     for left in (0..DEPTH).rev() {
         assert!(lock.try_acquire().await.unwrap().is_none(), "{} holds are left", left + 1);
-        thread.unlock("nested").await.unwrap();
+        thread.release("nested").await.unwrap();
         assert_eq!(thread.hold_count("nested").await.unwrap(), left);
         assert_eq!(holders(&lock).await.first().map_or(0, |(_, count)| *count), left);
     }
@@ -31,14 +32,14 @@ async fn nested_holds_of_java_count_for_both() {
     guard.release().await.unwrap();
     both.close().await;
     let measured = format!("1 to {DEPTH} and back, the same in `getHoldCount` and `state()`");
-    record(Row::JavaNests, measured).await;
+    record(Section::Reentrant, Promise::JavaNests, measured).await;
 }
 
 #[tokio::test]
 async fn nested_holds_of_rust_keep_java_out_until_the_last() {
     let both = Both::start().await;
     let thread = both.redisson.thread();
-    let tries = || thread.try_lock("nested", Duration::ZERO, Lease::Watchdog);
+    let tries = || thread.try_acquire("nested", Duration::ZERO, Lease::Watchdog);
     let owner = Owner::new();
     let lock = both.locks.lock("nested").owned_by(&owner);
     let mut guards = Vec::new();
@@ -53,8 +54,8 @@ async fn nested_holds_of_rust_keep_java_out_until_the_last() {
         guard.release().await.unwrap();
     }
     assert!(tries().await.unwrap(), "free after the last");
-    thread.unlock("nested").await.unwrap();
+    thread.release("nested").await.unwrap();
     both.close().await;
     let measured = format!("{} levels, one of them with a longer lease; free after the last", DEPTH + 1);
-    record(Row::RustNests, measured).await;
+    record(Section::Reentrant, Promise::RustNests, measured).await;
 }

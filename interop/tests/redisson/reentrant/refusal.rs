@@ -7,8 +7,9 @@ use lockcore_interop::Lease;
 use lockcore_redis::RedisBackend;
 
 use crate::{
-    report::{Row, record},
-    support::{Both, holders, soon},
+    report::{Promise, record},
+    section::Section,
+    support::{Both, alone, holders, soon},
 };
 
 /// A hold that is not renewed, and ends before its holder knows what to do.
@@ -21,21 +22,21 @@ async fn java_cannot_release_our_hold() {
 
     // One that it never had.
     let guard = lock.acquire().await.unwrap();
-    assert!(thread.unlock("ours").await.unwrap_err().is("IllegalMonitorStateException"));
+    assert!(thread.release("ours").await.unwrap_err().is("IllegalMonitorStateException"));
     assert!(guard.is_held());
-    assert_eq!(holders(&lock).await, [(guard.wire_owner().to_owned(), 1)]);
+    assert_eq!(holders(&lock).await, alone(&guard));
     guard.release().await.unwrap();
 
     // One that it had, and that has ended since.
-    thread.lock("ours", Lease::Fixed(SHORT)).await.unwrap();
+    thread.acquire("ours", Lease::Fixed(SHORT)).await.unwrap();
     let guard = soon("the end of its lease", lock.acquire()).await.unwrap();
-    assert!(thread.unlock("ours").await.unwrap_err().is("IllegalMonitorStateException"));
-    assert_eq!(holders(&lock).await, [(guard.wire_owner().to_owned(), 1)]);
+    assert!(thread.release("ours").await.unwrap_err().is("IllegalMonitorStateException"));
+    assert_eq!(holders(&lock).await, alone(&guard));
     guard.release().await.expect("it is still ours");
 
     both.close().await;
     let measured = "`IllegalMonitorStateException`, for a stranger and for a holder whose lease has ended; our hold is the same";
-    record(Row::JavaCannotReleaseOurs, measured).await;
+    record(Section::Reentrant, Promise::JavaCannotReleaseOurs, measured).await;
 }
 
 #[tokio::test]
@@ -45,7 +46,7 @@ async fn we_cannot_release_the_hold_of_java() {
 
     // A hold that Java has taken over, since its lease had ended.
     let late = lock.clone().lease(SHORT).acquire().await.unwrap();
-    let owner = soon("the end of our lease", thread.lock("theirs", Lease::Watchdog)).await.unwrap();
+    let owner = soon("the end of our lease", thread.acquire("theirs", Lease::Watchdog)).await.unwrap();
     let released = late.release().await;
     assert!(matches!(released, Err(LockError::Lost { .. })), "{released:?}");
     assert_eq!(holders(&lock).await, [(owner.clone(), 1)]);
@@ -57,7 +58,12 @@ async fn we_cannot_release_the_hold_of_java() {
     assert_eq!(backend.release(&request).await.unwrap(), ReleaseOutcome::NotHeld);
     assert_eq!(holders(&lock).await, [(owner, 1)]);
 
-    thread.unlock("theirs").await.expect("it is still theirs");
+    thread.release("theirs").await.expect("it is still theirs");
     both.close().await;
-    record(Row::RustCannotReleaseTheirs, "`Lost` and `NotHeld`; Java's hold is the same").await;
+    record(
+        Section::Reentrant,
+        Promise::RustCannotReleaseTheirs,
+        "`Lost` and `NotHeld`; Java's hold is the same",
+    )
+    .await;
 }

@@ -1,54 +1,83 @@
 package lockcore.interop;
 
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.redisson.api.RAtomicLong;
 import org.redisson.api.RBucket;
-import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * {@code contend client kind name keys rounds}: takes the lock again and again, and does inside what two at a time would spoil.
+ * {@code contend client holds name keys rounds limit}: acquires again and again, and does inside what too many at a time would spoil.
  *
- * <p>The Rust suite does the very same with the same keys: {@code <keys>:inside} counts who is inside, and
- * {@code <keys>:work} has the number of holds so far and the side of the last one, read and written back without any help of
- * Redis. Answers {@code overlaps switches}: how often somebody else was inside, and how often the hold before was the other
- * side's.
+ * <p>{@code holds} are the kinds that are acquired in turn, each with its weight: {@code read:1,write:1000}. No more than
+ * {@code limit} may be inside, by weight; a hold that weighs so much is one that excludes everybody.
+ *
+ * <p>The Rust suite does the very same with the same keys: {@code <keys>:inside} adds up who is inside, {@code <keys>:last} is the
+ * side of the last hold, and {@code <keys>:work} is how many holds there were that exclude everybody: read and written back without any
+ * help of Redis. Those that do not must find it unchanged. Answers {@code overlaps switches most}: how often it was not as it must be,
+ * how often the hold before was the other side's, and how many were inside together at most.
  */
-final class Contention {
+record Contention(Clients clients) {
     private static final String SIDE = "java";
-    private final Clients clients;
-
-    Contention(Clients clients) {
-        this.clients = clients;
-    }
+    private static final long LEASE_OF_THE_KIND = -1;
 
     Map<String, Command> commands() {
-        return Map.of("contend", arguments -> contend(
-                clients.of(arguments),
-                LockCommands.named(clients.of(arguments), arguments.text(1), arguments.text(2)),
-                arguments.text(3),
-                arguments.number(4)));
+        return Map.of("contend", arguments -> {
+            RedissonClient client = clients.of(arguments);
+            Work work = new Work(client, arguments.text(3), arguments.number(5));
+            List<Turn> turns = Stream.of(arguments.text(1).split(","))
+                    .map(hold -> Turn.of(client, hold, arguments.text(2)))
+                    .toList();
+            for (int round = 0; round < arguments.number(4); round++) {
+                work.carryOut(turns.get(round % turns.size()));
+            }
+            return work.overlaps + " " + work.switches + " " + work.most;
+        });
     }
 
-    private static String contend(RedissonClient client, RLock lock, String keys, long rounds) {
-        RAtomicLong inside = client.getAtomicLong(keys + ":inside");
-        RBucket<String> work = client.getBucket(keys + ":work", StringCodec.INSTANCE);
-        long overlaps = 0;
-        long switches = 0;
-        for (long round = 0; round < rounds; round++) {
-            lock.lock(-1, TimeUnit.MILLISECONDS);
+    private record Turn(Synchronizer synchronizer, long weight) {
+        static Turn of(RedissonClient client, String hold, String name) {
+            String[] parts = hold.split(":");
+            return new Turn(Synchronizer.named(client, parts[0], name), Long.parseLong(parts[1]));
+        }
+    }
+
+    private static final class Work {
+        private final RAtomicLong inside;
+        private final RBucket<String> last;
+        private final RBucket<String> work;
+        private final long limit;
+        private long overlaps;
+        private long switches;
+        private long most;
+
+        Work(RedissonClient client, String keys, long limit) {
+            this.inside = client.getAtomicLong(keys + ":inside");
+            this.last = client.getBucket(keys + ":last", StringCodec.INSTANCE);
+            this.work = client.getBucket(keys + ":work", StringCodec.INSTANCE);
+            this.limit = limit;
+        }
+
+        void carryOut(Turn turn) throws InterruptedException {
+            turn.synchronizer.acquire(LEASE_OF_THE_KIND);
             try {
-                overlaps += inside.incrementAndGet() == 1 ? 0 : 1;
-                String[] last = work.get().split(" ");
-                switches += last[1].equals(SIDE) ? 0 : 1;
-                work.set((Long.parseLong(last[0]) + 1) + " " + SIDE);
-                inside.decrementAndGet();
+                boolean isAlone = turn.weight == limit;
+                long together = inside.addAndGet(turn.weight);
+                overlaps += together > limit ? 1 : 0;
+                most = Math.max(most, isAlone ? 1 : together);
+                String found = work.get();
+                switches += SIDE.equals(last.getAndSet(SIDE)) ? 0 : 1;
+                if (isAlone) {
+                    work.set(String.valueOf(Long.parseLong(found) + 1));
+                } else {
+                    overlaps += work.get().equals(found) ? 0 : 1;
+                }
+                inside.addAndGet(-turn.weight);
             } finally {
-                lock.unlock();
+                turn.synchronizer.release();
             }
         }
-        return overlaps + " " + switches;
     }
 }

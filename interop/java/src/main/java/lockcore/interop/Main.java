@@ -33,8 +33,10 @@ public final class Main {
         this.replies = replies;
         Clients clients = new Clients();
         commands.putAll(clients.commands());
-        // One class for each kind of synchronizer: the next ones are registered here.
+        commands.putAll(new HoldCommands(clients).commands());
         commands.putAll(new LockCommands(clients).commands());
+        commands.putAll(new SemaphoreCommands(clients).commands());
+        commands.putAll(new LatchCommands(clients).commands());
         commands.putAll(new Contention(clients).commands());
     }
 

@@ -1,0 +1,76 @@
+//! [`Kind`]: what both sides have, by the names of either.
+
+use lockcore::{Locks, ReentrantLock};
+
+/// A kind of synchronizer that can be held. Those of semaphores stand for one permit, of so many that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// `RLock`, `Locks::lock`.
+    Reentrant,
+    /// `RFairLock`, `Locks::fair_lock`.
+    Fair,
+    /// `RReadWriteLock.readLock`, `ReadWriteLock::read`.
+    Read,
+    /// `RReadWriteLock.writeLock`, `ReadWriteLock::write`.
+    Write,
+    /// `RPermitExpirableSemaphore`, `Locks::semaphore`.
+    Permits(u32),
+    /// `RSemaphore`, `Locks::plain_semaphore`.
+    Plain(u32),
+}
+
+impl Kind {
+    /// Ours of that name.
+    #[must_use]
+    pub fn ours(self, locks: &Locks, name: &str) -> ReentrantLock {
+        match self {
+            Self::Reentrant => locks.lock(name),
+            Self::Fair => locks.fair_lock(name),
+            Self::Read => locks.rw_lock(name).read(),
+            Self::Write => locks.rw_lock(name).write(),
+            Self::Permits(permits) => locks.semaphore(name, permits).permits(1),
+            Self::Plain(permits) => locks.plain_semaphore(name, permits).permits(1),
+        }
+    }
+
+    /// Ours of that name, held so that nobody else is let in.
+    #[must_use]
+    pub fn all_of_ours(self, locks: &Locks, name: &str) -> ReentrantLock {
+        match self {
+            Self::Permits(permits) => locks.semaphore(name, permits).permits(permits),
+            Self::Plain(permits) => locks.plain_semaphore(name, permits).permits(permits),
+            Self::Read => Self::Write.ours(locks, name),
+            _ => self.ours(locks, name),
+        }
+    }
+
+    /// How the programs of this package call it; without the number of permits.
+    #[must_use]
+    pub fn wire(self) -> &'static str {
+        match self {
+            Self::Reentrant => "reentrant",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permits(_) => "permits",
+            Self::Plain(_) => "plain",
+        }
+    }
+
+    /// The kind of that name; of semaphores, the one with a single permit.
+    #[must_use]
+    pub fn from_wire(wire: &str) -> Option<Self> {
+        let kinds = [Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Permits(1), Self::Plain(1)];
+        kinds.into_iter().find(|kind| kind.wire() == wire)
+    }
+
+    /// How many permits there are, of a semaphore.
+    #[must_use]
+    pub fn limit(self) -> Option<u32> {
+        match self {
+            Self::Permits(permits) | Self::Plain(permits) => Some(permits),
+            _ => None,
+        }
+    }
+}

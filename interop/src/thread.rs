@@ -1,0 +1,183 @@
+//! [`JavaThread`]: whom Redisson's holds belong to.
+
+use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
+
+use crate::{client::Lease, java::Java, kind::Kind, reply::JavaError};
+
+/// What Java will answer. The request has been sent, whether or not this is polled; [`JavaError::Thrown`] is what it threw.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JavaError>> + Send>>;
+
+/// A thread of a Redisson client. What it is asked is done in that order, at once and whether or not the futures are polled; a
+/// call that waits keeps later ones of this thread waiting, but none of another.
+#[derive(Clone, Debug)]
+pub struct JavaThread {
+    java: Java,
+    client: String,
+    name: String,
+    kind: Kind,
+}
+
+impl JavaThread {
+    pub(crate) fn new(java: Java, client: String, kind: Kind) -> Self {
+        let name = format!("thread-{}", java.number());
+        Self { java, client, name, kind }
+    }
+
+    /// The same thread, for the locks of another kind.
+    #[must_use]
+    pub fn kind(&self, kind: Kind) -> Self {
+        Self { kind, ..self.clone() }
+    }
+
+    /// `RLock.lock` or `acquire` of a semaphore; the owner, as Redisson writes it on the wire.
+    pub fn acquire(&self, name: &str, lease: Lease) -> Answer<String> {
+        self.call("acquire", name, &[&lease.wire()])
+    }
+
+    /// `RLock.tryLock` or `tryAcquire` of a semaphore, which wait for at most `wait`.
+    pub fn try_acquire(&self, name: &str, wait: Duration, lease: Lease) -> Answer<bool> {
+        parsed(self.call("tryAcquire", name, &[&wait.as_millis().to_string(), &lease.wire()]))
+    }
+
+    /// `RLock.unlock`, or `release` of the permit that this thread has acquired last.
+    pub fn release(&self, name: &str) -> Answer<()> {
+        done(self.call("release", name, &[]))
+    }
+
+    /// `RLock.forceUnlock`: whether somebody held it.
+    pub fn force_unlock(&self, name: &str) -> Answer<bool> {
+        parsed(self.call("forceUnlock", name, &[]))
+    }
+
+    /// `RLock.isLocked`.
+    pub fn is_locked(&self, name: &str) -> Answer<bool> {
+        parsed(self.call("isLocked", name, &[]))
+    }
+
+    /// `RLock.isHeldByCurrentThread`.
+    pub fn is_held(&self, name: &str) -> Answer<bool> {
+        parsed(self.call("isHeld", name, &[]))
+    }
+
+    /// `RLock.getHoldCount`: how often this thread has entered.
+    pub fn hold_count(&self, name: &str) -> Answer<u32> {
+        parsed(self.call("holdCount", name, &[]))
+    }
+
+    /// `RLock.remainTimeToLive`: what is left of the lease, `None` if nobody holds it.
+    ///
+    /// # Errors
+    /// [`JavaError`].
+    pub async fn remaining(&self, name: &str) -> Result<Option<Duration>, JavaError> {
+        let left: i64 = parsed(self.call("remainTimeToLive", name, &[])).await?;
+        match left {
+            -2 => Ok(None),
+            left => u64::try_from(left)
+                .map(|left| Some(Duration::from_millis(left)))
+                .map_err(|_| JavaError::Protocol(format!("remainTimeToLive {left}"))),
+        }
+    }
+
+    /// What a service does that starts: `trySetPermits` of a semaphore, nothing for a lock. Whether there was no semaphore yet.
+    ///
+    /// # Errors
+    /// [`JavaError`].
+    pub async fn prepare(&self, name: &str) -> Result<bool, JavaError> {
+        match self.kind.limit() {
+            Some(permits) => parsed(self.call("trySetPermits", name, &[&permits.to_string()])).await,
+            None => Ok(false),
+        }
+    }
+
+    /// `availablePermits` of either semaphore.
+    pub fn available_permits(&self, name: &str) -> Answer<i64> {
+        parsed(self.call("availablePermits", name, &[]))
+    }
+
+    /// `RPermitExpirableSemaphore.getPermits`: how many there are, taken or not.
+    pub fn permits(&self, name: &str) -> Answer<i64> {
+        parsed(self.call("getPermits", name, &[]))
+    }
+
+    /// `RPermitExpirableSemaphore.acquiredPermits`.
+    pub fn acquired_permits(&self, name: &str) -> Answer<i64> {
+        parsed(self.call("acquiredPermits", name, &[]))
+    }
+
+    /// `RPermitExpirableSemaphore.setPermits`.
+    pub fn set_permits(&self, name: &str, permits: u32) -> Answer<()> {
+        done(self.call("setPermits", name, &[&permits.to_string()]))
+    }
+
+    /// `RSemaphore.release` of permits that others have taken.
+    pub fn release_permits(&self, name: &str, permits: u32) -> Answer<()> {
+        done(self.call("releasePermits", name, &[&permits.to_string()]))
+    }
+
+    /// `RCountDownLatch.trySetCount`: whether it had no count.
+    pub fn set_count(&self, name: &str, count: u32) -> Answer<bool> {
+        parsed(self.of_latch("trySetCount", name, &[&count.to_string()]))
+    }
+
+    /// `RCountDownLatch.countDown`, so many times.
+    pub fn count_down(&self, name: &str, times: u32) -> Answer<()> {
+        done(self.of_latch("countDown", name, &[&times.to_string()]))
+    }
+
+    /// `RCountDownLatch.getCount`.
+    pub fn count(&self, name: &str) -> Answer<u32> {
+        parsed(self.of_latch("getCount", name, &[]))
+    }
+
+    /// `RCountDownLatch.await`: whether it was open in time.
+    pub fn wait_for_latch(&self, name: &str, timeout: Duration) -> Answer<bool> {
+        parsed(self.of_latch("await", name, &[&timeout.as_millis().to_string()]))
+    }
+
+    /// `RCountDownLatch.delete`: whether it had a count.
+    pub fn delete_latch(&self, name: &str) -> Answer<bool> {
+        parsed(self.of_latch("deleteLatch", name, &[]))
+    }
+
+    /// Takes what `holds` says in turn, kinds with their weights, `rounds` times, and does inside, under `keys`, what more than `limit` at a time
+    /// would spoil: see `Contention.java`. How often it was spoilt, how often the hold before was the other side's, and how many were
+    /// inside together at most.
+    ///
+    /// # Errors
+    /// [`JavaError`].
+    pub async fn contend(
+        &self,
+        holds: &[(Kind, u32)],
+        name: &str,
+        keys: &str,
+        rounds: u32,
+        limit: u32,
+    ) -> Result<[u64; 3], JavaError> {
+        let holds: Vec<_> = holds.iter().map(|(kind, weight)| format!("{}:{weight}", kind.wire())).collect();
+        let arguments = [&self.client, &holds.join(","), name, keys, &rounds.to_string(), &limit.to_string()];
+        let answer = self.java.call(&self.name, "contend", &arguments).await?;
+        let numbers: Result<Vec<u64>, _> = answer.split(' ').map(str::parse).collect();
+        numbers.ok().and_then(|numbers| <[u64; 3]>::try_from(numbers).ok()).ok_or(JavaError::Protocol(answer))
+    }
+
+    fn call(&self, verb: &str, name: &str, arguments: &[&str]) -> Answer<String> {
+        let arguments = [&[self.client.as_str(), self.kind.wire(), name], arguments].concat();
+        Box::pin(self.java.call(&self.name, verb, &arguments))
+    }
+
+    fn of_latch(&self, verb: &str, name: &str, arguments: &[&str]) -> Answer<String> {
+        let arguments = [&[self.client.as_str(), name], arguments].concat();
+        Box::pin(self.java.call(&self.name, verb, &arguments))
+    }
+}
+
+fn parsed<T: FromStr>(answer: Answer<String>) -> Answer<T> {
+    Box::pin(async move {
+        let answer = answer.await?;
+        answer.parse().map_err(|_| JavaError::Protocol(answer))
+    })
+}
+
+fn done(answer: Answer<String>) -> Answer<()> {
+    Box::pin(async move { answer.await.map(drop) })
+}

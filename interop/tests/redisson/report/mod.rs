@@ -1,0 +1,90 @@
+//! The table of the results, which the suite writes when every row of it has been measured.
+
+mod promise;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use crate::{
+    section::Section,
+    support::{LEASE, java},
+};
+
+pub(crate) use self::promise::Promise;
+
+type Rows = BTreeMap<(Section, Promise), String>;
+
+static MEASURED: Mutex<Rows> = Mutex::new(Rows::new());
+
+/// Enters what a test has measured, once it has passed. The last row has the table written, so that a table always comes from
+/// one complete run.
+pub(crate) async fn record(section: Section, promise: Promise, measured: impl Into<String>) {
+    let measured = measured.into();
+    println!("{section:?}, {promise:?}: {measured}");
+    let complete = {
+        let mut rows = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.insert((section, promise), measured);
+        let mut all = Section::ALL
+            .into_iter()
+            .flat_map(|section| section.promises().into_iter().map(move |row| (section, row)));
+        all.all(|row| rows.contains_key(&row)).then(|| rows.clone())
+    };
+    if let Some(rows) = complete {
+        let (redisson, java) = java().versions().await.unwrap();
+        let path = path();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, page(&rows, &redisson, &java)).unwrap();
+    }
+}
+
+/// Where the table goes: `LOCKCORE_INTEROP_TABLE`, or `docs/INTEROP.md`.
+fn path() -> PathBuf {
+    match env::var_os("LOCKCORE_INTEROP_TABLE") {
+        Some(path) if !path.is_empty() => PathBuf::from(path),
+        _ => Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/INTEROP.md"),
+    }
+}
+
+fn page(rows: &Rows, redisson: &str, java: &str) -> String {
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let mut page = format!(
+        "<!-- Written by the suite itself: ./scripts/interop. Do not edit it by hand; its text is in interop/tests/redisson/report/. -->\n\
+         # Sharing locks with Redisson: what was tested\n\n\
+         Rust with lockcore and Java with the real Redisson contend for the same names on one redis-server. `./scripts/interop` runs this\n\
+         suite and writes this page when every test has passed, so that all figures below come from one run.\n\n\
+         | | version |\n|---|---|\n\
+         | lockcore | {} |\n| Redisson | {redisson} |\n| Java | {java} |\n| Redis | {} |\n| machine | {} {}, {cores} cores |\n\n\
+         Leases that a watchdog renews are {} ms on both sides, so that their ends can be waited for; every other option of Redisson that\n\
+         has to do with locks has its default, unless a row names it.\n\
+",
+        env!("CARGO_PKG_VERSION"),
+        redis_version(),
+        env::consts::OS,
+        env::consts::ARCH,
+        LEASE.as_millis(),
+    );
+    for section in Section::ALL {
+        write!(page, "\n## {}\n\n| promise | measured |\n|---|---|\n", section.title()).unwrap();
+        for promise in section.promises() {
+            writeln!(page, "| {} | {} |", promise.text(section), rows[&(section, promise)]).unwrap();
+        }
+    }
+    page.push('\n');
+    page.push_str(include_str!("notes.md"));
+    page
+}
+
+fn redis_version() -> String {
+    let output = Command::new("redis-server").arg("--version").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    version.unwrap_or("unknown").to_owned()
+}

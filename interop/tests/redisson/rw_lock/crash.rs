@@ -1,0 +1,67 @@
+//! A reader that has died does not outlive its lease because the other side reads on.
+
+use std::time::Instant;
+
+use lockcore::ReadWriteLock;
+use lockcore_interop::{Kind, Lease};
+
+use crate::{
+    crash::{Process, another_java, held_by},
+    report::{Promise, record},
+    section::Section,
+    support::{Both, LEASE, SLACK, listened_to, ms, soon, until},
+};
+
+#[tokio::test]
+async fn a_dead_rust_reader_does_not_stay_while_java_reads() {
+    let both = Both::start().await;
+    let (reader, lock) = (both.redisson.thread_for(Kind::Read), both.locks.rw_lock("read"));
+    let mut process = Process::holds(&both.server, Kind::Read, "read");
+    reader.acquire("read", Lease::Watchdog).await.unwrap();
+    let writing = tokio::spawn(lock.write().acquire());
+    listened_to(&both.server, Kind::Write, "read", 1).await;
+    process.kill();
+    readers_are(&lock, 1).await;
+
+    assert!(!writing.is_finished());
+    let start = Instant::now();
+    reader.release("read").await.unwrap();
+    let guard = soon("our entry", writing).await.unwrap().unwrap();
+    let entered = start.elapsed();
+    assert!(entered < SLACK, "{entered:?}");
+    guard.release().await.unwrap();
+    both.close().await;
+    record(Section::ReadWrite, Promise::RustReaderCrashes, format!("{} after Java's release", ms(entered)))
+        .await;
+}
+
+#[tokio::test]
+async fn a_dead_java_reader_does_not_stay_while_rust_reads() {
+    let both = Both::start().await;
+    let (writer, lock) = (both.redisson.thread_for(Kind::Write), both.locks.rw_lock("read"));
+    let (java, client) = another_java(&both.server).await;
+    held_by(&client, Kind::Read, "read").await;
+    let reading = lock.read().acquire().await.unwrap();
+    let writing = writer.acquire("read", Lease::Watchdog);
+    listened_to(&both.server, Kind::Write, "read", 1).await;
+    java.halt().await.unwrap();
+    readers_are(&lock, 1).await;
+
+    assert!(reading.is_held() && lock.write().try_acquire().await.unwrap().is_none());
+    let start = Instant::now();
+    reading.release().await.unwrap();
+    soon("Java's entry", writing).await.unwrap();
+    let entered = start.elapsed();
+    assert!(entered < SLACK, "{entered:?}");
+    writer.release("read").await.unwrap();
+    both.close().await;
+    record(Section::ReadWrite, Promise::JavaReaderCrashes, format!("{} after our release", ms(entered)))
+        .await;
+}
+
+/// Resolves when there are so many readers left, which the end of a lease brings about, and nobody else.
+async fn readers_are(lock: &ReadWriteLock, count: usize) {
+    let died = Instant::now();
+    until("the end of the lease", async || lock.state().await.unwrap().holders().len() == count).await;
+    assert!(died.elapsed() <= LEASE + SLACK, "{:?}", died.elapsed());
+}

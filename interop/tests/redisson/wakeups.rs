@@ -1,0 +1,98 @@
+//! Each side is woken by the other's release.
+
+use std::time::{Duration, Instant};
+
+use lockcore_interop::{Kind, Lease};
+
+use crate::{
+    report::{Promise, record},
+    section::Section,
+    support::{Both, listened_to, ms, soon},
+};
+
+/// Of all pairs of a section together.
+pub(crate) const ROUNDS: usize = 99;
+
+/// At the median.
+const LIMIT: Duration = Duration::from_millis(50);
+
+pub(crate) async fn rust_wakes_java(section: Section) {
+    let both = Both::start().await;
+    let thread = both.redisson.thread();
+    let mut measured = Measured::default();
+    for (name, (holder, waiter)) in rounds(section) {
+        let thread = thread.kind(waiter);
+        let guard = holder.ours(&both.locks, &name).acquire().await.unwrap();
+        let waiting = thread.acquire(&name, Lease::Watchdog);
+        listened_to(&both.server, waiter, &name, 1).await;
+        let start = Instant::now();
+        guard.release().await.unwrap();
+        soon("Java's entry", waiting).await.unwrap();
+        measured.add(holder, waiter, start.elapsed());
+        thread.release(&name).await.unwrap();
+    }
+    both.close().await;
+    record(section, Promise::RustWakesJava, measured.within_limit()).await;
+}
+
+pub(crate) async fn java_wakes_rust(section: Section) {
+    let both = Both::start().await;
+    let thread = both.redisson.thread();
+    let mut measured = Measured::default();
+    for (name, (holder, waiter)) in rounds(section) {
+        let thread = thread.kind(holder);
+        thread.prepare(&name).await.unwrap();
+        thread.acquire(&name, Lease::Watchdog).await.unwrap();
+        let waiting = tokio::spawn(waiter.ours(&both.locks, &name).acquire());
+        listened_to(&both.server, waiter, &name, 1).await;
+        let start = Instant::now();
+        let releasing = thread.release(&name);
+        let guard = soon("our entry", waiting).await.unwrap().unwrap();
+        measured.add(holder, waiter, start.elapsed());
+        releasing.await.unwrap();
+        guard.release().await.unwrap();
+    }
+    both.close().await;
+    record(section, Promise::JavaWakesRust, measured.within_limit()).await;
+}
+
+/// The pairs by turns, each time under another name.
+fn rounds(section: Section) -> impl Iterator<Item = (String, (Kind, Kind))> {
+    let pairs = section.pairs().iter().cycle().copied();
+    (0..ROUNDS).zip(pairs).map(|(round, pair)| (format!("wake:{round}"), pair))
+}
+
+/// How long waiters took, by what happened.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Vec<(String, Vec<Duration>)>);
+
+impl Measured {
+    fn add(&mut self, holder: Kind, waiter: Kind, wait: Duration) {
+        let pair = match (holder, waiter) {
+            (Kind::Write, Kind::Write) => "a writer by a writer",
+            (Kind::Write, _) => "a reader by a writer",
+            (Kind::Read, _) => "a writer by a reader",
+            _ => "",
+        };
+        self.add_to(pair, wait);
+    }
+
+    pub(crate) fn add_to(&mut self, what: &str, wait: Duration) {
+        match self.0.iter_mut().find(|(known, _)| known == what) {
+            Some((_, waits)) => waits.push(wait),
+            None => self.0.push((what.to_owned(), vec![wait])),
+        }
+    }
+
+    /// What was measured, for the table; every median has to be within the limit.
+    pub(crate) fn within_limit(self) -> String {
+        let said = self.0.into_iter().map(|(what, mut waits)| {
+            waits.sort_unstable();
+            let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+            assert!(median <= LIMIT, "{what}: {median:?} at the median, {longest:?} at most");
+            let colon = if what.is_empty() { "" } else { ": " };
+            format!("{what}{colon}{} at the median of {}, {} at most", ms(median), waits.len(), ms(longest))
+        });
+        said.collect::<Vec<_>>().join("; ")
+    }
+}
