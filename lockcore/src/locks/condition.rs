@@ -153,12 +153,16 @@ impl Condition {
         }
         let client = &self.lock.client;
         let seat = client.store.names.seats.take(&id.lock)?;
+        // Closing the client waits until the place is left, or given to the background.
+        let _acquiring = client.acquiring();
         let waiter = client.request_id();
         let keep = client.settings.queue_timeout;
         let mut wakeups = self.ask(id, || conditions.subscribe(id, &waiter)).await?;
         // Before the lock is given up, so that whoever gets it next finds this waiter.
-        let place = Place { client, work: Some(Leaving { id: id.clone(), waiter: waiter.clone(), keep }) };
+        let leaving = Leaving { id: id.clone(), waiter: waiter.clone(), keep, pass_on: false };
+        let mut place = Place { client, work: Some(leaving) };
         self.ask(id, || conditions.join(id, &waiter, keep)).await?;
+        place.may_be_notified();
         let again = self.again(&guard);
         guard.release().await?;
 
@@ -181,6 +185,9 @@ impl Condition {
             // In the last moment it may have been notified all the same.
             None => !self.ask(id, || conditions.leave(id, &waiter, false)).await?,
         };
+        if !notified {
+            place.forget();
+        }
         // The acquisition has one of its own.
         drop(seat);
         let guard = again.acquire_at(site).await?;
@@ -248,7 +255,14 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn forget(mut self) {
+    /// From now on it may have been notified when it is left. Earlier, what it passed on would have been made up.
+    fn may_be_notified(&mut self) {
+        if let Some(work) = &mut self.work {
+            work.pass_on = true;
+        }
+    }
+
+    fn forget(&mut self) {
         self.work = None;
     }
 }
@@ -261,23 +275,24 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A waiter that is to leave, and to pass on what it has got.
+/// A waiter that is to leave, and to pass on what it may have got.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     id: ConditionId,
     waiter: String,
     /// How long its place would be kept otherwise.
     keep: Duration,
+    pass_on: bool,
 }
 
 impl Leaving {
     /// Attempts until it is done, hopeless or needless.
     pub(crate) async fn carry_out(self, store: &Store) {
-        let Self { id, waiter, keep } = self;
+        let Self { id, waiter, keep, pass_on } = self;
         let Some(conditions) = store.backend.conditions() else { return };
         let until = store.clock.now().after(keep);
         let mut backoff = Backoff::default();
-        while let Err(error) = store.answer(conditions.leave(&id, &waiter, true)).await {
+        while let Err(error) = store.answer(conditions.leave(&id, &waiter, pass_on)).await {
             if !error.is_retryable() || store.clock.now() >= until {
                 tracing::warn!(lock = %id.lock, %error, "a waiter could not leave its condition; its place lapses");
                 return;

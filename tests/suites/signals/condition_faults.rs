@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use lockcore::{BackendErrorKind, LockError, LockGuard, ReentrantLock};
-use lockcore_testkit::{Fault, Faults, Fixture, Op};
-use tokio::time::Instant;
+use lockcore_testkit::{Fault, Faults, Fixture, Op, poll_times};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 
 use super::bench::{A_WHILE, FAULTS, client, faulty, joined, nothing_is_left, waits, waits_and_releases};
+
+type Waiter = JoinHandle<Result<LockGuard, LockError>>;
 
 /// Two clients: the first, with faults, waits in front of the second.
 struct Bench {
@@ -27,6 +32,17 @@ impl Bench {
         assert!(self.other.condition("c").notify_one(&guard).await.unwrap(), "somebody waits");
         guard
     }
+
+    /// Shows that `next` was not notified yet, and is so when somebody is, and nobody else.
+    async fn only_next_waits<F: Fixture>(&self, fixture: &F, next: Waiter, what: &str) {
+        fixture.pass(A_WHILE).await;
+        assert!(!next.is_finished(), "{what}: nobody was notified");
+        let guard = self.notifies().await;
+        assert!(!self.other.condition("c").notify_one(&guard).await.unwrap(), "{what}: another one waits");
+        guard.release().await.unwrap();
+        joined(what, next).await.unwrap().release().await.unwrap();
+        nothing_is_left(fixture, what).await;
+    }
 }
 
 pub(crate) async fn a_cancelled_waiter_passes_its_notification_on<F: Fixture>(fixture: &F) {
@@ -44,6 +60,40 @@ pub(crate) async fn a_cancelled_waiter_passes_its_notification_on<F: Fixture>(fi
         joined("the next", next).await.unwrap().release().await.unwrap();
         nothing_is_left(fixture, "a cancelled waiter").await;
     }
+}
+
+pub(crate) async fn a_wait_that_is_dropped_leaves_nothing_and_wakes_nobody<F: Fixture>(fixture: &F) {
+    let late = Duration::from_millis(2);
+    for fault in [Fault::Delay(late), Fault::DelayReply(late)] {
+        for polls in 0.. {
+            let (bench, what) =
+                (Bench::new(fixture).await, format!("{fault:?}, dropped after {polls} polls"));
+            for op in [Op::Subscribe, Op::Join, Op::Release, Op::Stay] {
+                bench.faults.every(op, fault);
+            }
+            let next = waits(&bench.other, &bench.other.condition("c")).await;
+            let guard = bench.lock.acquire().await.unwrap();
+            let wait = bench.lock.condition("c").wait(guard);
+            let ended = timeout(A_WHILE, poll_times(polls, wait)).await;
+            bench.only_next_waits(fixture, next, &what).await;
+            if ended.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: Fixture>(fixture: &F) {
+    let bench = Bench::new(fixture).await;
+    let guard = bench.lock.acquire().await.unwrap();
+    let late = tokio::spawn(bench.lock.condition("c").wait_timeout(guard, A_WHILE));
+    let next = waits(&bench.other, &bench.other.condition("c")).await;
+    let guard = bench.other.acquire().await.unwrap();
+    // It has left the condition, and waits for the lock.
+    bench.faults.reached(Op::Acquire, 2).await;
+    late.abort();
+    guard.release().await.unwrap();
+    bench.only_next_waits(fixture, next, "a wait that ran out of time").await;
 }
 
 pub(crate) async fn whatever_happens_to_a_request_the_wait_ends<F: Fixture>(fixture: &F) {

@@ -362,11 +362,13 @@ pub(crate) async fn a_waiter_that_has_died_is_skipped<F: Fixture>(fixture: &F) {
 }
 
 pub(crate) async fn closing_a_client_ends_its_waits_and_leaves_nothing<F: Fixture>(fixture: &F) {
-    let (locks, other) = (client(fixture).await, client(fixture).await.lock("a"));
+    let ((locks, faults), other) = (faulty(fixture).await, client(fixture).await.lock("a"));
     let lock = locks.lock("a");
     let waiter = waits(&lock, &lock.condition("c")).await;
     let next = waits(&other, &other.condition("c")).await;
     other.acquire().await.unwrap().release().await.unwrap();
+    // Closing waits for what is late.
+    faults.next(Op::Leave, Fault::Delay(A_WHILE));
     locks.close().await.unwrap();
     let guard = other.acquire().await.unwrap();
     assert_eq!(other.condition("c").notify_all(&guard).await.unwrap(), 1, "the closed client waits no more");

@@ -43,6 +43,8 @@ macro_rules! signal_tests {
             }
             condition_faults {
                 a_cancelled_waiter_passes_its_notification_on
+                a_wait_that_is_dropped_leaves_nothing_and_wakes_nobody
+                a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody
                 whatever_happens_to_a_request_the_wait_ends
                 a_notification_during_an_interruption_is_heard
                 who_cannot_get_the_lock_back_passes_its_notification_on
