@@ -17,8 +17,8 @@ use uuid::Uuid;
 
 use crate::{
     BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
-    acquiring::retry::Backoff,
     acquiring::waiters::Lane,
+    acquiring::{acquisition::Trouble, retry::Backoff},
     leases::background::{Background, Job},
     leases::hold::{Departure, Hold},
     leases::lease::Lease,
@@ -99,16 +99,33 @@ impl Client {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
+        self.repeat_troubled(name, &Trouble::default(), request).await
+    }
+
+    /// As [`repeat`](Self::repeat), and keeps `trouble` informed of what it is struggling with.
+    pub(crate) async fn repeat_troubled<T, F>(
+        &self,
+        name: &LockName,
+        trouble: &Trouble,
+        request: impl Fn() -> F,
+    ) -> Result<T, LockError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
         let start = self.store.clock.now();
         let mut backoff = Backoff::default();
         loop {
             match self.store.answer(request()).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    trouble.set(None);
+                    return Ok(answer);
+                }
                 Err(error)
                     if error.is_retryable()
                         && self.store.clock.now().since(start) < self.settings.retry_for =>
                 {
                     tracing::debug!(lock = %name, %error, "request failed, will be repeated");
+                    trouble.set(Some(error.with_lock(name).into()));
                     tokio::time::sleep(backoff.next()).await;
                 }
                 Err(error) => return Err(error.with_lock(name).into()),

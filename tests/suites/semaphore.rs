@@ -288,3 +288,16 @@ async fn a_closed_client_gives_back_its_permits_and_takes_no_more() {
     drop(other.semaphore("s", 3).acquire_many(3).await.unwrap());
     assert_all_free(&store).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_latch_that_runs_out_of_time_while_the_backend_is_silent_tells_why() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::builder(backend).retry_for(60 * SECOND).build().unwrap();
+    let latch = locks.latch("l");
+    latch.set_count(1).await.unwrap();
+    assert!(matches!(latch.wait_timeout(SECOND).await, Err(LockError::Timeout { .. })));
+    faults.every(Op::Count, Fault::Refuse(lockcore::BackendErrorKind::Connection));
+    let error = latch.wait_timeout(SECOND).await.unwrap_err();
+    assert!(matches!(&error, LockError::Backend(cause) if cause.lock().is_some()), "{error}");
+}

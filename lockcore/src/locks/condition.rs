@@ -111,7 +111,8 @@ impl Condition {
     /// Notifies the one that has waited longest, if there is one. It goes on when it gets the lock, so after `guard` is gone.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait). After a failure that leaves the outcome open, somebody may have been notified.
+    /// As [`wait`](Self::wait). After a failure that leaves the outcome open, somebody may have been notified; and if an answer was lost on the
+    /// way, a second one may have been.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, it may or may not have notified.

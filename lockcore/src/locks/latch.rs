@@ -2,12 +2,13 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use crate::{BackendError, Latches, LockError, LockName, client::Client};
+use crate::{BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client};
 
 /// A handle of a count-down latch: it is set to a count, and whoever waits goes on when that has been counted down to zero.
 ///
 /// Made by [`Locks::latch`](crate::Locks::latch). A latch that has no count is open: whoever waits for it goes on at once. So it has to be
-/// set before anybody waits; and once it is open, it can be set again.
+/// set before anybody waits; and once it is open, it can be set again. Whoever waits may miss an opening that is followed by a new count
+/// at once: use another name for each round.
 ///
 /// Nobody holds a latch, and it has no lease: if somebody dies who was to count it down, it stays closed until an operator
 /// [opens](Self::open) it. Wait with a [time-out](Self::wait_timeout) where that matters.
@@ -120,13 +121,18 @@ impl CountDownLatch {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self) -> Result<(), LockError> {
+        self.wait_troubled(&Trouble::default()).await
+    }
+
+    /// Waits, and keeps `trouble` informed of what it is struggling with.
+    async fn wait_troubled(&self, trouble: &Trouble) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
-        if self.count().await? == 0 {
+        if self.ask_troubled(name, trouble, || latches.count(name)).await? == 0 {
             return Ok(());
         }
         let _seat = self.client.store.names.seats.take(name)?;
-        let mut wakeups = self.ask(name, || latches.subscribe(name)).await?;
-        while self.count().await? > 0 {
+        let mut wakeups = self.ask_troubled(name, trouble, || latches.subscribe(name)).await?;
+        while self.ask_troubled(name, trouble, || latches.count(name)).await? > 0 {
             let opened = async {
                 wakeups.woken().await;
                 Ok(())
@@ -139,20 +145,21 @@ impl CountDownLatch {
     /// Waits until the latch is open, at most `timeout`. With zero, it is looked at once.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if it was not open in time; otherwise as [`wait`](Self::wait).
+    /// [`LockError::Timeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
+    /// answer, its last error.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), LockError> {
+        let (name, _) = self.parts()?;
+        let trouble = Trouble::default();
         let waited = if timeout.is_zero() {
             (self.count().await? == 0).then_some(())
         } else {
-            tokio::time::timeout(timeout, self.wait()).await.ok().transpose()?
+            tokio::time::timeout(timeout, self.wait_troubled(&trouble)).await.ok().transpose()?
         };
-        waited.ok_or_else(|| match &self.name {
-            Ok(lock) => LockError::Timeout { lock: lock.clone(), waited: timeout },
-            Err(error) => error.clone(),
-        })
+        let timed_out = || LockError::Timeout { lock: name.clone(), waited: timeout };
+        waited.ok_or_else(|| trouble.take().unwrap_or_else(timed_out))
     }
 
     fn parts(&self) -> Result<(&LockName, &dyn Latches), LockError> {
@@ -167,6 +174,18 @@ impl CountDownLatch {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        self.client.unless_closed(name, self.client.repeat(name, request)).await
+        self.ask_troubled(name, &Trouble::default(), request).await
+    }
+
+    async fn ask_troubled<T, F>(
+        &self,
+        name: &LockName,
+        trouble: &Trouble,
+        request: impl Fn() -> F,
+    ) -> Result<T, LockError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        self.client.unless_closed(name, self.client.repeat_troubled(name, trouble, request)).await
     }
 }

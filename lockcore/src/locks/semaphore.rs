@@ -265,7 +265,8 @@ impl Semaphore {
         }
         self.lock.client.require(self.lock.mode, &name)?;
         let client = &self.lock.client;
-        client.repeat(&name, || client.store.backend.resize(&name, permits)).await
+        let resize = client.repeat(&name, || client.store.backend.resize(&name, permits));
+        client.unless_closed(&name, resize).await
     }
 
     /// Takes all leased permits from their holders: an operator's tool. True if there were any.
