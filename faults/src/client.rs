@@ -2,11 +2,14 @@
 
 use std::{
     future::Future,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, LockGuard, Locks, Owner, ReentrantLock};
+use lockcore::{Clock, LockError, LockGuard, Locks, Owner, ReentrantLock};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{EventLog, Share, What, monotonic, span};
 use tokio::{
@@ -49,6 +52,8 @@ struct Session {
     log: EventLog,
     resource: ResourceClient,
     resting: watch::Sender<bool>,
+    /// For how many ns the host has been suspended, as far as leases are concerned.
+    suspended: Arc<AtomicU64>,
 }
 
 /// A hold that is kept on order, by a task of its own.
@@ -64,15 +69,23 @@ async fn serve(config: ClientConfig) -> Result<()> {
         .response_timeout(config.response_timeout)
         .connect_timeout(config.connect_timeout);
     let backend = if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
+    let suspended: Arc<AtomicU64> = Arc::default();
+    let host = Clock::system();
+    let clock = Clock::with_suspension({
+        let suspended = suspended.clone();
+        move || Duration::from_nanos(suspended.load(Ordering::SeqCst))
+    });
     let locks = Locks::builder(backend)
+        .clock(if config.can_suspend { clock } else { host })
         .lease(config.lease)
         .retry_for(config.retry_for)
         .queue_timeout(config.queue_timeout)
         .build()?;
     let session = Arc::new(Session {
         log: EventLog::open(&config.log, &config.client)?,
-        resource: ResourceClient::connect(&config.resource).await?,
+        resource: ResourceClient::new(config.resource.clone()),
         locks,
+        suspended,
         resting: watch::Sender::new(true),
         config,
     });
@@ -133,6 +146,9 @@ impl Session {
                 for _ in 0..THREADS {
                     tokio::spawn(async move { std::thread::sleep(time) });
                 }
+            }
+            Order::Suspend(time) => {
+                self.suspended.fetch_add(span(time), Ordering::SeqCst);
             }
             Order::Vitals => return vitals(),
             Order::Exit => self.locks.close().await?,
@@ -247,6 +263,12 @@ impl Session {
     }
 
     fn failed(&self, op: u64, error: &LockError) -> Option<LockGuard> {
+        use std::error::Error;
+        if let LockError::Backend(cause) = error
+            && !cause.is_retryable()
+        {
+            eprintln!("op {op}: {error}: {}", cause.source().map(ToString::to_string).unwrap_or_default());
+        }
         let what = match error {
             LockError::Timeout { .. } => What::Refused,
             error => What::Failed { kind: kind_of(error), unknown: is_unknown(error) },
@@ -412,5 +434,6 @@ fn vitals() -> Result<Answer> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let memory = resident.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
-    Ok(Answer::Vitals { tasks, descriptors, memory })
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    Ok(Answer::Vitals { tasks, descriptors, memory, wall })
 }

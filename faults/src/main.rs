@@ -10,11 +10,10 @@
 //! ```
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
 
-#![allow(dead_code)] // until the rest of the battery is in
-
 mod battery;
 mod bugs;
 mod client;
+mod clock;
 mod monitor;
 mod process;
 mod protocol;

@@ -93,7 +93,7 @@ impl ClientProcess {
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) -> Result<()> {
-        self.killed |= signal == Signal::KILL;
+        self.killed |= signal == Signal::KILL || signal == Signal::TERM;
         signal_process(self.pid(), signal)
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct ClientConfig {
     pub(crate) retry_for: Duration,
     pub(crate) queue_timeout: Duration,
     pub(crate) allow_eviction: bool,
+    /// Whether the clock of leases can be told that the host was suspended.
+    pub(crate) can_suspend: bool,
     pub(crate) tasks: usize,
     pub(crate) places: Vec<Place>,
     /// How long a task stays inside, in ms.
@@ -89,6 +91,8 @@ pub(crate) enum Order {
     Release,
     /// Keep all threads of the runtime busy for so long.
     Block(Duration),
+    /// Make the clock of leases go ahead by so much, as after a suspension of the host.
+    Suspend(Duration),
     /// Tell the vitals.
     Vitals,
     /// End.
@@ -105,6 +109,8 @@ pub(crate) enum Answer {
         tasks: usize,
         descriptors: usize,
         memory: usize,
+        /// The wall clock, in seconds.
+        wall: u64,
     },
     Failed(String),
 }

@@ -26,7 +26,8 @@ pub(crate) struct Report {
     pub(crate) losses: usize,
     pub(crate) lost_updates: usize,
     pub(crate) stale_writes: usize,
-    pub(crate) has_truth: bool,
+    /// Which checks were made.
+    pub(crate) checked: Vec<String>,
     pub(crate) findings: Vec<String>,
     pub(crate) measures: Vec<Measure>,
     pub(crate) failures: BTreeMap<String, usize>,
@@ -98,13 +99,14 @@ impl Report {
         };
         let measures: Vec<_> = self.measures.iter().map(shown).chain(self.notes.iter().cloned()).collect();
         format!(
-            "| {} | {} | {} | {} | {} | {} | {verdict} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {verdict} | {} |",
             self.number,
             self.title,
             kinds.join(", "),
             self.seed,
             self.grants,
             self.losses,
+            self.checked.join(" "),
             measures.join("; ").replace('|', "/")
         )
     }
@@ -131,7 +133,7 @@ pub(crate) fn table(reports: &[Report]) -> String {
         sum(|report| report.stale_writes),
         sum(|report| report.findings.len())
     );
-    text.push_str("| # | fault | kinds | seed | grants | lost | violations | measured (bound) |\n|---|---|---|---|---|---|---|---|\n");
+    text.push_str("| # | fault | kinds | seed | grants | lost | checks | violations | measured (bound) |\n|---|---|---|---|---|---|---|---|---|\n");
     for report in reports {
         text.push_str(&report.row());
         text.push('\n');

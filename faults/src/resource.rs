@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -82,13 +82,16 @@ fn answer(line: &str, values: &mut HashMap<String, Value>, log: &EventLog, fence
     if accepted { format!("{}\n", value.version) } else { "stale\n".into() }
 }
 
-/// A client's way to the resource.
+/// A client's way to the resource. After a failure the connection is another one, so that no late answer is taken for the next.
 #[derive(Debug)]
-pub(crate) struct ResourceClient(tokio::sync::Mutex<BufReader<UnixStream>>);
+pub(crate) struct ResourceClient {
+    socket: PathBuf,
+    connection: tokio::sync::Mutex<Option<BufReader<UnixStream>>>,
+}
 
 impl ResourceClient {
-    pub(crate) async fn connect(socket: &Path) -> Result<Self> {
-        Ok(Self(tokio::sync::Mutex::new(BufReader::new(UnixStream::connect(socket).await?))))
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket, connection: tokio::sync::Mutex::default() }
     }
 
     /// The version now; `None` if the token is stale.
@@ -102,12 +105,17 @@ impl ResourceClient {
     }
 
     async fn ask(&self, request: String) -> Result<Option<u64>> {
-        let mut stream = self.0.lock().await;
+        let mut connection = self.connection.lock().await;
+        let mut stream = match connection.take() {
+            Some(stream) => stream,
+            None => BufReader::new(UnixStream::connect(&self.socket).await?),
+        };
         stream.write_all(request.as_bytes()).await?;
         let mut line = String::new();
         if stream.read_line(&mut line).await? == 0 {
             return Err(failure("the resource has gone"));
         }
+        *connection = Some(stream);
         Ok(line.trim().parse().ok())
     }
 }

@@ -14,6 +14,7 @@ use lockcore_testkit::{
     checks::{self, Finding, Vitals, Waits},
     monotonic, span,
 };
+use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
@@ -51,6 +52,7 @@ pub(crate) struct Setup {
     pub(crate) fenced: bool,
     pub(crate) careless: bool,
     pub(crate) allow_eviction: bool,
+    pub(crate) can_suspend: bool,
     pub(crate) retry_for: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -71,6 +73,7 @@ impl Default for Setup {
             fenced: true,
             careless: false,
             allow_eviction: false,
+            can_suspend: false,
             retry_for: Duration::from_secs(5),
             response_timeout: TIMEOUT,
         }
@@ -113,6 +116,8 @@ pub(crate) struct Judge {
     pub(crate) losses: bool,
     /// Which failures clients may see, besides time-outs and broken connections.
     pub(crate) failures: &'static [&'static str],
+    /// Whether lost updates are what this run is about: there must be some.
+    pub(crate) must_lose_updates: bool,
     /// How much memory clients may take more than in the beginning, in kB.
     pub(crate) growth: usize,
 }
@@ -126,6 +131,7 @@ impl Default for Judge {
             recovery: Duration::from_secs(1),
             losses: false,
             failures: &[],
+            must_lose_updates: false,
             growth: 16_000,
         }
     }
@@ -140,6 +146,8 @@ pub(crate) struct Scene {
     pub(crate) clients: Vec<ClientProcess>,
     pub(crate) log: EventLog,
     pub(crate) report: Report,
+    /// A connection that stays open, for when there are no new ones.
+    pub(crate) admin: MultiplexedConnection,
     directory: PathBuf,
     monitor: Option<Monitor>,
     _resource: Resource,
@@ -163,6 +171,7 @@ impl Scene {
             setup.fenced,
         )?;
         let monitor = Monitor::start(server.port()).await?;
+        let admin = admin(&server.url()).await?;
         let mut scene = Self {
             random: Random::new(seed),
             log: EventLog::open(&directory.join("rig.jsonl"), "rig")?,
@@ -170,6 +179,7 @@ impl Scene {
             proxies: Vec::new(),
             clients: Vec::new(),
             monitor: Some(monitor),
+            admin,
             _resource: resource,
             before: Vitals::default(),
             stall: Stall::start(),
@@ -205,6 +215,7 @@ impl Scene {
             retry_for: self.setup.retry_for,
             queue_timeout: Duration::from_secs(1),
             allow_eviction: self.setup.allow_eviction,
+            can_suspend: self.setup.can_suspend,
             tasks: self.setup.tasks,
             places: self.places(),
             hold_ms: self.setup.hold_ms,
@@ -324,6 +335,61 @@ impl Scene {
         signal_process(Some(self.server.pid()), signal)
     }
 
+    /// Tells the server something, on the connection that stays open.
+    pub(crate) async fn tell(&self, command: &[&str]) -> Result<redis::Value> {
+        let mut request = redis::Cmd::new();
+        for part in command {
+            request.arg(part);
+        }
+        Ok(request.query_async(&mut self.admin.clone()).await?)
+    }
+
+    /// Opens that connection again, after the server was started anew.
+    pub(crate) async fn renew_admin(&mut self) -> Result<()> {
+        self.admin = admin(&self.server.url()).await?;
+        Ok(())
+    }
+
+    /// Releases what is staged with a client, and says which failures there were.
+    pub(crate) async fn release(&mut self, index: usize) -> Result<Vec<(String, Option<String>)>> {
+        match self.clients[index].order(Order::Release).await? {
+            Answer::Released(released) => Ok(released),
+            answer => Err(failure(format!("not an answer to a release: {answer:?}"))),
+        }
+    }
+
+    /// Releases what is staged with a client, which must go well.
+    pub(crate) async fn release_well(&mut self, index: usize) -> Result<()> {
+        for (name, failure) in self.release(index).await? {
+            if let Some(failure) = failure {
+                self.finding(format!("the release of `{name}` failed: {failure}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if somebody was told of the loss of these places.
+    pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
+        let operations = Operations::of(&self.events()?);
+        let lost = operations.granted().filter(|operation| operation.lost.is_some());
+        let of_places = lost.filter(|operation| places.iter().any(|place| place.name == operation.name));
+        let names: Vec<_> = of_places.map(|operation| operation.name.clone()).collect();
+        self.expect(names.is_empty(), format!("I1: holds were lost that should have been kept: {names:?}"));
+        Ok(())
+    }
+
+    /// How many connections this server has been asked for so far.
+    pub(crate) async fn connections_so_far(&self) -> Result<u64> {
+        let told = redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin.clone()).await?;
+        let count = told.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
+    }
+
+    /// How many commands clients have sent so far.
+    pub(crate) async fn commands_so_far(&self) -> u64 {
+        self.server.client_commands().await
+    }
+
     /// Puts a measured time down, which must not be longer than `bound` and what the machine itself was late by.
     pub(crate) fn measure(&mut self, what: &str, took: Option<Duration>, bound: Duration) {
         let stall = self.stall.longest();
@@ -414,8 +480,7 @@ impl Scene {
     /// The server asks nobody but the clients, the rig and the monitor.
     async fn client_connections(&self) -> Result<usize> {
         let list: String = self.server.try_query(&["CLIENT", "LIST"]).await?;
-        let is_client = |line: &&str| !line.contains("cmd=client") && !line.contains("flags=O");
-        Ok(list.lines().filter(is_client).count())
+        Ok(list.lines().filter(is_of_client).count())
     }
 
     /// Connections of clients, by their ids.
@@ -428,7 +493,7 @@ impl Scene {
     async fn vitals(&mut self) -> Result<Vitals> {
         let mut vitals = Vitals::default();
         for client in self.clients.iter_mut().filter(|client| client.is_running()) {
-            if let Answer::Vitals { tasks, descriptors, memory } = client.order(Order::Vitals).await? {
+            if let Answer::Vitals { tasks, descriptors, memory, .. } = client.order(Order::Vitals).await? {
                 vitals.tasks += tasks;
                 vitals.descriptors += descriptors;
                 vitals.memory += memory;
@@ -554,12 +619,21 @@ impl Scene {
         let slack = self.stall.longest() + SLACK;
         let truth = self.monitor.as_ref().filter(|monitor| judge.truth && monitor.is_whole());
         let known = truth.map(|monitor| (monitor.truth(), monitor.since));
-        self.report.has_truth = known.is_some();
-        let mut findings = checks::tokens(&operations, &events);
+        self.report.checked = ["C2", "C3", "C5", "C6", "C7"].map(str::to_owned).to_vec();
+        self.report.checked.extend(judge.exclusion.then(|| "C1".into()));
+        self.report.checked.extend(known.is_some().then(|| "C4".into()));
+        self.report.checked.sort();
+        let mut findings = checks::tokens(&operations, if self.setup.fenced { &events } else { &[] });
         if judge.exclusion {
             findings.extend(checks::exclusion(&operations));
         }
-        if judge.exclusion || self.setup.fenced {
+        if judge.must_lose_updates {
+            let found = self.report.lost_updates > 0;
+            self.expect(
+                found,
+                "C3 lost updates: none were found though nothing prevents them; the check sees nothing",
+            );
+        } else if judge.exclusion || self.setup.fenced {
             findings.extend(checks::lost_updates(&events));
         }
         if let Some((truth, since)) = &known {
@@ -614,12 +688,31 @@ impl Scene {
     }
 }
 
+/// A connection for orders to a server.
+pub(crate) async fn admin(url: &str) -> Result<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(5)))
+        .set_response_timeout(Some(Duration::from_secs(20)));
+    let client = redis::Client::open(url)?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let () = redis::cmd("CLIENT").arg("SETNAME").arg(ADMIN).query_async(&mut connection).await?;
+    Ok(connection)
+}
+
+/// The name of such connections, which are none of the clients'.
+const ADMIN: &str = "battery";
+
 /// The password of faults that have one.
 pub(crate) const SECRET: &str = "canary-7f3a91";
 
 /// All but tokens, which go by themselves, and what belongs to the battery.
 fn is_of_lock(key: &str) -> bool {
     !key.starts_with("redisson_lock_token:") && !key.starts_with("battery:")
+}
+
+/// Whether a line of `CLIENT LIST` is neither the battery's question nor its monitor nor its own connection.
+fn is_of_client(line: &&str) -> bool {
+    ["cmd=client", "flags=O", " name=battery"].iter().all(|other| !line.contains(other))
 }
 
 fn unique() -> u64 {
@@ -660,9 +753,4 @@ impl Drop for Stall {
     fn drop(&mut self) {
         self.measuring.abort();
     }
-}
-
-/// Fails what cannot go on.
-pub(crate) fn require(holds: bool, message: &str) -> Result<()> {
-    if holds { Ok(()) } else { Err(failure(message)) }
 }

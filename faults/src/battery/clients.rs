@@ -1,10 +1,36 @@
 //! Faults of client processes.
 
+use std::{fs, path::PathBuf, time::Duration};
+
+use rustix::process::Signal;
+
 use crate::{
-    protocol::Result,
+    protocol::{Answer, Order, Result},
     report::Report,
     scene::{Judge, LEASE, SLACK, Scene, Setup},
 };
+
+/// Not a fault of the table but the proof that the check of lost updates can see: nobody looks at tokens, holders do not look whether they
+/// still hold, and are stopped for longer than their lease. Updates must be lost, and must be found.
+pub(super) async fn control(seed: u64) -> Result<Report> {
+    let setup = Setup { careless: true, hold_ms: (20, 200), ..Setup::default().unfenced() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    for _ in 0..3 {
+        for index in [0, 1] {
+            scene.stop_client(index)?;
+        }
+        scene.sleep(2500).await;
+        for index in [0, 1] {
+            scene.continue_client(index)?;
+        }
+        scene.sleep(300).await;
+    }
+    let mut report =
+        scene.finish(Judge { losses: true, must_lose_updates: true, ..Judge::default() }).await?;
+    report.notes.push(format!("{} lost updates found, as there must be", report.lost_updates));
+    Ok(report)
+}
 
 /// #1: a client that holds a lock of each kind, and works on others, is killed. Those who wait take over when its lease has ended.
 /// Exclusion, tokens, server truth, wake-ups, nothing left behind.
@@ -36,5 +62,183 @@ pub(super) async fn holder_stopped_long(seed: u64) -> Result<Report> {
     let continued = scene.continue_client(0)?;
     let notice = scene.until_lost(&places, continued, LEASE).await?;
     scene.measure("loss told after SIGCONT", notice, SLACK);
+    let released = scene.release(0).await?;
+    let all_lost = released.iter().all(|(_, failure)| failure.as_deref() == Some("Lost"));
+    scene.expect(all_lost, format!("I9: the release of a lost hold said something else: {released:?}"));
     scene.finish(Judge { losses: true, ..Judge::default() }).await
+}
+
+/// #3: a client is stopped for less than what is left of its lease, several times. It goes on to hold, renewals resume.
+/// Exclusion, server truth; no hold is lost.
+pub(super) async fn holder_stopped_short(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    for _ in 0..3 {
+        scene.stop_client(0)?;
+        // A renewal is at most 0.67 s old, so that 1.3 s are left.
+        let stopped = scene.random.ms(500, 900);
+        tokio::time::sleep(stopped).await;
+        scene.continue_client(0)?;
+        scene.sleep(900).await;
+    }
+    scene.expect_held(&places)?;
+    scene.release_well(0).await?;
+    scene.finish(Judge::default()).await
+}
+
+/// A group of processes that gets a small part of a processor.
+struct Starvation(PathBuf);
+
+impl Starvation {
+    /// 5 % of a processor for a process; nothing where there are no such groups, or not for us.
+    fn of(pid: u32) -> Option<Self> {
+        let group = Self(format!("/sys/fs/cgroup/cpu/lockcore-faults-{pid}").into());
+        fs::create_dir(&group.0).ok()?;
+        let set = [
+            ("cpu.cfs_period_us", "100000".into()),
+            ("cpu.cfs_quota_us", "5000".into()),
+            ("cgroup.procs", pid.to_string()),
+        ];
+        let all = set.into_iter().all(|(file, value)| fs::write(group.0.join(file), value).is_ok());
+        all.then_some(group)
+    }
+}
+
+impl Drop for Starvation {
+    fn drop(&mut self) {
+        // Its processes are given back to the group above; then it can go.
+        let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in members.lines() {
+            let _ = fs::write("/sys/fs/cgroup/cpu/cgroup.procs", pid);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// #4: a client gets 5 % of a processor (a cgroup, or else by being stopped 95 % of the time). Its holds are renewed, or it is told of their
+/// loss by their deadline: never is it inside with another.
+/// Exclusion, server truth, tokens.
+pub(super) async fn client_starved(seed: u64) -> Result<Report> {
+    let setup = Setup { tasks: 6, ..Setup::default() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    scene.stage("staged", 0, Some(1)).await?;
+    scene.fault("starved");
+    let starvation = scene.clients[0].pid().and_then(Starvation::of);
+    match &starvation {
+        Some(_) => {
+            scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Stopped);
+            scene.sleep(4000).await;
+            drop(starvation);
+            scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Continued);
+        }
+        None => {
+            scene.note("no cgroup for processor time: stopped for 95 % of the time instead");
+            for _ in 0..20 {
+                scene.stop_client(0)?;
+                scene.sleep(190).await;
+                scene.continue_client(0)?;
+                scene.sleep(10).await;
+            }
+        }
+    }
+    scene.healed();
+    scene.finish(Judge { losses: true, ..Judge::default() }).await
+}
+
+/// #5: all threads of a client's runtime are blocked for two leases by code that does not yield. Its holds are lost, and known to be as soon as
+/// anything runs again.
+/// Exclusion up to its deadline, tokens.
+pub(super) async fn runtime_blocked(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let blocked = lockcore_testkit::monotonic();
+    scene.log.of(blocked, "client0", 0, lockcore_testkit::What::Stopped);
+    scene.clients[0].send(&Order::Block(2 * LEASE)).await?;
+    let takeover = scene.until_taken(&places, blocked, 2 * LEASE).await?;
+    scene.measure("takeover", takeover, LEASE + SLACK);
+    scene.clients[0].answer().await?;
+    // Whenever the order was answered, the runtime is free when it answers the next.
+    scene.clients[0].order(Order::Vitals).await?;
+    tokio::time::sleep(Duration::from_nanos(
+        (blocked + 4_050_000_000).saturating_sub(lockcore_testkit::monotonic()),
+    ))
+    .await;
+    scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Continued);
+    let notice = scene.until_lost(&places, blocked, LEASE).await?;
+    scene.measure("loss told after the block began", notice, 2 * LEASE + 2 * SLACK);
+    scene.finish(Judge { losses: true, ..Judge::default() }).await
+}
+
+/// #45: the host of a client is suspended for two leases: its clock of leases jumps, timers know nothing of it. Holds are over at once, and
+/// that is told within the second in which the core looks.
+/// Exclusion, tokens; server truth.
+pub(super) async fn host_suspended(seed: u64) -> Result<Report> {
+    let setup = Setup { can_suspend: true, ..Setup::default() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let suspended = lockcore_testkit::monotonic();
+    scene.clients[0].order(Order::Suspend(2 * LEASE)).await?;
+    let notice = scene.until_lost(&places, suspended, LEASE).await?;
+    scene.measure("loss told after resuming", notice, Duration::from_secs(1) + SLACK);
+    let released = scene.release(0).await?;
+    let all_lost = released.iter().all(|(_, failure)| failure.as_deref() == Some("Lost"));
+    scene.expect(all_lost, format!("I4: a hold outlived the suspension: {released:?}"));
+    scene.finish(Judge { losses: true, ..Judge::default() }).await
+}
+
+/// #60: a client process that holds and waits is told to end with SIGTERM. It just ends; its holds end with their leases.
+/// Exclusion, server truth; takeover within a lease.
+pub(super) async fn terminated(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let t = lockcore_testkit::monotonic();
+    scene.log.of(t, "client0", 0, lockcore_testkit::What::Killed);
+    scene.clients[0].signal(Signal::TERM)?;
+    let takeover = scene.until_taken(&places, t, 2 * LEASE).await?;
+    scene.measure("takeover after SIGTERM", takeover, LEASE + SLACK);
+    super::cancelling::runtime_dropped(&mut scene).await?;
+    scene.finish(Judge::default()).await
+}
+
+/// #44: the wall clock of every client jumps ahead by a day, back by a day, and to and fro. It has no effect at all.
+/// Everything, as without a fault.
+pub(super) async fn client_wall_clock(seed: u64) -> Result<Report> {
+    let Some(clock) = crate::clock::WallClock::make("client")? else {
+        return Ok(Report::impossible(
+            seed,
+            "there is no C compiler (cc) for the library that moves the clock",
+        ));
+    };
+    let setup = Setup { client_environment: clock.environment(), ..Setup::default().unfenced() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let day = Duration::from_secs(86400);
+    let before = wall(&mut scene).await?;
+    clock.ahead(day)?;
+    let jumped = wall(&mut scene).await?.saturating_sub(before);
+    scene.expect(jumped >= 86400, format!("the rig: the clock did not jump but by {jumped} s"));
+    for _ in 0..10 {
+        scene.sleep(150).await;
+        clock.behind(day)?;
+        scene.sleep(150).await;
+        clock.ahead(day)?;
+    }
+    clock.ahead(Duration::ZERO)?;
+    scene.expect_held(&places)?;
+    scene.release_well(0).await?;
+    scene.finish(Judge::default()).await
+}
+
+/// What the first client's wall clock shows, in seconds.
+async fn wall(scene: &mut Scene) -> Result<u64> {
+    match scene.clients[0].order(Order::Vitals).await? {
+        Answer::Vitals { wall, .. } => Ok(wall),
+        _ => Ok(0),
+    }
 }

@@ -1,8 +1,12 @@
 //! The faults, by what they hit, and running them.
 
+mod access;
+mod cancelling;
 mod clients;
+mod hostile;
 mod network;
 mod server;
+pub(crate) mod soak;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Instant};
 
@@ -48,11 +52,58 @@ macro_rules! faults {
 }
 
 faults! {
+    0 "control: no fencing, careless holders stopped; updates must be lost" clients::control smoke;
     1 "holder killed (SIGKILL)" clients::holder_killed smoke;
     2 "holder stopped longer than its lease" clients::holder_stopped_long smoke;
+    3 "holder stopped for less than its lease" clients::holder_stopped_short;
+    4 "client gets 5 % of a processor" clients::client_starved;
+    5 "runtime blocked for two leases" clients::runtime_blocked smoke;
+    6 "server stopped for 200 ms, again and again" server::stopped_short;
+    7 "server stopped for two leases" server::stopped_long smoke;
+    8 "slow command (DEBUG SLEEP 1)" server::slow_command;
+    9 "endless script (BUSY)" server::busy_script smoke;
     10 "server killed, append-only file kept" server::killed_durable smoke;
-    32 "pub/sub connections killed in a loop" network::listeners_killed smoke;
+    11 "server killed, comes back empty" server::killed_empty smoke;
+    12 "power lost: append-only file cut short" server::power_lost;
+    13 "server loading (DEBUG RELOAD)" server::loading;
+    14 "scripts flushed every 10 ms" server::scripts_flushed smoke;
+    15 "everything deleted (FLUSHALL)" server::flushed smoke;
+    16 "keys of locks overwritten with another type" server::overwritten;
+    17 "time to live removed (PERSIST), holder dead" server::ttl_removed;
+    18 "server's memory full, nothing evicted" server::out_of_memory smoke;
+    19 "server that evicts keys" server::evicting;
+    20 "server cannot save (MISCONF)" server::misconf;
+    21 "server becomes a replica (READONLY)" server::read_only;
+    22 "too few replicas (NOREPLICAS)" server::no_replicas;
+    31 "command connections killed every 100 ms" network::connections_killed smoke;
+    32 "pub/sub connections killed every 100 ms" network::listeners_killed smoke;
+    33 "pub/sub connections closed for their buffers" network::listeners_overrun;
+    34 "every second message lost" network::messages_lost;
+    35 "messages forged" network::messages_forged;
+    36 "command connections half open" network::commands_half_open smoke;
+    37 "pub/sub connections half open" network::listeners_half_open;
+    38 "connections reset in the middle of a reply" network::reset_midway smoke;
     39 "replies lost after the request was carried out" network::replies_lost smoke;
+    40 "requests delayed past their client's patience" network::requests_delayed smoke;
+    41 "latency, jitter, byte by byte" network::latency;
+    42 "partitions, one way and both, and flapping" network::partitioned smoke;
+    43 "server's clock +60 s, to and fro, -1 h" server::clock_jumps;
+    44 "clients' wall clock jumps" clients::client_wall_clock;
+    45 "host suspended for two leases" clients::host_suspended;
+    46 "CLIENT PAUSE, WRITE and ALL" server::paused;
+    47 "ACL: PEXPIRE forbidden" access::command_forbidden;
+    48 "ACL: channels forbidden" access::channels_forbidden;
+    49 "password changed, user turned off" access::logged_out;
+    50 "TLS: wrong name, expired, unknown authority, plain text" access::tls;
+    51 "maxclients and open files at their limit" access::limits_reached;
+    52 "fsync takes 400 ms" access::slow_disk;
+    53 "sends and receives fail (ECONNRESET)" access::failing_calls;
+    54 "server that answers what nobody expects" hostile::answers smoke;
+    58 "acquisitions dropped at every await" cancelling::cancelled smoke;
+    59 "client forked or cloned" cancelling::cloned;
+    60 "SIGTERM, and a runtime dropped, while holding and waiting" clients::terminated;
+    61 "10,000 waiters, and 10,000 names" cancelling::crowd alone;
+    62 "faults at random (soak)" soak::short smoke;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.

@@ -1,10 +1,91 @@
 //! Faults of the server.
 
-use crate::{
-    protocol::Result,
-    report::Report,
-    scene::{Judge, Scene, Setup},
+use std::{
+    fs,
+    time::{Duration, Instant},
 };
+
+use rustix::process::Signal;
+
+use crate::{
+    process::ClientProcess,
+    protocol::{Order, Result, failure},
+    report::Report,
+    scene::{self, Judge, LEASE, RENEWAL, SLACK, Scene, Setup, TIMEOUT},
+};
+
+/// What nobody is to lose by: a renewal that finds nothing, and the answer to it.
+const NOTICE: Duration = RENEWAL.saturating_add(TIMEOUT).saturating_add(SLACK);
+
+/// #6: the server stops for 200 ms, less than clients wait for an answer, again and again. Everything is late, and nothing else.
+/// Everything, as without a fault.
+pub(super) async fn stopped_short(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    for _ in 0..8 {
+        scene.signal_server(Signal::STOP)?;
+        scene.sleep(200).await;
+        scene.signal_server(Signal::CONT)?;
+        let pause = scene.random.ms(50, 400);
+        tokio::time::sleep(pause).await;
+    }
+    scene.expect_held(&places)?;
+    scene.finish(Judge::default()).await
+}
+
+/// #7: the server stops for two leases. Holders are told of the loss by their own deadlines, before it goes on; then others come in.
+/// Exclusion, server truth; recovery.
+pub(super) async fn stopped_long(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let stopped = scene.fault("server stopped");
+    scene.signal_server(Signal::STOP)?;
+    scene.sleep(4000).await;
+    let notice = scene.loss_notice(&places, stopped)?;
+    scene.signal_server(Signal::CONT)?;
+    scene.healed();
+    scene.measure("loss told after SIGSTOP of the server", notice, LEASE);
+    scene.finish(Judge { losses: true, recovery: Duration::from_millis(1500), ..Judge::default() }).await
+}
+
+/// #8: the server is busy with one slow command for a second, three times. What was not answered is of unknown outcome, and is undone.
+/// Exclusion, server truth, exact counts.
+pub(super) async fn slow_command(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    for _ in 0..3 {
+        scene.fault("DEBUG SLEEP 1");
+        scene.tell(&["DEBUG", "SLEEP", "1"]).await?;
+        scene.healed();
+        scene.sleep(1000).await;
+    }
+    scene.expect_held(&places)?;
+    scene.finish(Judge::default()).await
+}
+
+/// #9: a script that never ends keeps the server busy, which says `BUSY` to all others, until the script is killed.
+/// `BUSY` is told as `Unavailable`, waiters bear it; recovery.
+pub(super) async fn busy_script(seed: u64) -> Result<Report> {
+    let setup = Setup::default().server(&["--busy-reply-threshold", "200"]);
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    scene.fault("BUSY");
+    let mut looping = scene::admin(&scene.server.url()).await?;
+    let endless = tokio::spawn(async move {
+        redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<redis::Value>(&mut looping).await
+    });
+    scene.sleep(1000).await;
+    scene.tell(&["SCRIPT", "KILL"]).await?;
+    scene.expect(endless.await?.is_err(), "the rig: the script was not killed");
+    scene.healed();
+    scene.expect_held(&places)?;
+    let judge = Judge { failures: &["Backend(Unavailable)"], ..Judge::default() };
+    scene.finish(judge).await
+}
 
 /// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
 /// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
@@ -12,14 +93,339 @@ pub(super) async fn killed_durable(seed: u64) -> Result<Report> {
     let mut scene = Scene::open(seed, Setup::default().durable()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
+    let down = scene.random.ms(0, 500);
+    restart(&mut scene, down).await;
+    scene.sleep(2500).await;
+    scene.expect_held(&places)?;
+    scene.finish(Judge::default()).await
+}
+
+async fn restart(scene: &mut Scene, down: Duration) {
     scene.fault("server killed");
     scene.server.kill();
-    let down = scene.random.ms(0, 500);
     tokio::time::sleep(down).await;
     scene.server.restart();
     scene.healed();
-    scene.sleep(2500).await;
-    let lost = scene.loss_notice(&places, 0)?;
-    scene.expect(lost.is_none(), "I1: a hold was lost though the server had kept it");
+    // Clients do not wait for the battery's own connection.
+    if let Err(error) = scene.renew_admin().await {
+        scene.finding(format!("the rig: {error}"));
+    }
+}
+
+/// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens go on to rise, waiters come in.
+/// Tokens, lost updates with fencing, recovery; not exclusion, which a server that forgets cannot keep.
+pub(super) async fn killed_empty(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let down = scene.random.ms(0, 500);
+    restart(&mut scene, down).await;
+    let back = lockcore_testkit::monotonic();
+    let notice = scene.until_lost(&places, back, 2 * LEASE).await?;
+    // After a failure the next renewal is tried a tenth of the lease later.
+    scene.measure("loss told after the restart", notice, NOTICE);
+    scene.finish(Judge { exclusion: false, losses: true, ..Judge::default() }).await
+}
+
+/// #12: power is lost: the end of the append-only file is missing. As #11 for what is lost; tokens rise all the same.
+/// Tokens, lost updates with fencing, recovery.
+pub(super) async fn power_lost(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().durable()).await?;
+    scene.play().await?;
+    scene.stage("staged", 0, Some(1)).await?;
+    scene.fault("power lost");
+    scene.server.kill();
+    let cut = 200 + scene.random.below(6000);
+    let mut files = vec![scene.server.directory().join("appendonly.aof")];
+    if let Ok(entries) = fs::read_dir(scene.server.directory().join("appendonlydir")) {
+        files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "aof"));
+        files.retain(|path| path.to_string_lossy().contains(".incr."));
+    }
+    for path in files {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.set_len(file.metadata()?.len().saturating_sub(cut))?;
+    }
+    scene.note(format!("{cut} bytes of the file lost"));
+    scene.server.restart();
+    scene.healed();
+    scene.sleep(1500).await;
+    scene.finish(Judge { exclusion: false, losses: true, ..Judge::default() }).await
+}
+
+/// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
+/// Exclusion, recovery.
+pub(super) async fn loading(seed: u64) -> Result<Report> {
+    let setup = Setup::default().server(&["--loading-process-events-interval-bytes", "1024"]);
+    let mut scene = Scene::open(seed, setup).await?;
+    let mut other = scene::admin(&format!("{}/1", scene.server.url())).await?;
+    let () = redis::cmd("DEBUG").arg("POPULATE").arg(300_000).query_async(&mut other).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    for _ in 0..4 {
+        scene.fault("DEBUG RELOAD");
+        scene.tell(&["DEBUG", "RELOAD"]).await?;
+        scene.healed();
+        scene.sleep(700).await;
+    }
+    let () = redis::cmd("FLUSHDB").query_async(&mut other).await?;
+    scene.note("the reload keeps what is stored");
+    scene.expect_held(&places)?;
+    // The reload is not what MONITOR tells of.
+    scene.finish(Judge { failures: &["Backend(Unavailable)"], ..Judge::default() }).await
+}
+
+/// #14: the server forgets all scripts every 10 ms. They are loaded again, nobody notices.
+/// Everything, as without a fault.
+pub(super) async fn scripts_flushed(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        scene.tell(&["SCRIPT", "FLUSH"]).await?;
+        scene.sleep(10).await;
+    }
+    scene.expect_held(&places)?;
+    scene.release_well(0).await?;
     scene.finish(Judge::default()).await
+}
+
+/// #15: an administrator deletes everything. Holders are told with the next renewal; a release says `Lost`, not Ok.
+/// Tokens, lost updates with fencing.
+pub(super) async fn flushed(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let flushed = scene.fault("FLUSHALL");
+    scene.tell(&["FLUSHALL"]).await?;
+    let notice = scene.until_lost(&places, flushed, 2 * LEASE).await?;
+    scene.healed();
+    scene.measure("loss told after FLUSHALL", notice, NOTICE);
+    let released = scene.release(0).await?;
+    let all_lost = released.iter().all(|(_, failure)| failure.as_deref() == Some("Lost"));
+    scene.expect(all_lost, format!("I9: the release of a lost hold said something else: {released:?}"));
+    scene.finish(Judge { exclusion: false, truth: false, losses: true, ..Judge::default() }).await
+}
+
+/// #16: something else is stored under the names of locks that are held and waited for. That is told as `WrongType` at once; what is stored
+/// stays untouched.
+/// Errors, no hang; other locks are not concerned.
+pub(super) async fn overwritten(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let overwritten = lockcore_testkit::monotonic();
+    for place in &places {
+        scene.tell(&["DEL", &place.name]).await?;
+        scene.tell(&["RPUSH", &place.name, "foreign"]).await?;
+        scene.clients[1].order(Order::Wait(place.clone())).await?;
+    }
+    let notice = scene.until_lost(&places, overwritten, 2 * LEASE).await?;
+    scene.measure("loss told", notice, LEASE);
+    for place in &places {
+        let stored: Vec<String> = scene.server.try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
+        scene.expect(
+            stored == ["foreign"],
+            format!("what was stored under `{}` was touched: {stored:?}", place.name),
+        );
+        scene.tell(&["DEL", &place.name]).await?;
+    }
+    scene.release(0).await?;
+    let judge = Judge {
+        exclusion: false,
+        truth: false,
+        losses: true,
+        failures: &["Backend(WrongType)"],
+        ..Judge::default()
+    };
+    scene.finish(judge).await
+}
+
+/// #17: the key of a lock loses its time to live, and its holder is killed: the lock stays held for ever. Those who wait do so without spinning,
+/// and come in when somebody deletes it, within the time after which they look at latest.
+/// Bounded commands; wake-ups.
+pub(super) async fn ttl_removed(seed: u64) -> Result<Report> {
+    let setup = Setup {
+        kinds: vec![crate::protocol::Kind::Exclusive, crate::protocol::Kind::Fair],
+        ..Setup::default()
+    };
+    let mut scene = Scene::open(seed, Setup { tasks: 0, ..setup }).await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    scene.kill_client(0)?;
+    for place in &places {
+        scene.tell(&["PERSIST", &place.name]).await?;
+    }
+    scene.fault("PERSIST");
+    let before = scene.commands_so_far().await;
+    scene.sleep(4000).await;
+    let commands = scene.commands_so_far().await - before;
+    scene.expect(commands < 80, format!("I10: two waiters sent {commands} commands in 4 s"));
+    scene.note(format!("{commands} commands of two waiters in 4 s"));
+    let deleted = lockcore_testkit::monotonic();
+    for place in &places {
+        scene.tell(&["DEL", &place.name]).await?;
+    }
+    let taken = scene.until_taken(&places, deleted, Duration::from_secs(12)).await?;
+    scene.measure("taken after a silent DEL", taken, Duration::from_secs(10));
+    scene.healed();
+    scene.finish(Judge { truth: false, ..Judge::default() }).await
+}
+
+/// #18: the server's memory is full. New holds are refused with `OutOfMemory`; those that exist are renewed and can be released.
+/// Exclusion, server truth; nothing left behind.
+pub(super) async fn out_of_memory(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    scene.fault("OOM");
+    scene.tell(&["CONFIG", "SET", "maxmemory", "1mb"]).await?;
+    scene.sleep(3000).await;
+    scene.expect_held(&places)?;
+    scene.release_well(0).await?;
+    scene.tell(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    scene.healed();
+    scene.finish(Judge { failures: &["Backend(OutOfMemory)"], ..Judge::default() }).await
+}
+
+/// #19: the server evicts keys when its memory is full. Such a server is refused; a client that accepts it all the same is told of
+/// the loss with the next renewal.
+/// Tokens, lost updates with fencing; not exclusion.
+pub(super) async fn evicting(seed: u64) -> Result<Report> {
+    let setup = Setup { allow_eviction: true, ..Setup::default() };
+    let setup = setup.server(&["--maxmemory", "1gb", "--maxmemory-policy", "volatile-ttl"]);
+    let mut scene = Scene::open(seed, setup).await?;
+    let mut strict = scene.clients[0].config.clone();
+    strict.allow_eviction = false;
+    strict.log = strict.log.with_file_name("strict.log");
+    let refusal = ClientProcess::start(strict, &[]).await;
+    let reason = refusal.err().map(|error| error.to_string()).unwrap_or_default();
+    scene.expect(reason.contains("evict"), format!("I9: a server that evicts was not refused: {reason}"));
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let evicted = scene.fault("eviction");
+    let used: String = scene.server.try_query(&["INFO", "memory"]).await?;
+    let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
+    let limit = (used.ok_or_else(|| failure("no used_memory"))? + 2_000_000).to_string();
+    scene.tell(&["CONFIG", "SET", "maxmemory", &limit]).await?;
+    let big = "x".repeat(500_000);
+    for number in 0..12 {
+        // Refused when there is nothing left to evict.
+        let _ = scene.tell(&["SET", &format!("battery:{number}"), &big]).await;
+    }
+    let notice = scene.until_lost(&places, evicted, 2 * LEASE).await?;
+    scene.measure("loss told after eviction", notice, NOTICE + SLACK);
+    scene.tell(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+    for number in 0..12 {
+        scene.tell(&["DEL", &format!("battery:{number}")]).await?;
+    }
+    scene.healed();
+    let judge = Judge {
+        exclusion: false,
+        truth: false,
+        losses: true,
+        failures: &["Backend(OutOfMemory)", "Backend(Unavailable)", "Backend(Configuration)"],
+        ..Judge::default()
+    };
+    scene.finish(judge).await
+}
+
+/// #20: the server cannot save and refuses all writes (`MISCONF`), for longer than a lease. Holders are told by their deadlines, and what cannot
+/// be released expires; then all goes on.
+/// Exclusion, server truth, recovery.
+pub(super) async fn misconf(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    // A directory that is gone cannot be written to, even by root.
+    fs::remove_dir_all(scene.server.directory())?;
+    scene.tell(&["CONFIG", "SET", "save", "3600 1000000"]).await?;
+    let misconf = scene.fault("MISCONF");
+    scene.tell(&["BGSAVE"]).await?;
+    let notice = scene.until_lost(&places, misconf, 2 * LEASE).await?;
+    scene.sleep(500).await;
+    scene.tell(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]).await?;
+    scene.healed();
+    scene.measure("loss told after MISCONF", notice, LEASE + SLACK);
+    let judge = Judge { losses: true, failures: &["Backend(Unavailable)"], ..Judge::default() };
+    scene.finish(judge).await
+}
+
+/// #21: the server becomes a replica of another and refuses writes (`READONLY`), for longer than a lease, then a primary again.
+/// Holders are told by their deadlines; recovery.
+pub(super) async fn read_only(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let demoted = scene.fault("REPLICAOF");
+    // Nobody listens there, so that nothing is copied.
+    scene.tell(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+    let notice = scene.until_lost(&places, demoted, 2 * LEASE).await?;
+    scene.sleep(500).await;
+    scene.tell(&["REPLICAOF", "NO", "ONE"]).await?;
+    scene.healed();
+    scene.measure("loss told after READONLY", notice, LEASE + SLACK);
+    let judge = Judge { losses: true, failures: &["Backend(ReadOnly)"], ..Judge::default() };
+    scene.finish(judge).await
+}
+
+/// #22: the server has too few replicas and refuses writes (`NOREPLICAS`). Told as `Unavailable`; recovery.
+pub(super) async fn no_replicas(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    scene.stage("staged", 0, None).await?;
+    scene.fault("NOREPLICAS");
+    scene.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await?;
+    scene.sleep(2500).await;
+    scene.tell(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await?;
+    scene.healed();
+    let judge = Judge { losses: true, failures: &["Backend(Unavailable)"], ..Judge::default() };
+    scene.finish(judge).await
+}
+
+/// #43: the server's wall clock jumps ahead by a minute, which frees locks; then goes to and fro by a second; then back by an hour, which
+/// makes the leases of that time long. Tokens rise all the same, holders are told with the next renewal.
+/// Tokens, lost updates with fencing; not exclusion, since the server's leases end by that clock.
+pub(super) async fn clock_jumps(seed: u64) -> Result<Report> {
+    let Some(clock) = crate::clock::WallClock::make("server")? else {
+        return Ok(Report::impossible(
+            seed,
+            "there is no C compiler (cc) for the library that moves the clock",
+        ));
+    };
+    let setup = Setup { server_environment: clock.environment(), ..Setup::default() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let jumped = scene.fault("clock of the server");
+    clock.ahead(Duration::from_secs(60))?;
+    let notice = scene.until_lost(&places, jumped, 2 * LEASE).await?;
+    scene.measure("loss told after +60 s", notice, NOTICE);
+    for second in 0..10 {
+        clock.ahead(Duration::from_secs(60 + second % 2))?;
+        scene.sleep(100).await;
+    }
+    clock.behind(Duration::from_secs(3600))?;
+    scene.sleep(1500).await;
+    clock.ahead(Duration::from_secs(3600))?;
+    scene.sleep(1000).await;
+    scene.healed();
+    let judge = Judge { exclusion: false, truth: false, losses: true, ..Judge::default() };
+    scene.finish(judge).await
+}
+
+/// #46: the server pauses clients that write, then all, each for 1.5 s. What was not answered is undone; nobody spins.
+/// Exclusion, server truth; bounded commands.
+pub(super) async fn paused(seed: u64) -> Result<Report> {
+    let mut scene = Scene::open(seed, Setup::default()).await?;
+    scene.play().await?;
+    scene.stage("staged", 0, Some(1)).await?;
+    for mode in ["WRITE", "ALL"] {
+        scene.fault(format!("CLIENT PAUSE {mode}"));
+        scene.tell(&["CLIENT", "PAUSE", "1500", mode]).await?;
+        scene.sleep(1500).await;
+        scene.healed();
+        scene.sleep(700).await;
+    }
+    scene.finish(Judge { losses: true, ..Judge::default() }).await
 }

@@ -28,8 +28,13 @@ pub fn wakeups(operations: &Operations, events: &[Event], waits: Waits) -> Vec<F
     let none = Vec::new();
     let mut findings = Vec::new();
     for (name, operations) in operations.by_name() {
-        let busy =
-            joined(operations.iter().filter_map(|operation| busy(operation, span(waits.lease))).collect());
+        let lease = span(waits.lease);
+        let mut busy: Vec<Span> = operations.iter().filter_map(|operation| busy(operation, lease)).collect();
+        for operation in &operations {
+            let of_client = stops.get(operation.client.as_str()).unwrap_or(&none);
+            busy.extend(of_client.iter().filter_map(|stop| stopped_midway(operation, *stop, lease)));
+        }
+        let busy = joined(busy);
         for waiter in operations {
             let mut excused = busy.clone();
             excused.extend(&faults);
@@ -72,6 +77,16 @@ fn busy(operation: &Operation, lease: u64) -> Option<Span> {
         Ending::Refused | Ending::Released | Ending::Dropped => (from, end),
         Ending::Unknown | Ending::Unconfirmed | Ending::Killed => (from, end.saturating_add(lease)),
     })
+}
+
+/// A process that is stopped may have been granted what it does not know of yet, or not have released what it has dropped.
+fn stopped_midway(operation: &Operation, stop: Span, lease: u64) -> Option<Span> {
+    const ON_ITS_WAY: u64 = 250_000_000;
+    let decided = operation.granted.map_or(u64::MAX, |(t, _)| t);
+    let end = operation.end.map_or(u64::MAX, |(t, _)| t);
+    let is_asking = operation.asked < stop.0 && stop.0 < decided.min(end);
+    let is_going = end < stop.0 && stop.0 < end.saturating_add(ON_ITS_WAY);
+    (is_asking || is_going).then(|| (stop.0.min(end), stop.0.saturating_add(lease)))
 }
 
 fn faults(events: &[Event], grace: u64) -> Vec<Span> {
@@ -193,6 +208,10 @@ mod tests {
         };
         assert!(found(fault(90, 1200)).is_empty());
         assert_eq!(found(fault(90, 1000)).len(), 1);
+        let going = handed_over(1500).event(200, "x", 0, What::Stopped).event(1000, "x", 0, What::Continued);
+        assert!(found(going).is_empty(), "its release may not have been sent");
+        let later = handed_over(1500).event(400, "x", 0, What::Stopped).event(1000, "x", 0, What::Continued);
+        assert_eq!(found(later).len(), 1);
         let stop = handed_over(1500).event(90, "y", 0, What::Stopped).event(1300, "y", 0, What::Continued);
         assert!(found(stop).is_empty());
     }

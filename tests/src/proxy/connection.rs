@@ -15,7 +15,10 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        watch,
+    },
     time::Instant,
 };
 
@@ -23,6 +26,7 @@ use super::{Conditions, On, Shared, Way, reset, resp};
 
 /// One connection, as both directions see it.
 struct Connection {
+    number: u64,
     shared: Arc<Shared>,
     /// Whether it has subscribed to anything.
     listens: AtomicBool,
@@ -45,12 +49,13 @@ enum End {
 }
 
 /// Carries one connection until it ends.
-pub(super) async fn serve(client: TcpStream, shared: Arc<Shared>) {
+pub(super) async fn serve(number: u64, client: TcpStream, shared: Arc<Shared>) {
     let mut resets = shared.resets.subscribe();
     resets.mark_unchanged();
     shared.connections.fetch_add(1, Ordering::SeqCst);
     if let Ok(server) = TcpStream::connect(shared.target).await {
         let connection = Connection {
+            number,
             shared: shared.clone(),
             listens: AtomicBool::new(false),
             unanswered: Mutex::default(),
@@ -152,8 +157,7 @@ impl Connection {
         let mut conditions = self.shared.conditions.subscribe();
         while let Some(piece) = pieces.recv().await {
             tokio::time::sleep_until(piece.due).await;
-            // The sender lives as long as `self`.
-            let _ = conditions.wait_for(|conditions| !self.is_cut(way, conditions)).await;
+            self.passable(way, &mut conditions).await;
             let slices = self.conditions().slices;
             let allowed = self.allowed(way, piece.bytes.len());
             let bytes = &piece.bytes[..allowed];
@@ -169,7 +173,7 @@ impl Connection {
                 return End::Broken;
             }
         }
-        let _ = conditions.wait_for(|conditions| !self.is_cut(way, conditions)).await;
+        self.passable(way, &mut conditions).await;
         let _ = to.shutdown().await;
         End::Closed
     }
@@ -178,13 +182,24 @@ impl Connection {
         self.shared.conditions.borrow().clone()
     }
 
-    fn is_cut(&self, way: Way, conditions: &Conditions) -> bool {
-        let is_meant = match conditions.cut_on {
+    /// Resolves when this direction is open.
+    async fn passable(&self, way: Way, conditions: &mut watch::Receiver<Conditions>) {
+        // The senders live as long as `self`.
+        let mut frozen = self.shared.frozen.subscribe();
+        let _ = frozen.wait_for(|(up_to, on)| *up_to < self.number || !self.is_meant(*on)).await;
+        let _ = conditions.wait_for(|conditions| !self.is_cut(way, conditions)).await;
+    }
+
+    fn is_meant(&self, on: On) -> bool {
+        match on {
             On::All => true,
             On::Commands => !self.listens.load(Ordering::SeqCst),
             On::Messages => self.listens.load(Ordering::SeqCst),
-        };
-        is_meant
+        }
+    }
+
+    fn is_cut(&self, way: Way, conditions: &Conditions) -> bool {
+        self.is_meant(conditions.cut_on)
             && match way {
                 Way::ToServer => conditions.cut_to_server,
                 Way::ToClient => conditions.cut_to_client,

@@ -101,6 +101,8 @@ struct Shared {
     reset_after: AtomicU64,
     /// For how many ns the next script call is kept, though its client may have gone.
     delay_next: AtomicU64,
+    /// Up to which connection nothing gets through any more, whatever the conditions.
+    frozen: watch::Sender<(u64, On)>,
     connections: AtomicUsize,
     accepted: AtomicU64,
     noise: AtomicU64,
@@ -122,6 +124,7 @@ impl Proxy {
             lose_answer: AtomicU64::new(0),
             reset_after: AtomicU64::new(u64::MAX),
             delay_next: AtomicU64::new(0),
+            frozen: watch::Sender::default(),
             connections: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             noise: AtomicU64::new(u64::from(port)),
@@ -147,9 +150,10 @@ impl Proxy {
         self.shared.conditions.send_replace(conditions);
     }
 
-    /// Lets everything pass again.
+    /// Lets everything pass again, also what was frozen.
     pub fn heal(&self) {
         self.set(Conditions::default());
+        self.shared.frozen.send_replace((0, On::All));
         self.shared.lose_answer.store(0, Ordering::SeqCst);
         self.shared.reset_after.store(u64::MAX, Ordering::SeqCst);
         self.shared.delay_next.store(0, Ordering::SeqCst);
@@ -180,6 +184,12 @@ impl Proxy {
     /// The next script call, and what follows on its connection, reaches the server only after `time`, also if the client has gone by then.
     pub fn delay_next_request(&self, time: Duration) {
         self.shared.delay_next.store(crate::span(time), Ordering::SeqCst);
+    }
+
+    /// Nothing gets through any more on the connections that exist, in either direction, and nobody is told: they are half open, until
+    /// [`heal`](Self::heal). New ones are not concerned.
+    pub fn freeze(&self, on: On) {
+        self.shared.frozen.send_replace((self.accepted(), on));
     }
 
     /// How many script calls were answered.
@@ -214,8 +224,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             reset(&client);
             continue;
         }
-        shared.accepted.fetch_add(1, Ordering::SeqCst);
-        tokio::spawn(connection::serve(client, shared.clone()));
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::spawn(connection::serve(number, client, shared.clone()));
     }
 }
 

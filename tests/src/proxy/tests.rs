@@ -93,3 +93,16 @@ async fn connections_are_reset_at_once_or_after_some_bytes_and_refused() {
     proxy.heal();
     connect(&proxy).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_frozen_connection_is_silent_and_a_new_one_is_not() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let mut connection = connect(&proxy).await.unwrap();
+    proxy.freeze(On::Messages);
+    assert_eq!(count(&mut connection).await.unwrap(), 1);
+    proxy.freeze(On::Commands);
+    assert!(count(&mut connection).await.unwrap_err().is_timeout());
+    let mut another = connect(&proxy).await.unwrap();
+    assert_eq!(count(&mut another).await.unwrap(), 2, "the request before never arrived");
+}

@@ -1,0 +1,203 @@
+//! Faults that callers make: futures and runtimes that are dropped, crowds.
+
+use std::time::{Duration, Instant};
+
+use lockcore::{LockGuard, Locks, ReentrantLock};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::{RedisServer, poll_times};
+use tokio::task::JoinSet;
+
+use crate::{
+    protocol::{Kind, PERMITS, Result, failure},
+    report::{Measure, Report},
+    scene::{LEASE, SLACK, Scene},
+};
+
+async fn connect(port: u16) -> Result<Locks> {
+    let backend = RedisBackend::builder()
+        .url(format!("redis://127.0.0.1:{port}"))
+        .response_timeout(Duration::from_secs(2))
+        .connect()
+        .await?;
+    Ok(Locks::builder(backend).lease(LEASE).queue_timeout(Duration::from_secs(1)).build()?)
+}
+
+/// The lock of a kind that nobody shares.
+fn whole(locks: &Locks, kind: Kind, name: &str) -> ReentrantLock {
+    match kind {
+        Kind::Exclusive => locks.lock(name),
+        Kind::Fair => locks.fair_lock(name),
+        Kind::ReadWrite => locks.rw_lock(name).write(),
+        Kind::Semaphore => locks.semaphore(name, PERMITS).permits(PERMITS),
+    }
+}
+
+/// #58: an acquisition is dropped after n polls, for n from 0 to 24, of a lock that is free, and of one that is held and then released. Whoever is
+/// next has it at once: no orphan, and a wake-up that it had taken is passed on. So is what a dropped release leaves.
+/// Nothing left behind; the wait of the next is measured.
+pub(super) async fn cancelled(seed: u64) -> Result<Report> {
+    let server = RedisServer::start();
+    let (dropping, other) = (connect(server.port()).await?, connect(server.port()).await?);
+    let mut report = Report::new(seed, &Kind::ALL);
+    for kind in Kind::ALL {
+        let mut longest = Duration::ZERO;
+        for polls in 0..25 {
+            for contended in [false, true] {
+                let name = format!("{}-{polls}-{contended}", kind.short());
+                let holder = if contended { Some(whole(&other, kind, &name).acquire().await?) } else { None };
+                let acquire = poll_times(polls, whole(&dropping, kind, &name).acquire());
+                drop(tokio::time::timeout(Duration::from_millis(20), acquire).await);
+                drop(holder);
+                let start = Instant::now();
+                let next = tokio::time::timeout(5 * LEASE, whole(&other, kind, &name).acquire()).await;
+                longest = longest.max(start.elapsed());
+                let next: LockGuard = next.map_err(|_| failure(format!("{name}: nobody comes in")))??;
+                report.grants += 1;
+                // A release is dropped as well, and goes on.
+                drop(poll_times(polls % 3, next.release()).await);
+            }
+        }
+        let (took, bound, stall) = (Some(longest), Duration::from_millis(600), SLACK);
+        report.measure(Measure { what: format!("next after a drop, {}", kind.short()), took, bound, stall });
+    }
+    other.close().await?;
+    dropping.close().await?;
+    quiet(&server, &mut report).await?;
+    Ok(report)
+}
+
+/// Nothing is held, nobody listens.
+async fn quiet(server: &RedisServer, report: &mut Report) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let channels = server.channels().await;
+        let mut held = Vec::new();
+        for key in server.query::<Vec<String>>(&["KEYS", "*"]).await {
+            let kind: String = server.query(&["TYPE", &key]).await;
+            let is_held = kind != "none" && !key.starts_with("redisson_lock_token:") && !key.contains("sem");
+            if is_held || key.ends_with(":timeout") {
+                held.push(key);
+            }
+        }
+        let endless = server.keys_without_expiry().await;
+        if held.is_empty() && endless.is_empty() && channels.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() > LEASE + Duration::from_secs(1) {
+            held.truncate(5);
+            report.findings.push(format!("I7: left behind: {held:?} {endless:?} {channels:?}"));
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Part of #60: a runtime ends while guards live and acquisitions wait in it; the guards are dropped after. No panic; the locks are free when
+/// their leases have ended.
+pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
+    let port = scene.server.port();
+    let ended = tokio::task::spawn_blocking(move || -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let guards = runtime.block_on(async {
+            let (holding, waiting) = (connect(port).await?, connect(port).await?);
+            let mut guards = Vec::new();
+            for kind in Kind::ALL {
+                let name = format!("runtime-{}", kind.short());
+                guards.push(whole(&holding, kind, &name).acquire().await?);
+                for locks in [&waiting, &holding] {
+                    tokio::spawn(whole(locks, kind, &name).acquire());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(guards)
+        })?;
+        drop(runtime);
+        drop(guards);
+        Ok(())
+    });
+    // A panic in a destructor ends the task with an error.
+    ended.await??;
+    let start = Instant::now();
+    let locks = connect(port).await?;
+    for kind in Kind::ALL {
+        let acquire = whole(&locks, kind, &format!("runtime-{}", kind.short())).acquire();
+        let guard = tokio::time::timeout(3 * LEASE, acquire).await;
+        guard.map_err(|_| failure("a lock stays held after its runtime has ended"))??.release().await?;
+    }
+    let took = start.elapsed();
+    locks.close().await?;
+    scene.measure("free after the runtime's end", Some(took), LEASE + SLACK);
+    Ok(())
+}
+
+/// #61: 10,000 tasks of one client wait for one name, then 10,000 names are held and renewed for two leases. One connection for messages, one
+/// task of the herd woken a release, no hold lost, memory and tasks back.
+pub(super) async fn crowd(seed: u64) -> Result<Report> {
+    const CROWD: usize = 10_000;
+    let server = RedisServer::start();
+    let (locks, other) = (connect(server.port()).await?, connect(server.port()).await?);
+    let mut report = Report::new(seed, &[Kind::Exclusive]);
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let gate = other.lock("one").acquire().await?;
+    let mut crowd = JoinSet::new();
+    for _ in 0..CROWD {
+        let acquire = locks.lock("one").acquire();
+        crowd.spawn(async move { acquire.await?.release().await });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = server.client_commands().await;
+    let clients: String = server.query(&["CLIENT", "LIST"]).await;
+    let listening = clients.lines().filter(|line| line.contains(" sub=1")).count();
+    if listening > 1 {
+        report.findings.push(format!("I8: {listening} connections listen to one name"));
+    }
+    let start = Instant::now();
+    gate.release().await?;
+    while let Some(done) = crowd.join_next().await {
+        done??;
+        report.grants += 1;
+    }
+    let commands = server.client_commands().await - before;
+    report.notes.push(format!("{CROWD} waiters served in {:?} with {commands} commands", start.elapsed()));
+    if commands > 3 * CROWD as u64 {
+        report.findings.push(format!("I10: {commands} commands for {CROWD} holds"));
+    }
+    let mut guards = Vec::new();
+    for first in (0..CROWD).step_by(200) {
+        let mut some = JoinSet::new();
+        for number in first..first + 200 {
+            some.spawn(locks.lock(format!("many-{number}")).acquire());
+        }
+        while let Some(guard) = some.join_next().await {
+            guards.push(guard??);
+        }
+    }
+    report.grants += guards.len();
+    tokio::time::sleep(2 * LEASE).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    if lost > 0 {
+        report.findings.push(format!("I4: {lost} of {CROWD} holds were lost without a fault"));
+    }
+    report.losses = lost;
+    drop(guards);
+    locks.close().await?;
+    other.close().await?;
+    quiet(&server, &mut report).await?;
+    drop((locks, other));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let now = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    if now > tasks {
+        report.findings.push(format!("I8: {now} tasks, {tasks} before"));
+    }
+    report.notes.push("there is no cap on waiters: 10,000 are served".into());
+    Ok(report)
+}
+
+/// #59: a copy of a client that has the same memory, as after `fork` or from a snapshot of a virtual machine.
+pub(super) async fn cloned(seed: u64) -> Result<Report> {
+    Ok(Report::impossible(
+        seed,
+        "`fork` in a program with threads needs unsafe code, which is forbidden here, and there are no snapshots; by its construction a copy \
+         draws the same ids as its original: do not go on in a forked child with a client of its parent",
+    ))
+}

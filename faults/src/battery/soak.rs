@@ -1,0 +1,125 @@
+//! #62: faults at random, one after the other, on one scene.
+
+use std::time::{Duration, Instant};
+
+use lockcore_testkit::{Conditions, On, Proxy};
+use rustix::process::Signal;
+
+use crate::{
+    protocol::{Order, Result},
+    report::Report,
+    scene::{Judge, LEASE, Scene, Setup, TIMEOUT},
+};
+
+/// #62, in a run of everything: for half a minute.
+pub(super) async fn short(seed: u64) -> Result<Report> {
+    soak(seed, Duration::from_secs(30)).await
+}
+
+/// #62: every few seconds another fault that exclusion has to survive, chosen by the seed; then a lease of peace.
+/// Everything: exclusion, tokens, lost updates with fencing, wake-ups outside of faults, nothing left behind.
+pub(crate) async fn soak(seed: u64, time: Duration) -> Result<Report> {
+    let setup = Setup { careless: true, ..Setup::default().durable().proxied() };
+    let mut scene = Scene::open(seed, setup).await?;
+    scene.play().await?;
+    let start = Instant::now();
+    let mut rounds = 0;
+    while start.elapsed() < time {
+        let fault = scene.random.below(FAULTS);
+        one(&mut scene, fault).await?;
+        let peace = scene.random.ms(500, 2000);
+        tokio::time::sleep(LEASE + peace).await;
+        rounds += 1;
+    }
+    scene.note(format!("{rounds} faults in {:?}", start.elapsed()));
+    let judge = Judge {
+        losses: true,
+        recovery: Duration::from_secs(2),
+        failures: &["Backend(Unavailable)", "Backend(OutOfMemory)"],
+        growth: 64_000,
+        ..Judge::default()
+    };
+    scene.finish(judge).await
+}
+
+const FAULTS: u64 = 11;
+
+/// A client that runs, by chance.
+fn victim(scene: &mut Scene) -> usize {
+    let running: Vec<usize> =
+        (0..scene.clients.len()).filter(|index| scene.clients[*index].is_running()).collect();
+    scene.random.pick(&running).copied().unwrap_or(0)
+}
+
+async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
+    let index = victim(scene);
+    let time = scene.random.ms(100, 2500);
+    scene.fault(format!("{fault} on client {index} for {time:?}"));
+    match fault {
+        0 => {
+            scene.kill_client(index)?;
+            let new = scene.add_client().await?;
+            scene.clients[new].order(Order::Play).await?;
+        }
+        1 => {
+            scene.stop_client(index)?;
+            tokio::time::sleep(time).await;
+            scene.continue_client(index)?;
+        }
+        2 => {
+            scene.signal_server(Signal::STOP)?;
+            tokio::time::sleep(time).await;
+            scene.signal_server(Signal::CONT)?;
+        }
+        3 => {
+            scene.server.kill();
+            tokio::time::sleep(time / 3).await;
+            scene.server.restart();
+            scene.renew_admin().await?;
+        }
+        4 => {
+            for kind in ["normal", "pubsub"] {
+                for id in scene.client_ids(kind).await? {
+                    let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
+                }
+            }
+        }
+        5 => {
+            scene.tell(&["SCRIPT", "FLUSH"]).await?;
+        }
+        6 => {
+            let [to_server, to_client] = [0, 1].map(|_| !scene.random.one_in(3));
+            let cut =
+                Conditions { cut_to_server: to_server, cut_to_client: to_client, ..Conditions::default() };
+            scene.proxies[index].set(cut);
+            tokio::time::sleep(time).await;
+        }
+        7 => {
+            let [latency, jitter] = [20, 40].map(Duration::from_millis);
+            let far = Conditions { latency, jitter, slices: true, ..Conditions::default() };
+            scene.proxies.iter().for_each(|proxy| proxy.set(far.clone()));
+            tokio::time::sleep(time).await;
+        }
+        8 => {
+            let on = if scene.random.one_in(2) { On::Commands } else { On::All };
+            scene.proxies[index].freeze(on);
+            tokio::time::sleep(time).await;
+        }
+        9 => {
+            for proxy in 0..scene.proxies.len() {
+                let k = 1 + scene.random.below(6);
+                scene.proxies[proxy].lose_answer(k);
+            }
+            scene.proxies[index].delay_next_request(2 * TIMEOUT);
+            tokio::time::sleep(time).await;
+        }
+        _ => {
+            scene.tell(&["CONFIG", "SET", "maxmemory", "1mb"]).await?;
+            tokio::time::sleep(time).await;
+            scene.tell(&["CONFIG", "SET", "maxmemory", "0"]).await?;
+        }
+    }
+    scene.proxies.iter().for_each(Proxy::heal);
+    scene.healed();
+    Ok(())
+}
