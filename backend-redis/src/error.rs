@@ -42,6 +42,10 @@ fn classify(error: &RedisError) -> (BackendErrorKind, Applied) {
         ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => {
             (BackendErrorKind::Configuration, Applied::No)
         }
+        // The connection has ended in the middle of an answer, which the redis crate tells so.
+        ErrorKind::Parse if error.to_string().contains("end of input") => {
+            (BackendErrorKind::Connection, Applied::Unknown)
+        }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (BackendErrorKind::Protocol, Applied::Unknown),
         // The server has answered. Scripts validate before they write, so a refusal means that nothing was done.
         _ => {
@@ -111,6 +115,15 @@ mod tests {
             assert_eq!(by_code(text), Some(kind), "{text}");
         }
         assert_eq!(by_code("ERR something else"), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_a_broken_connection() {
+        for half in [&b"*2\r\n:1\r\n$16\r\n17000"[..], b"*2\r\n:1\r", b"*2\r\n", b"$5\r\nab"] {
+            let error = of_request(redis::parse_redis_value(half).unwrap_err(), "acquire");
+            assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+            assert!(error.is_outcome_unknown() && error.is_retryable());
+        }
     }
 
     #[test]

@@ -293,7 +293,11 @@ impl Session {
         if writes && random.one_in(4) {
             self.nest(op, place, share, lock).await;
         }
-        let stay = random.ms(self.config.hold_ms.0, self.config.hold_ms.1);
+        let stay = if self.config.long_holds && random.one_in(15) {
+            2 * self.config.lease.mul_f64(0.25 + 0.75 * random.below(100) as f64 / 100.0)
+        } else {
+            random.ms(self.config.hold_ms.0, self.config.hold_ms.1)
+        };
         let still_held = self.stay(op, &guard, stay).await;
         if let Some(base) = base
             && (self.config.careless || still_held && guard.is_held())

@@ -69,6 +69,8 @@ pub(crate) struct ClientConfig {
     pub(crate) places: Vec<Place>,
     /// How long a task stays inside, in ms.
     pub(crate) hold_ms: (u64, u64),
+    /// Whether some stay inside for up to two leases.
+    pub(crate) long_holds: bool,
     /// Write without looking whether the hold is still there: what fencing is for.
     pub(crate) careless: bool,
     pub(crate) log: PathBuf,

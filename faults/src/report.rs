@@ -23,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) grants: usize,
+    /// Commands of clients for each acquisition.
+    pub(crate) commands: f64,
     pub(crate) losses: usize,
     pub(crate) lost_updates: usize,
     pub(crate) stale_writes: usize,
@@ -70,12 +72,13 @@ impl Report {
         };
         let _ = write!(
             text,
-            "{verdict:>8} #{:<2} {} (seed {}): {} grants, {} losses, {:.1} s",
+            "{verdict:>8} #{:<2} {} (seed {}): {} grants, {} losses, {:.1} commands each, {:.1} s",
             self.number,
             self.title,
             self.seed,
             self.grants,
             self.losses,
+            self.commands,
             self.took.as_secs_f64()
         );
         for measure in &self.measures {

@@ -33,6 +33,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 /// When a hold is renewed.
 pub(crate) const RENEWAL: Duration = Duration::from_millis(667);
+/// How many commands an acquisition may cost: attempts, subscriptions, renewals, the release.
+const COMMANDS: u64 = 12;
 /// What processes on a busy machine are late by, beyond what was measured.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
@@ -53,6 +55,7 @@ pub(crate) struct Setup {
     pub(crate) careless: bool,
     pub(crate) allow_eviction: bool,
     pub(crate) can_suspend: bool,
+    pub(crate) long_holds: bool,
     pub(crate) retry_for: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -74,6 +77,7 @@ impl Default for Setup {
             careless: false,
             allow_eviction: false,
             can_suspend: false,
+            long_holds: false,
             retry_for: Duration::from_secs(5),
             response_timeout: TIMEOUT,
         }
@@ -216,6 +220,7 @@ impl Scene {
             queue_timeout: Duration::from_secs(1),
             allow_eviction: self.setup.allow_eviction,
             can_suspend: self.setup.can_suspend,
+            long_holds: self.setup.long_holds,
             tasks: self.setup.tasks,
             places: self.places(),
             hold_ms: self.setup.hold_ms,
@@ -527,7 +532,8 @@ impl Scene {
         let now = (seconds * 1000 + micros / 1000).to_string();
         let times = format!("{{{name}}}:timeout");
         let ended: i64 = self.server.try_query(&["ZCOUNT", &times, "-inf", &now]).await?;
-        Ok(number.is_some_and(|number| number + ended == i64::from(crate::protocol::PERMITS)))
+        // Without a number nothing that is left of it means anything.
+        Ok(number.is_none_or(|number| number + ended == i64::from(crate::protocol::PERMITS)))
     }
 
     /// Lets the clients work on for a while after the fault, has them rest, looks at what is left, ends them, and judges what
@@ -541,9 +547,10 @@ impl Scene {
             client.order(Order::Release).await?;
             client.order(Order::Rest).await?;
         }
+        let commands = self.commands_so_far().await;
         self.look_for_leftovers(judge.growth).await?;
         self.end_clients().await?;
-        self.judge(&judge)?;
+        self.judge(&judge, commands)?;
         self.report.stall = self.stall.longest();
         if self.report.findings.is_empty() {
             std::fs::remove_dir_all(&self.directory)?;
@@ -610,10 +617,16 @@ impl Scene {
         Ok(())
     }
 
-    fn judge(&mut self, judge: &Judge) -> Result<()> {
+    fn judge(&mut self, judge: &Judge, commands: u64) -> Result<()> {
         let events = self.events()?;
         let operations = Operations::of(&events);
         self.report.grants = operations.granted().count();
+        let asked = operations.all().len() as u64;
+        self.report.commands = commands as f64 / asked.max(1) as f64;
+        self.expect(
+            commands <= COMMANDS * asked + 500,
+            format!("I10: clients sent {commands} commands for {asked} acquisitions"),
+        );
         self.report.stale_writes = checks::stale_writes(&events);
         self.report.lost_updates = checks::lost_updates(&events).len();
         let slack = self.stall.longest() + SLACK;

@@ -1,7 +1,8 @@
 -- In renew.lua: extends the leases of the permits of a hold.
 local function renew_permits(_, lease, id, ttl, number, times, book)
     local count = permits_of(book, id)
-    if not count or redis.call('EXISTS', number) == 0 or not is_live(times, id, count) then
+    -- Asked with GET, so that something else under the name is an error.
+    if not count or not redis.call('GET', number) or not is_live(times, id, count) then
         return 0
     end
     -- A write that is allowed when memory is full comes first, so that the others are.

@@ -191,7 +191,7 @@ pub(super) async fn requests_delayed(seed: u64) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
 }
 
-/// #41: latency of 0.15 leases a round trip, with jitter, everything byte by byte; then of four leases. Holds are worth less by
+/// #41: latency of 0.15 leases a round trip, with jitter; then everything byte by byte; then latency of four leases. Holds are worth less by
 /// the way there; what comes too late is given back.
 /// Exclusion, server truth, tokens.
 pub(super) async fn latency(seed: u64) -> Result<Report> {
@@ -200,10 +200,13 @@ pub(super) async fn latency(seed: u64) -> Result<Report> {
     scene.play().await?;
     scene.fault("latency");
     let [latency, jitter] = [100, 50].map(Duration::from_millis);
-    let far = Conditions { latency, jitter, slices: true, ..Conditions::default() };
+    let far = Conditions { latency, jitter, ..Conditions::default() };
     scene.proxies.iter().for_each(|proxy| proxy.set(far.clone()));
     let places = scene.stage("staged", 0, Some(1)).await?;
-    scene.sleep(3000).await;
+    scene.sleep(2500).await;
+    let sliced = Conditions { slices: true, ..Conditions::default() };
+    scene.proxies.iter().for_each(|proxy| proxy.set(sliced.clone()));
+    scene.sleep(1500).await;
     scene.expect_held(&places)?;
     let too_far = Conditions { latency: 2 * LEASE, ..Conditions::default() };
     scene.proxies.iter().for_each(|proxy| proxy.set(too_far.clone()));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::{
     process::ClientProcess,
-    protocol::{Order, Result, failure},
+    protocol::{Kind, Order, Result, failure},
     report::Report,
     scene::{self, Judge, LEASE, RENEWAL, SLACK, Scene, Setup, TIMEOUT},
 };
@@ -159,20 +159,26 @@ pub(super) async fn loading(seed: u64) -> Result<Report> {
     let setup = Setup::default().server(&["--loading-process-events-interval-bytes", "1024"]);
     let mut scene = Scene::open(seed, setup).await?;
     let mut other = scene::admin(&format!("{}/1", scene.server.url())).await?;
-    let () = redis::cmd("DEBUG").arg("POPULATE").arg(300_000).query_async(&mut other).await?;
+    let () = redis::cmd("DEBUG").arg("POPULATE").arg(60_000).query_async(&mut other).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
+    let mut longest = Duration::ZERO;
     for _ in 0..4 {
+        let start = Instant::now();
         scene.fault("DEBUG RELOAD");
         scene.tell(&["DEBUG", "RELOAD"]).await?;
         scene.healed();
+        longest = longest.max(start.elapsed());
         scene.sleep(700).await;
     }
     let () = redis::cmd("FLUSHDB").query_async(&mut other).await?;
-    scene.note("the reload keeps what is stored");
-    scene.expect_held(&places)?;
-    // The reload is not what MONITOR tells of.
-    scene.finish(Judge { failures: &["Backend(Unavailable)"], ..Judge::default() }).await
+    scene.note(format!("loading took up to {} ms", longest.as_millis()));
+    // A renewal is at most 0.67 s old when it begins.
+    let losses = longest > Duration::from_secs(1);
+    if !losses {
+        scene.expect_held(&places)?;
+    }
+    scene.finish(Judge { losses, failures: &["Backend(Unavailable)"], ..Judge::default() }).await
 }
 
 /// #14: the server forgets all scripts every 10 ms. They are loaded again, nobody notices.
@@ -246,10 +252,7 @@ pub(super) async fn overwritten(seed: u64) -> Result<Report> {
 /// and come in when somebody deletes it, within the time after which they look at latest.
 /// Bounded commands; wake-ups.
 pub(super) async fn ttl_removed(seed: u64) -> Result<Report> {
-    let setup = Setup {
-        kinds: vec![crate::protocol::Kind::Exclusive, crate::protocol::Kind::Fair],
-        ..Setup::default()
-    };
+    let setup = Setup { kinds: vec![Kind::Exclusive, Kind::Fair], ..Setup::default() };
     let mut scene = Scene::open(seed, Setup { tasks: 0, ..setup }).await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     scene.kill_client(0)?;
@@ -410,7 +413,9 @@ pub(super) async fn clock_jumps(seed: u64) -> Result<Report> {
     clock.ahead(Duration::from_secs(3600))?;
     scene.sleep(1000).await;
     scene.healed();
-    let judge = Judge { exclusion: false, truth: false, losses: true, ..Judge::default() };
+    // Whoever was told of an end by a clock that was set looks again after 10 s.
+    let wakeup = Duration::from_secs(10);
+    let judge = Judge { exclusion: false, truth: false, losses: true, wakeup, ..Judge::default() };
     scene.finish(judge).await
 }
 

@@ -19,7 +19,7 @@ pub(super) async fn short(seed: u64) -> Result<Report> {
 /// #62: every few seconds another fault that exclusion has to survive, chosen by the seed; then a lease of peace.
 /// Everything: exclusion, tokens, lost updates with fencing, wake-ups outside of faults, nothing left behind.
 pub(crate) async fn soak(seed: u64, time: Duration) -> Result<Report> {
-    let setup = Setup { careless: true, ..Setup::default().durable().proxied() };
+    let setup = Setup { careless: true, long_holds: true, ..Setup::default().durable().proxied() };
     let mut scene = Scene::open(seed, setup).await?;
     scene.play().await?;
     let start = Instant::now();

@@ -22,9 +22,9 @@ use crate::{
     leases::renewal,
 };
 
-/// How long after a refusal without an end in sight the backend is asked again. Only locks that others have written
-/// without an expiry have none.
-const NO_END_IN_SIGHT: Duration = Duration::from_secs(10);
+/// How long after a refusal the backend is asked again at the latest. Locks that others have written without an expiry have no
+/// end, and the end that was told is wrong when the backend's clock is set.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
@@ -203,7 +203,10 @@ impl Acquisition {
             Ok(AcquireOutcome::Held { remaining }) => {
                 unanswered.disarm();
                 // The store's clock ticks in milliseconds: come after the tick, not on it.
-                let wait = remaining.unwrap_or(NO_END_IN_SIGHT).saturating_add(Duration::from_millis(1));
+                let wait = remaining
+                    .unwrap_or(LONGEST_WAIT)
+                    .saturating_add(Duration::from_millis(1))
+                    .min(LONGEST_WAIT);
                 // A place in the queue is kept by asking again in time.
                 let wait = request.queue.map_or(wait, |queue| wait.min(queue / 3));
                 Ok(Attempt::Refused { until: now.after(wait) })
