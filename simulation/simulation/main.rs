@@ -1,0 +1,40 @@
+//! Deterministic simulation of the core over the memory backend: a seed decides who wants what when, what goes wrong, and in which order
+//! everybody runs. Time is paused, so that a run of a minute takes milliseconds.
+//!
+//! ```sh
+//! cargo test -p lockcore-simulation                # thousands of seeds, each twice
+//! SEEDS=10000 cargo test -p lockcore-simulation    # so many
+//! SEED=17 cargo test -p lockcore-simulation        # this one, with all that happens in it
+//! ```
+//!
+//! Each run is a process of its own: tokio, `Owner` and others count for the whole process, and the order of things depends on it.
+
+mod actor;
+mod beliefs;
+mod chance;
+mod entropy;
+mod noise;
+mod panics;
+mod plan;
+mod search;
+mod trace;
+mod truth;
+mod waits;
+mod world;
+
+use std::{env, process::ExitCode};
+
+fn number(variable: &str) -> Option<u64> {
+    let value = env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {value:?}")))
+}
+
+fn main() -> ExitCode {
+    match (number(search::RUN), number("SEED")) {
+        (Some(seed), _) => search::run(seed),
+        (None, Some(seed)) => search::replay(seed),
+        (None, None) => {
+            search::search(number("FIRST").unwrap_or(1), number("SEEDS").unwrap_or(search::SEEDS))
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The order of polls, as the seed decides it: tasks and calls that dawdle, and clients that stand still.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::chance::Chance;
+
+/// How restless one client is. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Noise {
+    chance: Chance,
+    /// From 0, everything in order, to 4, a delay at each point.
+    intensity: usize,
+    frozen_until: Arc<Mutex<Instant>>,
+}
+
+impl Noise {
+    pub(crate) fn new(chance: Chance, intensity: usize) -> Self {
+        Self { chance, intensity, frozen_until: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// Lets the client stand still until then: it polls nothing, and what it sends and gets is late.
+    pub(crate) fn freeze_until(&self, until: Instant) {
+        *self.frozen_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    fn frozen_until(&self) -> Option<Instant> {
+        let until = *self.frozen_until.lock().unwrap_or_else(PoisonError::into_inner);
+        (until > Instant::now()).then_some(until)
+    }
+
+    /// After how many turns of the others it is the turn of whoever asks.
+    fn turns(&self) -> usize {
+        if self.chance.below(4) < self.intensity { self.chance.within(1..4) } else { 0 }
+    }
+
+    /// A point at which others may come first: on the way to the store, and back.
+    pub(crate) async fn pause(&self) {
+        while let Some(until) = self.frozen_until() {
+            sleep_until(until).await;
+        }
+        for _ in 0..self.turns() {
+            tokio::task::yield_now().await;
+        }
+        if self.intensity > 0 && self.chance.once_in(4) {
+            sleep(self.chance.millis(1..4)).await;
+        }
+    }
+
+    /// Makes `task` dawdle before its polls.
+    pub(crate) fn disturb<F: Future>(&self, task: F) -> Restless<F> {
+        Restless { task: Box::pin(task), noise: self.clone(), turns: None, frozen: None }
+    }
+}
+
+/// A task that is not always polled when it wants to be.
+#[derive(Debug)]
+pub(crate) struct Restless<F> {
+    task: Pin<Box<F>>,
+    noise: Noise,
+    /// How many turns it leaves to others before the poll that is due.
+    turns: Option<usize>,
+    frozen: Option<Pin<Box<Sleep>>>,
+}
+
+impl<F: Future> Future for Restless<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if let Some(until) = self.noise.frozen_until() {
+            let mut frozen = Box::pin(sleep_until(until));
+            if frozen.as_mut().poll(context).is_pending() {
+                self.frozen = Some(frozen);
+                return Poll::Pending;
+            }
+        }
+        self.frozen = None;
+        let turns = match self.turns {
+            Some(turns) => turns,
+            None => self.noise.turns(),
+        };
+        if turns > 0 {
+            self.turns = Some(turns - 1);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.turns = None;
+        self.task.as_mut().poll(context)
+    }
+}
+
+/// Polls `future` once. `None` if it is not ready.
+pub(crate) async fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// What `future` is at once, for those that never wait.
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    let mut future = Box::pin(future);
+    match future.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("the memory backend waits for nothing"),
+    }
+}

@@ -1,0 +1,474 @@
+//! [`Plan`]: all that a seed chooses before the run begins. What it chooses during the run is the order of things.
+
+use std::time::Duration;
+
+use lockcore::BackendErrorKind;
+use lockcore_testkit::{Fault, Op};
+
+use crate::chance::Chance;
+
+/// How long the longest lease is.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(3);
+
+/// What is done in one run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) clients: Vec<ClientPlan>,
+    pub(crate) queue_timeout: Duration,
+    pub(crate) permits: u32,
+    pub(crate) tasks: Vec<TaskPlan>,
+    /// What goes wrong when. Nothing in a healthy run.
+    pub(crate) troubles: Vec<(Duration, Trouble)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClientPlan {
+    pub(crate) lease: Duration,
+    pub(crate) retry_for: Duration,
+    pub(crate) intensity: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct TaskPlan {
+    pub(crate) client: usize,
+    pub(crate) steps: Vec<(Duration, Step)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Hold(Hold),
+    Multi { members: Vec<Member>, how: How, during: Duration, leave: Leave },
+    Downgrade { during: Duration },
+    SetLatch(u32),
+    CountDown,
+    AwaitLatch(Duration),
+    Produce { all: bool },
+    Consume { patience: Option<Duration>, polls: Option<usize> },
+    State(&'static str),
+    Resize(u32),
+}
+
+/// One acquisition, and what is done while the lock is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) lock: Member,
+    pub(crate) how: How,
+    pub(crate) whose: Whose,
+    /// `None`: renewed.
+    pub(crate) lease: Option<Duration>,
+    pub(crate) during: Duration,
+    pub(crate) inner: Vec<Hold>,
+    pub(crate) leave: Leave,
+}
+
+/// Which lock, and in which mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    Lock(&'static str),
+    Fair(&'static str),
+    Read,
+    Write,
+    Permits(u32),
+}
+
+impl Member {
+    /// Whoever waits holds smaller names only, so that nobody waits for himself in a circle.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lock(name) | Self::Fair(name) => name,
+            Self::Read | Self::Write => "r",
+            Self::Permits(_) => "s",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    Acquire,
+    Try,
+    Timeout(Duration),
+    /// Dropped after so many polls.
+    Polls(usize),
+    /// Dropped after so long.
+    Until(Duration),
+    Run,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// A fresh one, or the one of the hold around it.
+    Own,
+    /// One of the named owners, who may be at work in other tasks and clients.
+    Named(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leave {
+    Release,
+    Drop,
+    /// The release is dropped after so many polls.
+    Polls(usize),
+    /// Another task drops the guard, later.
+    Elsewhere(Duration),
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    Next {
+        client: usize,
+        op: Op,
+        fault: Fault,
+        times: usize,
+    },
+    Every {
+        client: usize,
+        op: Op,
+        fault: Fault,
+    },
+    Heal {
+        client: usize,
+    },
+    Cut {
+        client: usize,
+    },
+    Restore {
+        client: usize,
+    },
+    /// The client's host was suspended, which its timers do not know.
+    Suspend {
+        client: usize,
+        time: Duration,
+    },
+    /// The client does not run for a while.
+    Freeze {
+        client: usize,
+        time: Duration,
+    },
+    /// No client runs for a while. The store does.
+    Pause(Duration),
+    Force(Member),
+    Close {
+        client: usize,
+    },
+}
+
+impl Plan {
+    pub(crate) fn of(chance: &Chance) -> Self {
+        let clients = chance.within(1..4);
+        let permits = chance.within(1..5) as u32;
+        let healthy = chance.once_in(3);
+        let closes = !healthy && chance.once_in(6);
+        let draw = Draw { chance, clients, permits, healthy, closes };
+        let intensity = chance.within(0..4);
+        Self {
+            clients: (0..clients).map(|_| draw.client(intensity)).collect(),
+            queue_timeout: chance.pick(&[100, 1000, 3000].map(Duration::from_millis)),
+            permits,
+            tasks: draw.tasks(),
+            troubles: if healthy { Vec::new() } else { draw.troubles() },
+        }
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.troubles.is_empty()
+    }
+
+    /// All holds, the inner ones included.
+    fn holds(&self) -> Vec<&Hold> {
+        let steps = self.tasks.iter().flat_map(|task| &task.steps);
+        let mut holds: Vec<&Hold> = steps
+            .filter_map(|(_, step)| match step {
+                Step::Hold(hold) => Some(hold),
+                _ => None,
+            })
+            .collect();
+        let mut seen = 0;
+        while seen < holds.len() {
+            let hold = holds[seen];
+            holds.extend(&hold.inner);
+            seen += 1;
+        }
+        holds
+    }
+
+    /// Whether somebody may take over what another one has.
+    pub(crate) fn has_named_owners(&self) -> bool {
+        self.holds().iter().any(|hold| hold.whose != Whose::Own)
+    }
+
+    /// Whether every guard is seen: none is in a `run`, or on its way to be dropped by somebody else.
+    pub(crate) fn counts_are_exact(&self) -> bool {
+        let is_seen =
+            |hold: &&Hold| !matches!(hold.how, How::Run) && !matches!(hold.leave, Leave::Elsewhere(_));
+        !self.has_named_owners() && self.holds().iter().all(is_seen)
+    }
+}
+
+struct Draw<'a> {
+    chance: &'a Chance,
+    clients: usize,
+    permits: u32,
+    healthy: bool,
+    closes: bool,
+}
+
+impl Draw<'_> {
+    fn client(&self, intensity: usize) -> ClientPlan {
+        let millis = Duration::from_millis;
+        ClientPlan {
+            lease: self.chance.pick(&[millis(300), millis(1000), LONGEST_LEASE]),
+            retry_for: self.chance.pick(&[Duration::ZERO, millis(500), millis(5000)]),
+            intensity,
+        }
+    }
+
+    fn tasks(&self) -> Vec<TaskPlan> {
+        // A run is about one subject or two, so that there is a crowd.
+        let subjects = [self.chance.below(7), self.chance.below(7)];
+        let mut tasks: Vec<_> = (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
+        if !self.closes && self.chance.once_in(3) {
+            self.add_latches(&mut tasks);
+            self.add_consumers(&mut tasks);
+        }
+        tasks
+    }
+
+    fn task(&self, subjects: [usize; 2]) -> TaskPlan {
+        let steps = 0..self.chance.within(1..7);
+        TaskPlan {
+            client: self.chance.below(self.clients),
+            steps: steps.map(|_| (self.idle(), self.step(self.chance.pick(&subjects)))).collect(),
+        }
+    }
+
+    fn idle(&self) -> Duration {
+        if self.chance.once_in(2) { Duration::ZERO } else { self.chance.millis(0..400) }
+    }
+
+    fn step(&self, subject: usize) -> Step {
+        let chance = self.chance;
+        if chance.once_in(12) {
+            return Step::State(chance.pick(&["a", "b", "r", "s"]));
+        }
+        match subject {
+            0 => Step::Hold(self.hold(Member::Lock("a"), 0)),
+            1 => Step::Hold(self.hold(Member::Fair("b"), 0)),
+            2 if chance.once_in(4) => Step::Downgrade { during: self.during() },
+            2 | 3 => Step::Hold(self.hold(chance.pick(&[Member::Read, Member::Read, Member::Write]), 0)),
+            4 if chance.once_in(10) => Step::Resize(self.permits),
+            4 => Step::Hold(self.hold(self.some_permits(), 0)),
+            5 => self.multi(),
+            _ => Step::Hold(self.hold(self.any_member(), 0)),
+        }
+    }
+
+    fn some_permits(&self) -> Member {
+        Member::Permits(self.chance.within(1..self.permits as usize + 1) as u32)
+    }
+
+    fn any_member(&self) -> Member {
+        let name = self.chance.pick(&["a", "b"]);
+        match self.chance.below(5) {
+            0 => Member::Lock(name),
+            1 => Member::Fair(name),
+            2 => Member::Read,
+            3 => Member::Write,
+            _ => self.some_permits(),
+        }
+    }
+
+    fn multi(&self) -> Step {
+        let chance = self.chance;
+        let all = [
+            Member::Lock("a"),
+            Member::Lock("b"),
+            chance.pick(&[Member::Read, Member::Write]),
+            self.some_permits(),
+        ];
+        let members: Vec<_> = all.into_iter().filter(|_| chance.once_in(2)).collect();
+        let members = if members.is_empty() { all[..2].to_vec() } else { members };
+        Step::Multi { members, how: self.how(), during: self.during(), leave: self.leave() }
+    }
+
+    fn hold(&self, lock: Member, depth: usize) -> Hold {
+        let chance = self.chance;
+        let whose = if depth == 0 && chance.once_in(10) { Whose::Named(chance.below(2)) } else { Whose::Own };
+        let inner = if depth < 3 && chance.once_in(3) { chance.within(1..3) } else { 0 };
+        Hold {
+            lock,
+            how: self.how(),
+            whose,
+            lease: chance.once_in(3).then(|| chance.millis(20..2000)),
+            during: self.during(),
+            inner: (0..inner).map(|_| self.hold(self.within(lock), depth + 1)).collect(),
+            leave: self.leave(),
+        }
+    }
+
+    /// What may be asked for by somebody who holds this.
+    fn within(&self, lock: Member) -> Member {
+        if let Member::Permits(_) = lock {
+            return Member::Lock("z");
+        }
+        if self.chance.once_in(3) {
+            let other = self.any_member();
+            if other.name() > lock.name() {
+                return other;
+            }
+        }
+        match lock {
+            Member::Lock(name) | Member::Fair(name) => {
+                self.chance.pick(&[Member::Lock(name), Member::Fair(name)])
+            }
+            Member::Read if self.chance.once_in(4) => Member::Write,
+            Member::Write if self.chance.once_in(2) => Member::Read,
+            same => same,
+        }
+    }
+
+    fn how(&self) -> How {
+        let chance = self.chance;
+        match chance.below(10) {
+            0..=3 => How::Acquire,
+            4 => How::Try,
+            5 | 6 => How::Timeout(chance.millis(0..600)),
+            7 => How::Polls(chance.within(1..12)),
+            8 => How::Until(chance.millis(1..300)),
+            _ => How::Run,
+        }
+    }
+
+    fn leave(&self) -> Leave {
+        let chance = self.chance;
+        match chance.below(6) {
+            0..=2 => Leave::Release,
+            3 => Leave::Drop,
+            4 => Leave::Polls(chance.below(5)),
+            _ => Leave::Elsewhere(chance.millis(0..100)),
+        }
+    }
+
+    fn during(&self) -> Duration {
+        match self.chance.below(6) {
+            0 | 1 => Duration::ZERO,
+            2 | 3 => self.chance.millis(0..30),
+            4 => self.chance.millis(0..400),
+            _ => self.chance.millis(0..1500),
+        }
+    }
+
+    fn add(&self, tasks: &mut [TaskPlan], step: Step) {
+        let task = self.chance.below(tasks.len());
+        let at = self.chance.below(tasks[task].steps.len() + 1);
+        tasks[task].steps.insert(at, (self.idle(), step));
+    }
+
+    fn add_latches(&self, tasks: &mut [TaskPlan]) {
+        let chance = self.chance;
+        for _ in 0..chance.below(3) {
+            self.add(tasks, Step::SetLatch(chance.within(1..4) as u32));
+            for _ in 0..chance.below(5) {
+                self.add(tasks, Step::CountDown);
+            }
+            for _ in 0..chance.below(4) {
+                self.add(tasks, Step::AwaitLatch(chance.millis(0..8000)));
+            }
+        }
+    }
+
+    /// For each consumer a producer that depends on nobody.
+    fn add_consumers(&self, tasks: &mut Vec<TaskPlan>) {
+        let chance = self.chance;
+        // Where notifications may be lost with those who got them, nobody may rely on them alone.
+        let patience = (!self.healthy).then(|| Duration::from_millis(700));
+        let count = tasks.len();
+        for _ in 0..chance.below(5) {
+            let polls = chance.once_in(3).then(|| chance.within(1..30));
+            self.add(&mut tasks[..count], Step::Consume { patience, polls });
+            let produce = Step::Produce { all: chance.once_in(3) };
+            let steps = vec![(chance.millis(0..3000), produce)];
+            tasks.push(TaskPlan { client: chance.below(self.clients), steps });
+        }
+    }
+
+    fn troubles(&self) -> Vec<(Duration, Trouble)> {
+        let count = self.chance.within(1..25);
+        let mut troubles: Vec<_> =
+            (0..count).map(|_| (self.chance.millis(0..4000), self.trouble())).collect();
+        if self.closes {
+            troubles.push((
+                self.chance.millis(0..4000),
+                Trouble::Close { client: self.chance.below(self.clients) },
+            ));
+        }
+        troubles.sort_by_key(|(at, _)| *at);
+        troubles
+    }
+
+    fn trouble(&self) -> Trouble {
+        let chance = self.chance;
+        let client = chance.below(self.clients);
+        match chance.below(16) {
+            0..=5 => {
+                let (op, fault) = self.fault();
+                Trouble::Next { client, op, fault, times: chance.within(1..4) }
+            }
+            6 | 7 => {
+                let (op, fault) = self.fault();
+                Trouble::Every { client, op, fault }
+            }
+            8 | 9 => Trouble::Heal { client },
+            10 => Trouble::Cut { client },
+            11 => Trouble::Restore { client },
+            12 => Trouble::Suspend { client, time: chance.millis(1..4000) },
+            13 => Trouble::Freeze { client, time: chance.millis(1..2000) },
+            14 => Trouble::Pause(chance.millis(1..2000)),
+            _ => Trouble::Force(self.any_member()),
+        }
+    }
+
+    fn fault(&self) -> (Op, Fault) {
+        let chance = self.chance;
+        let op = chance.pick(&[
+            Op::Acquire,
+            Op::Acquire,
+            Op::Acquire,
+            Op::Renew,
+            Op::Renew,
+            Op::Release,
+            Op::Release,
+            Op::Subscribe,
+            Op::Inspect,
+            Op::ForceRelease,
+            Op::Resize,
+            Op::SetCount,
+            Op::CountDown,
+            Op::Count,
+            Op::Join,
+            Op::Stay,
+            Op::Leave,
+            Op::Notify,
+            Op::Woken,
+        ]);
+        let delay = Fault::Delay(chance.millis(1..1500));
+        if op == Op::Woken {
+            return (op, delay);
+        }
+        // A straggler is a request of which nobody knows any more. Repetitions of latches and conditions are only told from new ones for a while.
+        let straggles = matches!(op, Op::Acquire | Op::Renew | Op::Release);
+        let kinds =
+            [BackendErrorKind::Unavailable, BackendErrorKind::Connection, BackendErrorKind::Permission];
+        let fault = match chance.below(if straggles { 9 } else { 8 }) {
+            0 => Fault::Refuse(chance.pick(&kinds)),
+            1 => Fault::LostRequest,
+            2 | 3 => Fault::LostReply,
+            4 => delay,
+            5 => Fault::DelayReply(chance.millis(1..1500)),
+            6 => Fault::NeverAnswer,
+            7 => Fault::NeverReply,
+            _ => Fault::Straggles(chance.millis(1..1500)),
+        };
+        (op, fault)
+    }
+}

@@ -1,0 +1,286 @@
+//! [`Truth`]: what really happened at the store, and [`Observed`], the store that tells it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions, Latches,
+    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
+    Wakeups,
+};
+use lockcore_memory::MemoryBackend;
+use tokio::time::Instant;
+
+use crate::{
+    noise::{Noise, at_once},
+    trace::Trace,
+};
+
+/// What happened at the store. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Truth {
+    pub(crate) store: MemoryBackend,
+    pub(crate) trace: Trace,
+    events: Arc<Mutex<Events>>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    /// The last token of all.
+    last_token: u64,
+    /// By name: when it was last granted, or set as a latch.
+    granted_at: BTreeMap<String, Instant>,
+    /// Since when the latch is open.
+    opened_at: Option<Instant>,
+    /// By name: up to which token holds were forced away.
+    forced: BTreeMap<String, u64>,
+    /// By name, owner and side: the last token.
+    latest: BTreeMap<(String, String, &'static str), u64>,
+    /// The names that will be in use for ever.
+    resized: BTreeSet<String>,
+}
+
+/// Holds of one owner on different sides do not take each other over.
+fn side(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Read => "read",
+        Mode::Write => "write",
+        Mode::Permit { .. } => "permit",
+        _ => "lock",
+    }
+}
+
+impl Truth {
+    pub(crate) fn new(store: MemoryBackend, trace: Trace) -> Self {
+        Self { store, trace, events: Arc::default() }
+    }
+
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn granted(&self, request: &AcquireRequest, token: u64) {
+        let mut events = self.events();
+        let name = request.name.to_string();
+        events.granted_at.insert(name.clone(), Instant::now());
+        let key = (name.clone(), request.hold.owner().to_owned(), side(request.mode));
+        let is_new = token > events.last_token;
+        events.last_token = events.last_token.max(token);
+        if let Some(before) = events.latest.insert(key, token)
+            && token < before
+            && side(request.mode) != "permit"
+        {
+            drop(events);
+            self.trace.violation(format!("the token {token} of {name} was granted after {before}"));
+        } else if is_new && request.count > 1 {
+            drop(events);
+            self.trace.violation(format!("a nested acquisition of {name} was granted a new hold, {token}"));
+        }
+    }
+
+    fn forced(&self, name: &LockName) {
+        let mut events = self.events();
+        let last = events.last_token;
+        events.forced.insert(name.to_string(), last);
+    }
+
+    /// Whether whoever believes in this hold is excused: it was forced away, or taken over by its own owner.
+    pub(crate) fn excuses(&self, name: &str, owner: &str, mode: Mode, token: u64) -> bool {
+        let events = self.events();
+        let forced = events.forced.get(name).is_some_and(|forced| token <= *forced);
+        let latest = events.latest.get(&(name.to_owned(), owner.to_owned(), side(mode)));
+        forced || side(mode) != "permit" && latest.is_some_and(|latest| token < *latest)
+    }
+
+    pub(crate) fn granted_at(&self, name: &str) -> Option<Instant> {
+        self.events().granted_at.get(name).copied()
+    }
+
+    /// How many names will be in use for ever.
+    pub(crate) fn resized(&self) -> usize {
+        self.events().resized.len()
+    }
+
+    pub(crate) fn inspect(&self, name: &str) -> LockState {
+        let name = LockName::new(name).expect("a valid name");
+        at_once(self.store.inspect(&name)).expect("an answer")
+    }
+
+    pub(crate) fn latch_count(&self, name: &str) -> u32 {
+        let name = LockName::new(name).expect("a valid name");
+        at_once(Latches::count(&self.store, &name)).expect("an answer")
+    }
+
+    /// Notes whether the latch is open, after something was done to it.
+    fn look_at_latch(&self, name: &LockName) {
+        let is_open = self.latch_count(name.as_str()) == 0;
+        let mut events = self.events();
+        if is_open {
+            events.opened_at.get_or_insert_with(Instant::now);
+        } else {
+            events.opened_at = None;
+        }
+    }
+
+    /// For how long the latch has been open, since `start` at most.
+    pub(crate) fn latch_open_for(&self, start: Instant) -> Duration {
+        self.events().opened_at.map(|opened| opened.max(start).elapsed()).unwrap_or_default()
+    }
+
+    pub(crate) fn open_latch(&self, name: &str) {
+        let name = LockName::new(name).expect("a valid name");
+        at_once(self.store.open(&name)).expect("an answer");
+    }
+}
+
+/// The store, as one client reaches it: every request is on its way for a while, and so is its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    pub(crate) client: usize,
+    pub(crate) truth: Truth,
+    pub(crate) noise: Noise,
+}
+
+impl Observed {
+    /// Makes a call, and notes it where it takes effect.
+    async fn call<T: std::fmt::Debug>(
+        &self,
+        what: String,
+        effect: impl Future<Output = T> + Send,
+        note: impl FnOnce(&T),
+    ) -> T {
+        self.noise.pause().await;
+        let answer = effect.await;
+        self.truth.trace.event(format_args!("  c{} {what} -> {answer:?}", self.client));
+        note(&answer);
+        self.noise.pause().await;
+        answer
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would not be observed")]
+impl Backend for Observed {
+    fn capabilities(&self) -> Capabilities {
+        self.truth.store.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        let AcquireRequest { name, hold, mode, lease, count, .. } = request;
+        let what = format!("acquire {name} {mode:?} {hold:?} {lease:?} {count}");
+        let note = |answer: &Result<AcquireOutcome, _>| {
+            if let Ok(AcquireOutcome::Acquired { token }) = answer {
+                self.truth.granted(request, u64::from(*token));
+            }
+        };
+        self.call(what, self.truth.store.acquire(request), note).await
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        self.call(format!("renew {}", holds.len()), self.truth.store.renew(holds), |_| ()).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        let what = format!("release {} {:?} {}", request.name, request.hold, request.remaining);
+        self.call(what, self.truth.store.release(request), |_| ()).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        let note = |_: &Result<bool, _>| self.truth.forced(name);
+        self.call(format!("force {name}"), self.truth.store.force_release(name), note).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.call(format!("inspect {name}"), self.truth.store.inspect(name), |_| ()).await
+    }
+
+    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+        let subscribe = Backend::subscribe(&self.truth.store, request);
+        self.call(format!("subscribe {}", request.name), without_debug(subscribe), |_| ()).await.0
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+        let note = |_: &Result<(), _>| {
+            self.truth.events().resized.insert(name.to_string());
+        };
+        self.call(format!("resize {name} {permits}"), self.truth.store.resize(name, permits), note).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        Some(self)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+}
+
+/// A subscription has nothing to say that would be the same in every run.
+struct Subscribed(Result<Box<dyn Wakeups>, BackendError>);
+
+impl std::fmt::Debug for Subscribed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a subscription")
+    }
+}
+
+async fn without_debug(
+    subscribe: impl Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send,
+) -> Subscribed {
+    Subscribed(subscribe.await)
+}
+
+#[async_trait]
+impl Latches for Observed {
+    async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
+        let note = |_: &Result<bool, _>| self.truth.look_at_latch(name);
+        self.call(format!("set {name} {count}"), self.truth.store.set_count(name, count, id), note).await
+    }
+
+    async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
+        let note = |_: &Result<u32, _>| self.truth.look_at_latch(name);
+        self.call(format!("count down {name}"), self.truth.store.count_down(name, id), note).await
+    }
+
+    async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
+        self.call(format!("count {name}"), Latches::count(&self.truth.store, name), |_| ()).await
+    }
+
+    async fn open(&self, name: &LockName) -> Result<u32, BackendError> {
+        self.call(format!("open {name}"), self.truth.store.open(name), |_| ()).await
+    }
+
+    async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
+        let subscribe = Latches::subscribe(&self.truth.store, name);
+        self.call(format!("listen {name}"), without_debug(subscribe), |_| ()).await.0
+    }
+}
+
+#[async_trait]
+impl Conditions for Observed {
+    async fn join(&self, id: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+        self.call(format!("join {waiter}"), self.truth.store.join(id, waiter, keep), |_| ()).await
+    }
+
+    async fn stay(&self, id: &ConditionId, waiter: &str, keep: Duration) -> Result<bool, BackendError> {
+        self.call(format!("stay {waiter}"), self.truth.store.stay(id, waiter, keep), |_| ()).await
+    }
+
+    async fn leave(&self, id: &ConditionId, waiter: &str, pass_on: bool) -> Result<bool, BackendError> {
+        let leave = self.truth.store.leave(id, waiter, pass_on);
+        self.call(format!("leave {waiter} {pass_on}"), leave, |_| ()).await
+    }
+
+    async fn notify(&self, id: &ConditionId, count: u32) -> Result<u32, BackendError> {
+        self.call(format!("notify {count}"), self.truth.store.notify(id, count), |_| ()).await
+    }
+
+    async fn subscribe(&self, id: &ConditionId, waiter: &str) -> Result<Box<dyn Wakeups>, BackendError> {
+        let subscribe = Conditions::subscribe(&self.truth.store, id, waiter);
+        self.call(format!("listen {waiter}"), without_debug(subscribe), |_| ()).await.0
+    }
+}

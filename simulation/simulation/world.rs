@@ -1,0 +1,317 @@
+//! [`World`]: one run, from the seed to what is left behind.
+
+use std::{
+    collections::BTreeMap,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lockcore::{Clock, Locks};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Faults, Faulty};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, advance, sleep, sleep_until, timeout},
+};
+
+use crate::{
+    actor::Actor,
+    beliefs::Beliefs,
+    chance::Chance,
+    entropy,
+    noise::Noise,
+    plan::{ClientPlan, LONGEST_LEASE, Member, Plan, Trouble},
+    trace::{Outcome, Trace},
+    truth::{Observed, Truth},
+    waits::Waits,
+};
+
+/// After the last trouble: how long until nothing of it is under way any more. The core waits five seconds for an answer.
+const AFTERMATH: Duration = Duration::from_secs(9);
+
+/// How long a run may take after the last trouble before somebody is said to wait for ever.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// What all who take part know.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) trace: Trace,
+    pub(crate) truth: Truth,
+    pub(crate) beliefs: Beliefs,
+    pub(crate) waits: Waits,
+    pub(crate) items: Items,
+    pub(crate) facts: Facts,
+    calm_since: Mutex<Option<Instant>>,
+}
+
+/// What the plan allows to be expected.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) healthy: bool,
+    pub(crate) permits: u32,
+    pub(crate) has_named_owners: bool,
+    pub(crate) counts_are_exact: bool,
+    pub(crate) queue_timeout: Duration,
+}
+
+/// What is handed from producers to consumers.
+#[derive(Debug, Default)]
+pub(crate) struct Items(Mutex<u32>);
+
+impl Items {
+    pub(crate) fn put(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        let mut items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = *items > 0;
+        *items -= u32::from(taken);
+        taken
+    }
+}
+
+/// One process.
+#[derive(Debug)]
+struct Client {
+    locks: Locks,
+    faults: Faults,
+    noise: Noise,
+    suspended: Arc<AtomicU64>,
+}
+
+/// Runs one seed, with its text if `readable`.
+pub(crate) fn run(seed: u64, readable: bool) -> Outcome {
+    let run = move || {
+        entropy::seed(seed);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let trace = runtime.block_on(async { Trace::new(readable) });
+        let simulation = AssertUnwindSafe(|| runtime.block_on(simulate(seed, trace.clone())));
+        if std::panic::catch_unwind(simulation).is_err() || crate::panics::seen() {
+            trace.violation("something panicked".into());
+        }
+        trace.finish()
+    };
+    // A thread of its own: see `entropy::seed`.
+    std::thread::spawn(run).join().expect("the outcome of a run")
+}
+
+async fn simulate(seed: u64, trace: Trace) {
+    let chance = Chance::new(seed);
+    let plan = Plan::of(&chance);
+    trace.event(format_args!("{plan:#?}"));
+    let truth = Truth::new(MemoryBackend::new(), trace.clone());
+    let clients: Vec<_> = plan
+        .clients
+        .iter()
+        .enumerate()
+        .map(|(n, client)| Client::new(n, client, &plan, &truth, &chance))
+        .collect();
+    let world = Arc::new(World::new(&plan, trace, truth));
+    world.carry_out(plan, &clients, &chance).await;
+    world.check_what_is_left(clients).await;
+}
+
+impl Client {
+    fn new(number: usize, client: &ClientPlan, plan: &Plan, truth: &Truth, chance: &Chance) -> Self {
+        let noise = Noise::new(chance.clone(), client.intensity);
+        let backend = Faulty::new(Observed { client: number, truth: truth.clone(), noise: noise.clone() });
+        let (faults, suspended) = (backend.faults(), Arc::new(AtomicU64::new(0)));
+        let clock = Clock::with_suspension({
+            let suspended = suspended.clone();
+            move || Duration::from_millis(suspended.load(Ordering::Relaxed))
+        });
+        let locks = Locks::builder(backend)
+            .lease(client.lease)
+            .retry_for(client.retry_for)
+            .queue_timeout(plan.queue_timeout)
+            .clock(clock)
+            .build()
+            .unwrap();
+        Self { locks, faults, noise, suspended }
+    }
+
+    fn recover(&self) {
+        self.faults.heal();
+        self.faults.restore_subscriptions();
+        self.noise.freeze_until(Instant::now());
+    }
+}
+
+impl World {
+    fn new(plan: &Plan, trace: Trace, truth: Truth) -> Self {
+        let facts = Facts {
+            healthy: plan.is_healthy(),
+            permits: plan.permits,
+            has_named_owners: plan.has_named_owners(),
+            counts_are_exact: plan.counts_are_exact(),
+            queue_timeout: plan.queue_timeout,
+        };
+        let calm_since = Mutex::new(facts.healthy.then(Instant::now));
+        let beliefs = Beliefs::new(truth.clone(), plan.permits);
+        Self { trace, truth, beliefs, waits: Waits::default(), items: Items::default(), facts, calm_since }
+    }
+
+    /// Whether no hold can be gone but by the end of its lease.
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        self.facts.healthy && !self.facts.has_named_owners
+    }
+
+    /// What a few requests, one after the other, take at most.
+    pub(crate) fn latency(&self) -> Duration {
+        Duration::from_millis(150)
+    }
+
+    /// Since when nothing goes wrong any more, and nothing of it is under way.
+    fn calm_since(&self) -> Option<Instant> {
+        *self.calm_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_calm_since(&self, moment: Instant) -> bool {
+        self.calm_since().is_some_and(|calm| calm <= moment)
+    }
+
+    async fn carry_out(self: &Arc<Self>, plan: Plan, clients: &[Client], chance: &Chance) {
+        let mut tasks = JoinSet::new();
+        for (number, task) in plan.tasks.into_iter().enumerate() {
+            let Client { locks, noise, .. } = &clients[task.client];
+            let actor = Actor { number, client: task.client, locks: locks.clone(), world: self.clone() };
+            tasks.spawn(noise.disturb(actor.carry_out(task)));
+        }
+        let troubles = self.trouble(&plan.troubles, clients, chance);
+        let done = async { while tasks.join_next().await.is_some_and(|task| task.is_ok()) {} };
+        let all = async {
+            tokio::join!(done, troubles);
+        };
+        tokio::select! {
+            biased;
+            ended = timeout(FOR_EVER, all) => if ended.is_err() {
+                self.trace.violation(format!("somebody waits for ever: {:?}", self.waits));
+            },
+            () = self.watch() => {}
+        }
+        tasks.abort_all();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Lets go wrong what is planned, and then nothing more.
+    async fn trouble(&self, troubles: &[(Duration, Trouble)], clients: &[Client], chance: &Chance) {
+        if self.facts.healthy {
+            return;
+        }
+        let start = Instant::now();
+        for (at, trouble) in troubles {
+            sleep_until(start + *at).await;
+            self.trace.event(format_args!("{trouble:?}"));
+            self.happen(*trouble, clients, chance).await;
+            self.beliefs.check();
+        }
+        for client in clients {
+            client.recover();
+        }
+        self.trace.event(format_args!("no more trouble"));
+        let calm = Instant::now() + AFTERMATH;
+        *self.calm_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(calm);
+    }
+
+    async fn happen(&self, trouble: Trouble, clients: &[Client], chance: &Chance) {
+        match trouble {
+            Trouble::Next { client, op, fault, times } => {
+                (0..times).for_each(|_| clients[client].faults.next(op, fault));
+            }
+            Trouble::Every { client, op, fault } => clients[client].faults.every(op, fault),
+            Trouble::Heal { client } => clients[client].faults.heal(),
+            Trouble::Cut { client } => clients[client].faults.interrupt_subscriptions(),
+            Trouble::Restore { client } => clients[client].faults.restore_subscriptions(),
+            Trouble::Suspend { client, time } => {
+                let millis = u64::try_from(time.as_millis()).unwrap();
+                clients[client].suspended.fetch_add(millis, Ordering::Relaxed);
+            }
+            Trouble::Freeze { client, time } => clients[client].noise.freeze_until(Instant::now() + time),
+            Trouble::Pause(time) => advance(time).await,
+            Trouble::Force(member) => {
+                let locks = &clients[chance.below(clients.len())].locks;
+                let lock = match member {
+                    Member::Lock(name) | Member::Fair(name) => locks.lock(name),
+                    Member::Read | Member::Write => locks.rw_lock("r").write(),
+                    Member::Permits(_) => locks.semaphore("s", 1).permits(1),
+                };
+                tokio::spawn(async move { lock.force_release().await });
+            }
+            Trouble::Close { client } => {
+                let locks = clients[client].locks.clone();
+                tokio::spawn(async move { locks.close().await });
+            }
+        }
+    }
+
+    /// In calm times, sees to it that whoever waits for a lock that nobody has gets it.
+    async fn watch(&self) {
+        let mut free_since = BTreeMap::new();
+        loop {
+            sleep(Duration::from_millis(20)).await;
+            let Some(calm) = self.calm_since().filter(|calm| *calm <= Instant::now()) else { continue };
+            for (name, waiting_since) in self.waits.longest() {
+                if self.truth.inspect(name).is_held() {
+                    free_since.remove(name);
+                    continue;
+                }
+                let free = *free_since.entry(name).or_insert_with(Instant::now);
+                let granted = self.truth.granted_at(name).unwrap_or(free);
+                let since = free.max(waiting_since).max(granted).max(calm);
+                let ghosts = if self.facts.healthy { Duration::ZERO } else { self.facts.queue_timeout };
+                if since.elapsed() > self.latency() + ghosts && !self.trace.has_violation() {
+                    let waited = since.elapsed();
+                    self.trace.violation(format!("{name} has been free for {waited:?}, and somebody waits"));
+                }
+            }
+        }
+    }
+
+    /// Nothing is left: not in the store, not in the clients, not in the background.
+    async fn check_what_is_left(&self, clients: Vec<Client>) {
+        let patience = if self.facts.healthy {
+            self.latency()
+        } else {
+            AFTERMATH + 2 * LONGEST_LEASE + self.facts.queue_timeout
+        };
+        sleep(patience).await;
+        self.truth.open_latch("l");
+        sleep(Duration::from_millis(1)).await;
+        let (left, stays) = (self.truth.store.names_in_use(), self.truth.resized());
+        if left != stays {
+            self.trace.violation(format!("{left} names are in use, not {stays}: {:?}", self.truth.store));
+        }
+        for (number, client) in clients.iter().enumerate() {
+            let text = format!("{:?}", client.locks);
+            let text = text.split_once(", clock:").map_or(&*text, |(_, text)| text);
+            for empty in ["names: Names { entries: {}", "data: Due { holds: {}", "acquiring: 0"] {
+                if !text.contains(empty) {
+                    self.trace.violation(format!("client {number} is not `{empty}`: {text}"));
+                }
+            }
+        }
+        self.check_background(clients).await;
+    }
+
+    /// The background ends when its client is closed, and when it is dropped.
+    async fn check_background(&self, clients: Vec<Client>) {
+        for (number, client) in clients.into_iter().enumerate() {
+            if number % 2 == 0
+                && let Err(error) = client.locks.close().await
+            {
+                self.trace.violation(format!("client {number} could not be closed: {error}"));
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+        let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        if alive > 0 {
+            self.trace.violation(format!("{alive} tasks are still there"));
+        }
+    }
+}
