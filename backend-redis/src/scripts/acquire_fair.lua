@@ -29,7 +29,8 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     end
     return {0, held and redis.call('PTTL', KEYS[1]) or kept}
 end
-if leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
+-- A nested request that finds no hold is granted nothing, and takes no place either.
+if ARGV[3] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
     -- As they do: what this place has added to those that are counted from it is taken off again.
     local later = now + 2 * ARGV[6]
     for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')) do

@@ -1,0 +1,177 @@
+//! Requests that are about holds, for the models of all kinds of locks.
+
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendError, HoldId, LockState, Mode, ReleaseOutcome,
+    ReleaseRequest, RenewOutcome, RenewRequest,
+};
+use lockcore_redis::RedisBackend;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+
+use crate::{Answer, State, Target, lease, thousands};
+
+/// Owner and id: three owners that are used once, and two that are named, with several holds, one after the other.
+const HOLDS: [(&str, &str); 7] = [
+    ("c:1", "c:1"),
+    ("c:2", "c:2"),
+    ("c:3", "c:3"),
+    ("job", "k:1"),
+    ("job", "k:2"),
+    ("job", "m:1"),
+    ("other", "k:3"),
+];
+
+/// Which of the [`HOLDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id(usize);
+
+impl Id {
+    pub(crate) fn owner(self) -> &'static str {
+        HOLDS[self.0].0
+    }
+
+    fn id(self) -> &'static str {
+        HOLDS[self.0].1
+    }
+
+    fn hold(self) -> HoldId {
+        if self.owner() == self.id() {
+            HoldId::unique(self.id())
+        } else {
+            HoldId::named(self.owner(), self.id())
+        }
+    }
+
+    /// Whether this is an earlier hold of the same client than `other`: its requests come late.
+    pub(crate) fn is_before(self, other: Self) -> bool {
+        let of = |id: Self| id.id().split_once(':').unwrap();
+        let ((client, number), (other_client, other_number)) = (of(self), of(other));
+        client == other_client && number < other_number
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Acquire { id: Id, mode: Mode, lease: u64, count: u32, queue: Option<u64>, within: Option<Id> },
+    Renew { id: Id, mode: Mode, lease: u64 },
+    Release { id: Id, mode: Mode, remaining: u32 },
+    Force,
+    Inspect,
+    Resize(u32),
+}
+
+/// Any hold.
+pub(crate) fn ids() -> impl Strategy<Value = Id> {
+    (0..HOLDS.len()).prop_map(Id)
+}
+
+/// Requests for locks that can be held in these modes.
+pub(crate) fn requests<M>(modes: fn() -> M) -> impl Strategy<Value = Vec<Request>>
+where
+    M: Strategy<Value = Mode> + 'static,
+{
+    let leases = prop_oneof![1 => Just(0), 5 => 1..4_u64];
+    let counts = prop_oneof![4 => Just(1_u32), 1 => 2..4_u32];
+    let queues = prop_oneof![Just(None), Just(Some(1)), Just(Some(1)), Just(Some(0))];
+    let within = prop_oneof![2 => Just(None), 1 => ids().prop_map(Some)];
+    let acquire = (ids(), modes(), leases, counts, queues, within).prop_map(
+        |(id, mode, lease, count, queue, within)| Request::Acquire { id, mode, lease, count, queue, within },
+    );
+    let renew = (ids(), modes(), 1..4_u64).prop_map(|(id, mode, lease)| Request::Renew { id, mode, lease });
+    let remaining = prop_oneof![3 => Just(0_u32), 1 => 1..3_u32];
+    let release = (ids(), modes(), remaining).prop_map(|(id, mode, remaining)| Request::Release {
+        id,
+        mode,
+        remaining,
+    });
+    let resize = (1..5_u32).prop_map(Request::Resize);
+    let request = prop_oneof![
+        8 => acquire, 2 => renew, 6 => release, 1 => Just(Request::Force), 2 => Just(Request::Inspect), 1 => resize
+    ];
+    deliveries(request)
+}
+
+/// Some requests, each delivered as often as it comes, in any order.
+pub(crate) fn deliveries<T: Clone + std::fmt::Debug>(
+    request: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Vec<T>> {
+    let pool = proptest::collection::vec(request, 1..16);
+    let order = proptest::collection::vec(any::<proptest::sample::Index>(), 1..40);
+    (pool, order).prop_map(|(pool, order)| order.iter().map(|at| at.get(&pool).clone()).collect())
+}
+
+/// Sends one request.
+pub(crate) async fn send(
+    backend: RedisBackend,
+    target: Target,
+    request: Request,
+) -> Result<Answer, BackendError> {
+    let name = target.name.clone();
+    Ok(match request {
+        Request::Acquire { id, mode, lease: time, count, queue, within } => {
+            let request = AcquireRequest::new(name, id.hold(), lease(time))
+                .mode(mode)
+                .count(count)
+                .queue(queue.map(lease))
+                .within(within.map(Id::hold));
+            match backend.acquire(&request).await? {
+                AcquireOutcome::Acquired { token } => Answer::Acquired(target.tokens.grant(token)),
+                AcquireOutcome::Held { remaining } => Answer::Held(remaining.map(thousands)),
+                AcquireOutcome::NotHeld => Answer::NotHeld,
+                AcquireOutcome::TooMany { limit } => Answer::TooMany(limit),
+                other => panic!("{other:?}"),
+            }
+        }
+        Request::Renew { id, mode, lease: time } => {
+            let request = RenewRequest::new(name, id.hold(), lease(time)).mode(mode);
+            match &backend.renew(&[request]).await?[..] {
+                [RenewOutcome::Renewed] => Answer::Renewed,
+                [RenewOutcome::NotHeld] => Answer::NotHeld,
+                other => panic!("{other:?}"),
+            }
+        }
+        Request::Release { id, mode, remaining } => {
+            let request = ReleaseRequest::new(name, id.hold()).mode(mode).remaining(remaining);
+            match backend.release(&request).await? {
+                ReleaseOutcome::Released => Answer::Released,
+                ReleaseOutcome::StillHeld => Answer::StillHeld,
+                ReleaseOutcome::NotHeld => Answer::NotHeld,
+                other => panic!("{other:?}"),
+            }
+        }
+        Request::Force => Answer::Flag(backend.force_release(&name).await?),
+        Request::Inspect => Answer::State(state(&backend.inspect(&name).await?)),
+        Request::Resize(permits) => {
+            backend.resize(&name, permits).await?;
+            Answer::Any
+        }
+    })
+}
+
+fn state(state: &LockState) -> State {
+    let holders = state.holders().iter();
+    let mut holders: Vec<_> = holders
+        .map(|holder| (holder.owner().to_owned(), holder.mode().to_string(), holder.hold_count()))
+        .collect();
+    holders.sort();
+    State {
+        holders,
+        remaining: state.remaining().map(thousands),
+        waiters: state.waiters().len(),
+        permits: state.available().map(|available| (available, state.limit())),
+    }
+}
+
+/// Whether a lease or a place ends soon after this request.
+pub(crate) fn lapses(request: &Request) -> bool {
+    matches!(request, Request::Acquire { lease, queue, .. } if *lease == 0 || *queue == Some(0))
+}
+
+/// A hold, as the models keep it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) id: Id,
+    pub(crate) mode: Mode,
+    pub(crate) count: u32,
+    pub(crate) lease: u64,
+    pub(crate) grant: usize,
+}
