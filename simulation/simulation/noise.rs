@@ -49,7 +49,7 @@ impl Noise {
             tokio::task::yield_now().await;
         }
         if self.intensity > 0 && self.chance.once_in(4) {
-            sleep(self.chance.millis(1..4)).await;
+            sleep(self.chance.millis(1..8)).await;
         }
     }
 

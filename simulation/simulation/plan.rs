@@ -155,7 +155,7 @@ pub(crate) enum Trouble {
 
 impl Plan {
     pub(crate) fn of(chance: &Chance) -> Self {
-        let clients = chance.within(1..4);
+        let clients = chance.pick(&[1, 2, 2, 3]);
         let permits = chance.within(1..5) as u32;
         let healthy = chance.once_in(3);
         let closes = !healthy && chance.once_in(6);
@@ -225,7 +225,8 @@ impl Draw<'_> {
 
     fn tasks(&self) -> Vec<TaskPlan> {
         // A run is about one subject or two, so that there is a crowd.
-        let subjects = [self.chance.below(7), self.chance.below(7)];
+        let subject = self.chance.below(7);
+        let subjects = [subject, if self.chance.once_in(2) { self.chance.below(7) } else { subject }];
         let mut tasks: Vec<_> = (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
         if !self.closes && self.chance.once_in(3) {
             self.add_latches(&mut tasks);
@@ -235,7 +236,7 @@ impl Draw<'_> {
     }
 
     fn task(&self, subjects: [usize; 2]) -> TaskPlan {
-        let steps = 0..self.chance.within(1..7);
+        let steps = 0..self.chance.within(1..9);
         TaskPlan {
             client: self.chance.below(self.clients),
             steps: steps.map(|_| (self.idle(), self.step(self.chance.pick(&subjects)))).collect(),
@@ -243,7 +244,11 @@ impl Draw<'_> {
     }
 
     fn idle(&self) -> Duration {
-        if self.chance.once_in(2) { Duration::ZERO } else { self.chance.millis(0..400) }
+        match self.chance.below(4) {
+            0 | 1 => Duration::ZERO,
+            2 => self.chance.millis(0..20),
+            _ => self.chance.millis(0..400),
+        }
     }
 
     fn step(&self, subject: usize) -> Step {

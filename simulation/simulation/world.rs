@@ -254,7 +254,8 @@ impl World {
     async fn watch(&self) {
         let mut free_since = BTreeMap::new();
         loop {
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(7)).await;
+            self.beliefs.check();
             let Some(calm) = self.calm_since().filter(|calm| *calm <= Instant::now()) else { continue };
             for (name, waiting_since) in self.waits.longest() {
                 if self.truth.inspect(name).is_held() {
