@@ -359,6 +359,8 @@ impl Draw<'_> {
             0 | 1 => Duration::ZERO,
             2 | 3 => self.chance.millis(0..30),
             4 => self.chance.millis(0..400),
+            // Longer than any lease, where renewals may fail.
+            _ if !self.healthy && self.chance.once_in(3) => self.chance.millis(0..6000),
             _ => self.chance.millis(0..1500),
         }
     }

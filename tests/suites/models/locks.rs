@@ -100,7 +100,7 @@ impl Lock {
             holders: self.held.iter().map(holder).collect(),
             remaining: self.held.as_ref().map(|held| held.lease),
             waiters: self.queue.len(),
-            permits: None
+            permits: None,
         }
     }
 }
