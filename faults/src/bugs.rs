@@ -87,11 +87,11 @@ const BUGS: &[Bug] = &[
         ("redis", "conformance::repetition::"),
     ),
     bug(
-        "the watchdog goes on when no guard wants it any more",
+        "the watchdog renews nothing but nested holds",
         "lockcore/src/leases/hold.rs",
         "(self.phase == Phase::Live && self.renewed > 0)",
-        "(self.phase == Phase::Live)",
-        ("suites", "fixed_lease|the_end_of_a_lease_lets_the_next_one_in"),
+        "(self.phase == Phase::Live && self.renewed > 1)",
+        ("suites", "a_hold_survives_an_outage|permits_are_renewed"),
     ),
     bug(
         "a hold that the server does not know any more is not reported as lost",
