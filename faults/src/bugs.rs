@@ -68,8 +68,8 @@ const BUGS: &[Bug] = &[
     bug(
         "a waiter relies on messages and has no timer for the end of the lease",
         ATTEMPT,
-        "remaining.unwrap_or(NO_END_IN_SIGHT)",
-        "remaining.map_or(NO_END_IN_SIGHT, |_| NO_END_IN_SIGHT * 360)",
+        ".unwrap_or(LONGEST_WAIT)",
+        ".map_or(LONGEST_WAIT, |_| LONGEST_WAIT)",
         ("suites", "the_end_of_a_lease_lets_the_next_one_in"),
     ),
     bug(
@@ -159,8 +159,8 @@ const BUGS: &[Bug] = &[
     bug(
         "a condition is joined after the lock was given up",
         "lockcore/src/locks/condition.rs",
-        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        let again = self.again(&guard);\n        guard.release().await?;\n",
-        "        let again = self.again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n",
+        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n        let again = self.again(&guard);\n        guard.release().await?;\n",
+        "        let again = self.again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n",
         ("suites", "signals::conditions"),
     ),
     bug(

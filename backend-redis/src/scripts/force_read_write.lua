@@ -8,7 +8,9 @@ local function force_read_write()
             redis.call('DEL', lease_of(fields[i], entry))
         end
     end
+    -- The one for Redisson's waiters that sleep, the other for one that is about to.
     redis.pcall('PUBLISH', ARGV[2], '1')
+    redis.pcall('PUBLISH', ARGV[2], '0')
     return was_held and 1 or 0
 end
 
