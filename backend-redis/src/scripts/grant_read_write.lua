@@ -20,7 +20,8 @@ if same then
 end
 
 token = new_token()
-local is_free = redis.call('EXISTS', KEYS[1]) == 0
+-- With PTTL, so that a user who may not ask for it, which `lengthen` does, fails before the first write.
+local is_free = redis.call('PTTL', KEYS[1]) == -2
 redis.call('HSET', KEYS[1], 'mode', mode, ARGV[1], ARGV[3])
 -- The lock before the lease: by that a release knows the hold that ends last. Lua has no rollback: a user who may not set
 -- an expiry must not leave a lock without one.

@@ -1,24 +1,21 @@
 //! Servers that answer what no server answers, or nothing: every call ends in time with an error that says so, nothing panics,
 //! and memory stays within bounds.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, Once},
-    thread::{self, ThreadId},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use arbtest::{
     arbitrary::{Arbitrary, Result as Arbitrarily, Unstructured},
     arbtest,
 };
-use lockcore::{BackendError, BackendErrorKind, LockError, Locks, MultiLock};
+use lockcore::{BackendError, BackendErrorKind, LockError, Locks};
 use lockcore_redis::RedisBackend;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
     task::JoinSet,
 };
+
+use crate::everything::{assert_no_panic, call_everything};
 
 /// Far more than the time-outs below add up to, and far less than for ever.
 const IN_TIME: Duration = Duration::from_secs(15);
@@ -154,54 +151,6 @@ async fn connect(url: &str) -> Result<Locks, BackendError> {
     Ok(locks.build().unwrap())
 }
 
-/// Makes every call there is, and hands over the errors.
-async fn call_everything(locks: &Locks) -> Vec<LockError> {
-    const WAIT: Duration = Duration::from_millis(200);
-    let lock = locks.lock("a");
-    let (fair, both) = (locks.fair_lock("f"), locks.rw_lock("b"));
-    let (leased, plain) = (locks.semaphore("s", 3), locks.plain_semaphore("p", 3));
-    let multi = MultiLock::of([locks.lock("m"), both.write(), leased.permits(2)]);
-    let latch = locks.latch("l");
-    let mut errors = Vec::new();
-    let mut note = |error: Option<LockError>| errors.extend(error);
-    for one in [&lock, &fair, &both.read(), &both.write(), &leased.permits(2), &plain.permits(1)] {
-        let (waited, tried, state, forced) =
-            tokio::join!(one.acquire_timeout(WAIT), one.try_acquire(), one.state(), one.force_release());
-        note(tried.err());
-        note(state.err());
-        note(forced.err());
-        match waited {
-            Err(error) => note(Some(error)),
-            Ok(guard) => {
-                note(one.condition("c").notify_all(&guard).await.err());
-                drop(tokio::time::timeout(WAIT, guard.lost()).await);
-                note(guard.release().await.err());
-            }
-        }
-    }
-    if let Ok(Some(guard)) = lock.try_acquire().await {
-        note(lock.condition("c").wait_timeout(guard, WAIT).await.err());
-    }
-    let (set, count, open, waited, available, resized, multiple) = tokio::join!(
-        latch.set_count(2),
-        latch.count_down(),
-        latch.open(),
-        latch.wait_timeout(WAIT),
-        leased.available(),
-        leased.resize(2),
-        multi.acquire_timeout(WAIT),
-    );
-    [set.err(), count.err(), open.err(), waited.err(), available.err(), resized.err()]
-        .into_iter()
-        .for_each(&mut note);
-    match multiple {
-        Err(error) => note(Some(error)),
-        Ok(guards) => note(guards.release().await.err()),
-    }
-    note(locks.close().await.err());
-    errors
-}
-
 /// Lets a client loose on such a server. Returns what connecting or everything else has failed with.
 async fn meet(manners: Manners) -> Result<Vec<LockError>, BackendError> {
     let start = Instant::now();
@@ -215,23 +164,6 @@ async fn meet(manners: Manners) -> Result<Vec<LockError>, BackendError> {
     assert!(start.elapsed() < IN_TIME);
     assert_no_panic();
     met
-}
-
-/// What has panicked in tasks of this thread, where nobody looks.
-fn assert_no_panic() {
-    static PANICS: Mutex<Option<HashMap<ThreadId, String>>> = Mutex::new(None);
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let default = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            let mut panics = PANICS.lock().unwrap();
-            panics.get_or_insert_default().insert(thread::current().id(), panic.to_string());
-            drop(panics);
-            default(panic);
-        }));
-    });
-    let panic = PANICS.lock().unwrap().get_or_insert_default().remove(&thread::current().id());
-    assert_eq!(panic, None, "a task has panicked");
 }
 
 fn kinds(errors: &[LockError]) -> Vec<BackendErrorKind> {

@@ -6,6 +6,7 @@ mod agreement;
 mod conditions;
 mod conformance;
 mod errors;
+mod everything;
 mod exclusion;
 mod fair;
 mod hostile;
@@ -18,6 +19,7 @@ mod permits;
 mod races;
 mod read_write;
 mod regressions;
+mod rights;
 mod secrets;
 mod sharing;
 #[path = "../signals/mod.rs"]

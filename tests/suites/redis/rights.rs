@@ -1,0 +1,90 @@
+//! A user who lacks one of the rights that are documented: whatever is called works or says what is missing, in time, and no lock is left
+//! for ever.
+
+use std::time::Duration;
+
+use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::RedisServer;
+
+use tokio::task::JoinSet;
+
+use crate::{
+    errors::{LEAST_RIGHTS, set_user},
+    everything::{assert_no_panic, call_everything, with_sources},
+    support::soon,
+};
+
+/// What the server says of a right that is missing. Of a command inside a script it does not say which.
+const REFUSALS: [&str; 6] =
+    ["can't run this command", "no permissions", "can't access", "NOPERM", "No permissions", "not permitted"];
+
+/// Calls everything with all rights but `missing`, and returns how much of it was refused.
+async fn without(missing: &str) -> usize {
+    let server = RedisServer::start();
+    let rights: Vec<&str> = LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
+    set_user(&server, "poor", &rights.join(" ")).await;
+    let backend = RedisBackend::connect(format!("redis://poor:pw@127.0.0.1:{}", server.port())).await;
+    let backend = match backend {
+        Ok(backend) => backend,
+        Err(error) => {
+            let text = with_sources(&error);
+            assert_eq!(error.kind(), BackendErrorKind::Permission, "{missing}: {text}");
+            assert!(!error.is_retryable() && !error.is_outcome_unknown(), "{missing}: {text}");
+            return 1;
+        }
+    };
+    let builder = Locks::builder(backend).namespace("locks:").lease(Duration::from_millis(300));
+    let locks = builder.queue_timeout(Duration::from_millis(60)).build().unwrap();
+    let errors = soon(missing, call_everything(&locks)).await;
+    let mut refused = 0;
+    for error in &errors {
+        let text = with_sources(error);
+        match error {
+            LockError::Backend(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), BackendErrorKind::Permission, "{missing}: {text}");
+                assert!(!error.is_retryable(), "{missing}: {text}");
+                assert!(text.contains("locks:"), "names the lock: {missing}: {text}");
+                assert!(error.to_string().contains("grant the user the rights"), "{missing}: {text}");
+                assert!(REFUSALS.iter().any(|refusal| text.contains(refusal)), "{missing}: {text}");
+            }
+            // Somebody else of the same load is inside, or has forced it; and readers have no conditions.
+            LockError::Timeout { .. } | LockError::Lost { .. } | LockError::InvalidOption { .. } => {}
+            error => panic!("{missing}: {error}"),
+        }
+    }
+    let mut endless = server.keys_without_expiry().await;
+    // Locks and holds. The size of a semaphore is to be remembered, and latches have no lease.
+    endless.retain(|key| key.trim_start_matches('{').starts_with("locks:"));
+    endless.retain(|key| !key.contains("locks:s") && !key.contains("locks:l"));
+    assert_eq!(endless, Vec::<String>::new(), "without {missing}");
+    refused
+}
+
+#[tokio::test]
+async fn with_all_rights_nothing_is_refused() {
+    assert_eq!(without("nothing").await, 0);
+}
+
+#[tokio::test]
+async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever() {
+    assert_no_panic();
+    let rights = LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with(['+', '~', '&']));
+    let rights: Vec<&'static str> = rights.collect();
+    let mut needless: Vec<&str> = Vec::new();
+    for some in rights.chunks(6) {
+        let meetings =
+            some.iter().copied().map(|right: &'static str| async move { (right, without(right).await) });
+        let mut refused = meetings.collect::<JoinSet<_>>().join_all().await;
+        refused.retain(|(_, refused)| *refused == 0);
+        needless.extend(refused.into_iter().map(|(right, _)| right));
+        assert_no_panic();
+    }
+    // Those of the first line make things better where they are, or are asked for when nobody has logged in yet. The others are for what
+    // crashed waiters leave, for writers that read, and for entering when others wait.
+    needless
+        .retain(|right| !["+hello", "+client", "+info", "+ping", "+unsubscribe", "+publish"].contains(right));
+    needless.retain(|right| !["+lpop", "+hexists", "+zincrby"].contains(right));
+    assert_eq!(needless, Vec::<&str>::new(), "nothing needs them");
+}
