@@ -1,5 +1,7 @@
 //! Every call there is, for tests of what must hold for all of them, and what is to be looked at afterwards.
 
+#![allow(dead_code, reason = "not every suite looks at it in every way")]
+
 use std::{
     collections::HashMap,
     error::Error,

@@ -9,7 +9,6 @@ mod errors;
 mod everything;
 mod exclusion;
 mod fair;
-mod hostile;
 mod latches;
 #[path = "../log.rs"]
 mod log;
