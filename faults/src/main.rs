@@ -75,7 +75,18 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["run", numbers @ ..] if !numbers.is_empty() => {
             let mut faults = battery::all();
             faults.retain(|fault| numbers.contains(&fault.number.to_string().as_str()));
+            if faults.len() < numbers.len() {
+                return Err(failure("there is no such fault; `list` tells which there are"));
+            }
             runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
+        }
+        ["soak", minutes @ ..] if minutes.len() <= 1 => {
+            let minutes: u64 = minutes.first().map_or(Ok(10), |minutes| minutes.parse())?;
+            println!("soak of {minutes} min with seed {seed}");
+            let time = std::time::Duration::from_secs(60 * minutes);
+            let report = runtime.block_on(battery::soak::soak(seed, time))?;
+            println!("{}", report.summary());
+            Ok(report.findings.is_empty())
         }
         _ => Err(failure(
             "usage: all | smoke | run NUMBER.. | soak [MINUTES] | list, with --seed N, --jobs N, --table FILE",

@@ -65,8 +65,8 @@ impl Default for Setup {
         Self {
             kinds: Kind::ALL.to_vec(),
             names: 3,
-            clients: 3,
-            tasks: 8,
+            clients: 4,
+            tasks: 16,
             hold_ms: (5, 60),
             server: Vec::new(),
             server_environment: Vec::new(),

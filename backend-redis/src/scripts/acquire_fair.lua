@@ -24,8 +24,14 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
         -- Nothing stays for ever: when the last place has lapsed, so have all.
         local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
         local ms = string.format('%.0f', last - now + 3600000)
-        redis.call('PEXPIRE', KEYS[4], ms)
-        redis.call('PEXPIRE', KEYS[5], ms)
+        for _, key in ipairs({KEYS[4], KEYS[5]}) do
+            -- Lua has no rollback: a user who may not set an expiry must not leave what has none.
+            local expiry = redis.pcall('PEXPIRE', key, ms)
+            if type(expiry) == 'table' and expiry.err then
+                leave(KEYS[4], KEYS[5], ARGV[1])
+                return expiry
+            end
+        end
     end
     return {0, held and redis.call('PTTL', KEYS[1]) or kept}
 end

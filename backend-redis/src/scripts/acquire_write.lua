@@ -14,7 +14,12 @@ if not count then
             redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
             redis.call('ZADD', KEYS[3], now + ARGV[6], ARGV[7])
             local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-            redis.call('PEXPIRE', KEYS[3], last - now)
+            -- Lua has no rollback: a user who may not set an expiry must not leave what has none.
+            local expiry = redis.pcall('PEXPIRE', KEYS[3], last - now)
+            if type(expiry) == 'table' and expiry.err then
+                redis.call('ZREM', KEYS[3], ARGV[7])
+                return expiry
+            end
         end
         return {0, reply_of(found.last)}
     end
