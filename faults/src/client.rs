@@ -298,7 +298,7 @@ impl Session {
         } else {
             random.ms(self.config.hold_ms.0, self.config.hold_ms.1)
         };
-        let still_held = self.stay(op, &guard, stay).await;
+        let still_held = self.stay(op, &guard, stay, true).await;
         if let Some(base) = base
             && (self.config.careless || still_held && guard.is_held())
         {
@@ -314,8 +314,8 @@ impl Session {
         }
     }
 
-    /// Stays for so long, or until the hold is lost; says whether it is still held.
-    async fn stay(&self, op: u64, guard: &LockGuard, time: Duration) -> bool {
+    /// Stays for so long, or until the client is to rest, or until the hold is lost; says whether it is still held.
+    async fn stay(&self, op: u64, guard: &LockGuard, time: Duration, until_rest: bool) -> bool {
         let start = Instant::now();
         let lost = guard.lost();
         tokio::pin!(lost);
@@ -333,7 +333,7 @@ impl Session {
                     if !remaining.is_zero() {
                         self.log.at(t, op, What::Held { until: t + span(remaining) });
                     }
-                    if rest <= LOOK_EVERY {
+                    if rest <= LOOK_EVERY || until_rest && *self.resting.borrow() {
                         return true;
                     }
                 }
@@ -389,7 +389,7 @@ impl Session {
             tokio::select! {
                 biased;
                 _ = &mut told => {}
-                _ = self.stay(op, &guard, for_ever) => {
+                _ = self.stay(op, &guard, for_ever, false) => {
                     // Lost; the guard is kept until the order comes.
                     let _ = told.await;
                 }

@@ -151,4 +151,9 @@ by belief, fencing tokens, lost updates at the resource, beliefs against what th
 outcomes, and what is left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
 it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault.
 
+Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) has lost its
+directory; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
+a suspended host (45) is the clock of the client, which jumps; the clocks of the server (43) and of clients (44) are moved by a preloaded
+library; slow disks (52) and failing calls (53) are made by `strace`. 23 to 30 and 55 to 57 need several servers and are not in this battery.
+
 Run one again with its number and seed: `./scripts/faults run 39 --seed 7`.\n\n";

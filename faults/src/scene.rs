@@ -95,8 +95,9 @@ impl Setup {
         self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
     }
 
+    /// There is a network that can be made bad, and some stay inside for long.
     pub(crate) fn proxied(self) -> Self {
-        Self { proxied: true, ..self }
+        Self { proxied: true, long_holds: true, ..self }
     }
 
     /// Nobody looks at tokens: exclusion alone has to prevent lost updates.

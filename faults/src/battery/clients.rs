@@ -103,6 +103,13 @@ impl Starvation {
         let all = set.into_iter().all(|(file, value)| fs::write(group.0.join(file), value).is_ok());
         all.then_some(group)
     }
+
+    /// In how many periods it got less than it wanted.
+    fn throttled(&self) -> u64 {
+        let told = fs::read_to_string(self.0.join("cpu.stat")).unwrap_or_default();
+        let count = told.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    }
 }
 
 impl Drop for Starvation {
@@ -130,6 +137,9 @@ pub(super) async fn client_starved(seed: u64) -> Result<Report> {
         Some(_) => {
             scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Stopped);
             scene.sleep(4000).await;
+            let throttled = starvation.as_ref().map_or(0, Starvation::throttled);
+            scene.expect(throttled > 0, "the rig: the client was never without a processor");
+            scene.note(format!("without a processor in {throttled} of 40 periods"));
             drop(starvation);
             scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Continued);
         }

@@ -135,7 +135,7 @@ pub(super) async fn power_lost(seed: u64) -> Result<Report> {
     scene.stage("staged", 0, Some(1)).await?;
     scene.fault("power lost");
     scene.server.kill();
-    let cut = 200 + scene.random.below(6000);
+    let cut = 200 + scene.random.below(40_000);
     let mut files = vec![scene.server.directory().join("appendonly.aof")];
     if let Ok(entries) = fs::read_dir(scene.server.directory().join("appendonlydir")) {
         files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
