@@ -13,6 +13,9 @@ use crate::{
     world::World,
 };
 
+/// In how long a loss is told.
+const SOON: Duration = Duration::from_millis(50);
+
 #[derive(Clone)]
 pub(crate) struct Actor {
     pub(crate) number: usize,
@@ -161,6 +164,13 @@ impl Actor {
             }
         }
         self.keep(believed, hold.during / 2).await;
+        // Long enough for the store to have been told what is true.
+        if self.world.facts.healthy && hold.during / 2 > self.world.latency() {
+            let (stored, count) = (believed.stored_count(), believed.look(LockGuard::hold_count));
+            if stored > count {
+                self.violation(format_args!("a hold that counts {count} is stored with {stored}"));
+            }
+        }
     }
 
     /// As many guards as were given out, where nobody else can have some.
@@ -188,6 +198,9 @@ impl Actor {
             Err(_) => {
                 let held = believed.look(LockGuard::is_held);
                 let lost = believed.look(LockGuard::lost);
+                if !held && self.world.facts.healthy && believed.lost_for() > SOON {
+                    self.violation(format_args!("nobody was told for {:?} of a loss", believed.lost_for()));
+                }
                 if !held && now_or_never(lost).await.is_none() {
                     self.violation(format_args!("a hold is lost, which `lost()` does not tell"));
                 }

@@ -3,9 +3,11 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use lockcore::{LockGuard, Mode};
+use lockcore::{Holder, LockGuard, Mode};
+use tokio::time::Instant;
 
 use crate::truth::Truth;
 
@@ -21,6 +23,8 @@ pub(crate) struct Beliefs {
 struct Record {
     guards: BTreeMap<u64, LockGuard>,
     next: u64,
+    /// Since when guards are lost.
+    lost: BTreeMap<u64, Instant>,
     /// By name: the last token with which somebody entered alone.
     entered: BTreeMap<String, u64>,
     /// By name: the greatest token of those who left.
@@ -36,6 +40,10 @@ pub(crate) struct Believed {
 
 fn token(guard: &LockGuard) -> u64 {
     guard.token().into()
+}
+
+fn is_writer(mode: Mode) -> bool {
+    mode == Mode::Write
 }
 
 fn is_alone(mode: Mode) -> bool {
@@ -111,7 +119,11 @@ impl Beliefs {
 
     /// Whether everybody who believes to be inside may be, and the store agrees.
     pub(crate) fn check(&self) {
-        let record = self.record();
+        let mut record = self.record();
+        let Record { guards, lost, .. } = &mut *record;
+        for (number, _) in guards.iter().filter(|(_, guard)| !guard.is_held()) {
+            lost.entry(*number).or_insert_with(Instant::now);
+        }
         let inside: Vec<&LockGuard> =
             record.guards.values().filter(|guard| guard.is_held() && !self.excuses(guard)).collect();
         for guard in &inside {
@@ -135,8 +147,7 @@ impl Beliefs {
     fn check_against_store(&self, guard: &LockGuard) {
         let state = self.truth.inspect(guard.name());
         let is_there = state.holders().iter().any(|holder| {
-            holder.owner() == guard.wire_owner()
-                && (holder.mode() == Mode::Write) == (guard.mode() == Mode::Write)
+            holder.owner() == guard.wire_owner() && is_writer(holder.mode()) == is_writer(guard.mode())
         });
         if !is_there {
             self.truth.trace.violation(format!("{guard:?} is believed in, and the store has {state:?}"));
@@ -160,6 +171,21 @@ impl Believed {
     /// Looks at the guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&LockGuard) -> T) -> T {
         look(&self.beliefs.record().guards[&self.number])
+    }
+
+    /// For how long the hold has been lost.
+    pub(crate) fn lost_for(&self) -> Duration {
+        self.beliefs.record().lost.get(&self.number).map(Instant::elapsed).unwrap_or_default()
+    }
+
+    /// How often the store has counted the owner in.
+    pub(crate) fn stored_count(&self) -> u32 {
+        let (name, owner, mode) =
+            self.look(|guard| (guard.name().to_owned(), guard.wire_owner().to_owned(), guard.mode()));
+        let state = self.beliefs.truth.inspect(&name);
+        let is_the_hold =
+            |holder: &&Holder| holder.owner() == owner && is_writer(holder.mode()) == is_writer(mode);
+        state.holders().iter().find(is_the_hold).map_or(0, Holder::hold_count)
     }
 
     /// How many guards of this hold there are.

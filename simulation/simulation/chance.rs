@@ -1,8 +1,9 @@
 //! [`Chance`]: where every choice comes from.
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,19 +16,62 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A sequence of choices that a seed decides. Clones draw from the same sequence.
+/// A sequence of choices. Clones draw from the same sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(Arc<Mutex<u64>>);
+pub(crate) struct Chance(Arc<Mutex<Source>>);
+
+#[derive(Debug)]
+enum Source {
+    /// A seed decides.
+    Seeded(u64),
+    /// Nothing is left to chance: who is due comes next, but at these points, which are counted, so many turns later.
+    Scheduled { delays: BTreeMap<usize, usize>, points: usize },
+}
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(seed)))
+        Self(Arc::new(Mutex::new(Source::Seeded(seed))))
+    }
+
+    pub(crate) fn scheduled(delays: BTreeMap<usize, usize>) -> Self {
+        Self(Arc::new(Mutex::new(Source::Scheduled { delays, points: 0 })))
+    }
+
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number below `bound`, which is above 0.
     pub(crate) fn below(&self, bound: usize) -> usize {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        usize::try_from(next(&mut state) % u64::try_from(bound).unwrap()).unwrap()
+        match &mut *self.source() {
+            Source::Seeded(state) => usize::try_from(next(state) % u64::try_from(bound).unwrap()).unwrap(),
+            Source::Scheduled { .. } => 0,
+        }
+    }
+
+    /// How many turns are left to others at this point. The `intensity` goes from 0, none, to 4, some at each point.
+    pub(crate) fn turns(&self, intensity: usize) -> usize {
+        if let Source::Scheduled { delays, points } = &mut *self.source() {
+            *points += 1;
+            return delays.get(&(*points - 1)).copied().unwrap_or(0);
+        }
+        if self.below(4) < intensity { self.within(1..4) } else { 0 }
+    }
+
+    /// How long a message is on its way, if it takes any time.
+    pub(crate) fn latency(&self, intensity: usize) -> Option<Duration> {
+        if let Source::Scheduled { .. } = &*self.source() {
+            return None;
+        }
+        (intensity > 0 && self.once_in(4)).then(|| self.millis(1..8))
+    }
+
+    /// How many points there were at which turns could have been left to others.
+    pub(crate) fn points(&self) -> usize {
+        match &*self.source() {
+            Source::Seeded(_) => 0,
+            Source::Scheduled { points, .. } => *points,
+        }
     }
 
     pub(crate) fn within(&self, range: Range<usize>) -> usize {

@@ -5,6 +5,7 @@
 //! cargo test -p lockcore-simulation                # thousands of seeds, each twice
 //! SEEDS=10000 cargo test -p lockcore-simulation    # so many
 //! SEED=17 cargo test -p lockcore-simulation        # this one, with all that happens in it
+//! DELAYS=2 cargo test -p lockcore-simulation       # more orders of things in small scenarios
 //! ```
 //!
 //! Each run is a process of its own: tokio, `Owner` and others count for the whole process, and the order of things depends on it.
@@ -16,6 +17,7 @@ mod entropy;
 mod noise;
 mod panics;
 mod plan;
+mod schedules;
 mod search;
 mod trace;
 mod truth;
@@ -34,7 +36,10 @@ fn main() -> ExitCode {
         (Some(seed), _) => search::run(seed),
         (None, Some(seed)) => search::replay(seed),
         (None, None) => {
-            search::search(number("FIRST").unwrap_or(1), number("SEEDS").unwrap_or(search::SEEDS))
+            let explored = schedules::explore();
+            let seeds = number("SEEDS").unwrap_or(search::SEEDS);
+            let searched = search::search(number("FIRST").unwrap_or(1), seeds);
+            if explored == ExitCode::SUCCESS { searched } else { explored }
         }
     }
 }

@@ -35,21 +35,16 @@ impl Noise {
         (until > Instant::now()).then_some(until)
     }
 
-    /// After how many turns of the others it is the turn of whoever asks.
-    fn turns(&self) -> usize {
-        if self.chance.below(4) < self.intensity { self.chance.within(1..4) } else { 0 }
-    }
-
     /// A point at which others may come first: on the way to the store, and back.
     pub(crate) async fn pause(&self) {
         while let Some(until) = self.frozen_until() {
             sleep_until(until).await;
         }
-        for _ in 0..self.turns() {
+        for _ in 0..self.chance.turns(self.intensity) {
             tokio::task::yield_now().await;
         }
-        if self.intensity > 0 && self.chance.once_in(4) {
-            sleep(self.chance.millis(1..8)).await;
+        if let Some(latency) = self.chance.latency(self.intensity) {
+            sleep(latency).await;
         }
     }
 
@@ -83,7 +78,7 @@ impl<F: Future> Future for Restless<F> {
         self.frozen = None;
         let turns = match self.turns {
             Some(turns) => turns,
-            None => self.noise.turns(),
+            None => self.noise.chance.turns(self.noise.intensity),
         };
         if turns > 0 {
             self.turns = Some(turns - 1);

@@ -205,6 +205,68 @@ impl Plan {
     }
 }
 
+/// A small plan, for trying out every order of things: somebody holds, somebody waits and may give up after so many polls, and somebody
+/// waits behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// In which client each of the three is.
+    clients: [usize; 3],
+    locks: [Member; 3],
+    whose: Whose,
+    permits: u32,
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Self; 9] = {
+        const fn new(name: &'static str, clients: [usize; 3], locks: [Member; 3]) -> Scenario {
+            Scenario { name, clients, locks, whose: Whose::Own, permits: 1 }
+        }
+        const LOCK: Member = Member::Lock("a");
+        const FAIR: Member = Member::Fair("b");
+        const ONE: Member = Member::Permits(1);
+        [
+            new("one client", [0, 0, 0], [LOCK; 3]),
+            new("two clients", [0, 1, 1], [LOCK; 3]),
+            new("three clients", [0, 1, 2], [LOCK; 3]),
+            new("fair lock", [0, 1, 1], [FAIR; 3]),
+            new("mixed lock", [0, 1, 0], [Member::Fair("a"), LOCK, Member::Fair("a")]),
+            new("writer between readers", [0, 1, 1], [Member::Read, Member::Write, Member::Read]),
+            new("reader between writers", [0, 0, 1], [Member::Write, Member::Read, Member::Write]),
+            new("permits", [0, 1, 1], [ONE; 3]),
+            Scenario { whose: Whose::Named(0), ..new("one owner", [0, 0, 1], [LOCK; 3]) },
+        ]
+    };
+
+    /// The plan of it, in which the second of the three gives up after so many polls, and the first leaves in one of all ways.
+    pub(crate) fn plan(self, polls: usize, leave: Leave) -> Plan {
+        let client = || ClientPlan { lease: LONGEST_LEASE, retry_for: Duration::ZERO, intensity: 1 };
+        let hows = [How::Acquire, How::Polls(polls), How::Acquire];
+        let task = |number: usize| TaskPlan {
+            client: self.clients[number],
+            steps: vec![(
+                Duration::ZERO,
+                Step::Hold(Hold {
+                    lock: self.locks[number],
+                    how: hows[number],
+                    whose: self.whose,
+                    lease: None,
+                    during: Duration::from_millis(2 * (number == 0) as u64),
+                    inner: Vec::new(),
+                    leave,
+                }),
+            )],
+        };
+        Plan {
+            clients: (0..3).map(|_| client()).collect(),
+            queue_timeout: Duration::from_secs(3),
+            permits: self.permits,
+            tasks: (0..3).map(task).collect(),
+            troubles: Vec::new(),
+        }
+    }
+}
+
 struct Draw<'a> {
     chance: &'a Chance,
     clients: usize,

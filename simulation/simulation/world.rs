@@ -84,14 +84,21 @@ struct Client {
     suspended: Arc<AtomicU64>,
 }
 
-/// Runs one seed, with its text if `readable`.
+/// Runs what a seed chooses, with its text if `readable`.
 pub(crate) fn run(seed: u64, readable: bool) -> Outcome {
+    let chance = Chance::new(seed);
+    run_plan(seed, Plan::of(&chance), &chance, readable)
+}
+
+/// Runs a plan. Whatever it leaves open, `chance` decides; and the `seed` all that nobody else does.
+pub(crate) fn run_plan(seed: u64, plan: Plan, chance: &Chance, readable: bool) -> Outcome {
+    let chance = chance.clone();
     let run = move || {
         entropy::seed(seed);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let trace = runtime.block_on(async { Trace::new(readable) });
-        let simulation = AssertUnwindSafe(|| runtime.block_on(simulate(seed, trace.clone())));
+        let simulation = AssertUnwindSafe(|| runtime.block_on(simulate(plan, chance, trace.clone())));
         if std::panic::catch_unwind(simulation).is_err() || crate::panics::seen() {
             trace.violation("something panicked".into());
         }
@@ -101,9 +108,7 @@ pub(crate) fn run(seed: u64, readable: bool) -> Outcome {
     std::thread::spawn(run).join().expect("the outcome of a run")
 }
 
-async fn simulate(seed: u64, trace: Trace) {
-    let chance = Chance::new(seed);
-    let plan = Plan::of(&chance);
+async fn simulate(plan: Plan, chance: Chance, trace: Trace) {
     trace.event(format_args!("{plan:#?}"));
     let truth = Truth::new(MemoryBackend::new(), trace.clone());
     let clients: Vec<_> = plan

@@ -1,0 +1,105 @@
+//! Tries out every order of things in small scenarios, as far as it can be made with few delays.
+//!
+//! Each await is a point at which others may come first: before every poll of a task, and on the way to the store and back. A schedule says at
+//! which points how many turns are left to others; without any, whoever is due comes next. All schedules with one delay are run, and as many
+//! with two as `DELAYS=2` asks for; and all that for every poll after which a waiter gives up. It is what loom and shuttle do, one level
+//! higher: the local layer changes in critical sections that contain no await, and what is between two of them is between two polls.
+
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    chance::Chance,
+    number, panics,
+    plan::{Leave, Scenario},
+    world,
+};
+
+/// After more polls no waiter gives up: it has got the lock by then.
+const POLLS: usize = 9;
+
+/// How many turns are left to others where any are.
+const TURNS: [usize; 2] = [1, 3];
+
+/// One order of things.
+#[derive(Clone, Debug)]
+struct Schedule {
+    scenario: Scenario,
+    polls: usize,
+    leave: Leave,
+    delays: BTreeMap<usize, usize>,
+}
+
+impl Schedule {
+    /// Runs it. How many points there were, or what was wrong.
+    fn run(&self) -> Result<usize, String> {
+        let chance = Chance::scheduled(self.delays.clone());
+        let outcome = world::run_plan(1, self.scenario.plan(self.polls, self.leave), &chance, false);
+        match outcome.violation {
+            None => Ok(chance.points()),
+            Some(violation) => Err(format!("{}, {self:?}: {violation}", self.scenario.name)),
+        }
+    }
+
+    /// All that have one delay more, later than the others.
+    fn successors(&self, points: usize) -> Vec<Self> {
+        let first = self.delays.last_key_value().map_or(0, |(point, _)| point + 1);
+        let delays = (first..points).flat_map(|point| TURNS.map(|turns| (point, turns)));
+        let with = |(point, turns)| {
+            let mut schedule = self.clone();
+            schedule.delays.insert(point, turns);
+            schedule
+        };
+        delays.map(with).collect()
+    }
+}
+
+/// Explores all scenarios.
+pub(crate) fn explore() -> ExitCode {
+    panics::note();
+    let most = number("DELAYS").map_or(1, |delays| usize::try_from(delays).unwrap());
+    let start = Instant::now();
+    let leaves = [Leave::Release, Leave::Drop, Leave::Polls(1), Leave::Elsewhere(Duration::from_millis(1))];
+    let scenarios =
+        Scenario::ALL.into_iter().flat_map(|scenario| (1..=POLLS).map(move |polls| (scenario, polls)));
+    let todo: Vec<_> = scenarios
+        .flat_map(|(scenario, polls)| {
+            leaves.map(|leave| Schedule { scenario, polls, leave, delays: BTreeMap::new() })
+        })
+        .collect();
+    let (todo, run) = (Mutex::new(todo), AtomicUsize::new(0));
+    let failures = Mutex::new(Vec::new());
+    let work = || loop {
+        let next = todo.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(schedule) = next else { return };
+        run.fetch_add(1, Ordering::Relaxed);
+        match schedule.run() {
+            Ok(points) if schedule.delays.len() < most => {
+                let successors = schedule.successors(points);
+                todo.lock().unwrap_or_else(PoisonError::into_inner).extend(successors);
+            }
+            Ok(_) => {}
+            Err(failure) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure),
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (run, failed) = (run.into_inner(), failures.len());
+    println!("schedules: {run} of {most} delay(s) at most, in {:.1?}; failed: {failed}", start.elapsed());
+    for failure in failures.iter().take(5) {
+        println!("{failure}");
+    }
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
