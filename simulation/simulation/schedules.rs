@@ -1,9 +1,15 @@
 //! Tries out every order of things in small scenarios, as far as it can be made with few delays.
 //!
 //! Each await is a point at which others may come first: before every poll of a task, and on the way to the store and back. A schedule says at
-//! which points how many turns are left to others; without any, whoever is due comes next. All schedules with one delay are run, and as many
-//! with two as `DELAYS=2` asks for; and all that for every poll after which a waiter gives up. It is what loom and shuttle do, one level
-//! higher: the local layer changes in critical sections that contain no await, and what is between two of them is between two polls.
+//! which points how many turns are left to others; without any, whoever is due comes next. All schedules with one delay are run, or with so
+//! many as `DELAYS` says; and all that for every poll after which a waiter gives up, and for every way to leave.
+//!
+//! # Why neither loom nor shuttle
+//! Both replace the primitives that are to be explored: here `std::sync::Mutex` and `dashmap`, but `tokio::sync`, `tokio::time` and
+//! `tokio::select!` as well, on which the local layer waits. That would be a second set of imports in every file of the core, and loom has no
+//! `dashmap`. What they would add is little: the local layer changes in critical sections that contain no await, each is one call of
+//! `Names`, `Place` or `Hold`, and what can come between two of them can come between two polls as well, except for calls within one poll.
+//! Those are left to `stress`, on real threads.
 
 use std::{
     collections::BTreeMap,

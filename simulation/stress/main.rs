@@ -23,7 +23,7 @@ use tokio::{
 const LONG: Duration = Duration::from_secs(20);
 
 const TASKS: usize = 16;
-const ROUNDS: usize = 600;
+const ROUNDS: usize = 300;
 
 /// Who is inside of one lock, and the last token.
 #[derive(Debug, Default)]
