@@ -156,6 +156,9 @@ impl Actor {
     /// Holds, with whatever is within.
     async fn inside(&self, hold: &Hold, believed: &Believed) {
         self.check_count(believed);
+        for _ in 0..hold.turns {
+            tokio::task::yield_now().await;
+        }
         self.keep(believed, hold.during / 2).await;
         for inner in &hold.inner {
             if inner.lock.name() != "z" {

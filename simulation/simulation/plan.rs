@@ -57,6 +57,8 @@ pub(crate) struct Hold {
     /// `None`: renewed.
     pub(crate) lease: Option<Duration>,
     pub(crate) during: Duration,
+    /// How many turns it is held for at least, when no time passes.
+    pub(crate) turns: usize,
     pub(crate) inner: Vec<Hold>,
     pub(crate) leave: Leave,
 }
@@ -238,8 +240,8 @@ impl Scenario {
         ]
     };
 
-    /// The plan of it, in which the second of the three gives up after so many polls, and the first leaves in one of all ways.
-    pub(crate) fn plan(self, polls: usize, leave: Leave) -> Plan {
+    /// The plan of it, in which the first of the three holds for so many turns, and the second gives up after so many polls.
+    pub(crate) fn plan(self, turns: usize, polls: usize, leave: Leave) -> Plan {
         let client = || ClientPlan { lease: LONGEST_LEASE, retry_for: Duration::ZERO, intensity: 1 };
         let hows = [How::Acquire, How::Polls(polls), How::Acquire];
         let task = |number: usize| TaskPlan {
@@ -251,7 +253,8 @@ impl Scenario {
                     how: hows[number],
                     whose: self.whose,
                     lease: None,
-                    during: Duration::from_millis(2 * (number == 0) as u64),
+                    during: Duration::ZERO,
+                    turns: if number == 0 { turns } else { 0 },
                     inner: Vec::new(),
                     leave,
                 }),
@@ -368,6 +371,7 @@ impl Draw<'_> {
             whose,
             lease: chance.once_in(3).then(|| chance.millis(20..2000)),
             during: self.during(),
+            turns: 0,
             inner: (0..inner).map(|_| self.hold(self.within(lock), depth + 1)).collect(),
             leave: self.leave(),
         }

@@ -2,7 +2,7 @@
 //!
 //! Each await is a point at which others may come first: before every poll of a task, and on the way to the store and back. A schedule says at
 //! which points how many turns are left to others; without any, whoever is due comes next. All schedules with one delay are run, or with so
-//! many as `DELAYS` says; and all that for every poll after which a waiter gives up, and for every way to leave.
+//! many as `DELAYS` says; and all that for longer and shorter holds, and for every poll after which a waiter gives up.
 //!
 //! # Why neither loom nor shuttle
 //! Both replace the primitives that are to be explored: here `std::sync::Mutex` and `dashmap`, but `tokio::sync`, `tokio::time` and
@@ -19,7 +19,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{
@@ -29,8 +29,11 @@ use crate::{
     world,
 };
 
-/// After more polls no waiter gives up: it has got the lock by then.
-const POLLS: usize = 9;
+/// For how many turns the first holds.
+const HELD: [usize; 5] = [0, 1, 3, 6, 12];
+
+/// After how many polls a waiter gives up. After more it has got the lock.
+const POLLS: [usize; 5] = [1, 2, 3, 4, 9];
 
 /// How many turns are left to others where any are.
 const TURNS: [usize; 2] = [1, 3];
@@ -39,6 +42,7 @@ const TURNS: [usize; 2] = [1, 3];
 #[derive(Clone, Debug)]
 struct Schedule {
     scenario: Scenario,
+    held: usize,
     polls: usize,
     leave: Leave,
     delays: BTreeMap<usize, usize>,
@@ -48,7 +52,8 @@ impl Schedule {
     /// Runs it. How many points there were, or what was wrong.
     fn run(&self) -> Result<usize, String> {
         let chance = Chance::scheduled(self.delays.clone());
-        let outcome = world::run_plan(1, self.scenario.plan(self.polls, self.leave), &chance, false);
+        let outcome =
+            world::run_plan(1, self.scenario.plan(self.held, self.polls, self.leave), &chance, false);
         match outcome.violation {
             None => Ok(chance.points()),
             Some(violation) => Err(format!("{}, {self:?}: {violation}", self.scenario.name)),
@@ -73,14 +78,14 @@ pub(crate) fn explore() -> ExitCode {
     panics::note();
     let most = number("DELAYS").map_or(1, |delays| usize::try_from(delays).unwrap());
     let start = Instant::now();
-    let leaves = [Leave::Release, Leave::Drop, Leave::Polls(1), Leave::Elsewhere(Duration::from_millis(1))];
-    let scenarios =
-        Scenario::ALL.into_iter().flat_map(|scenario| (1..=POLLS).map(move |polls| (scenario, polls)));
-    let todo: Vec<_> = scenarios
-        .flat_map(|(scenario, polls)| {
-            leaves.map(|leave| Schedule { scenario, polls, leave, delays: BTreeMap::new() })
-        })
-        .collect();
+    let mut todo = Vec::new();
+    for scenario in Scenario::ALL {
+        for (held, polls) in HELD.into_iter().flat_map(|held| POLLS.map(|polls| (held, polls))) {
+            for leave in [Leave::Release, Leave::Drop] {
+                todo.push(Schedule { scenario, held, polls, leave, delays: BTreeMap::new() });
+            }
+        }
+    }
     let (todo, run) = (Mutex::new(todo), AtomicUsize::new(0));
     let failures = Mutex::new(Vec::new());
     let work = || loop {
