@@ -168,7 +168,7 @@ impl Actor {
         }
         self.keep(believed, hold.during / 2).await;
         // Long enough for the store to have been told what is true.
-        if self.world.facts.healthy && hold.during / 2 > self.world.latency() {
+        if self.world.is_undisturbed() && hold.during / 2 > self.world.latency() {
             let (stored, count) = (believed.stored_count(), believed.look(LockGuard::hold_count));
             if stored > count {
                 self.violation(format_args!("a hold that counts {count} is stored with {stored}"));
