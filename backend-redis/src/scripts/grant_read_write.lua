@@ -14,9 +14,11 @@ if same then
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     end
-    lengthen(KEYS[1])
-    lengthen(KEYS[4])
-    return {1, token}
+    local answer = lengthen(KEYS[1])
+    if type(answer) ~= 'table' then
+        answer = lengthen(KEYS[4])
+    end
+    return type(answer) == 'table' and answer or {1, token}
 end
 
 token = new_token()

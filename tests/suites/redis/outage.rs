@@ -40,16 +40,18 @@ async fn a_killed_server_loses_the_hold_before_its_lease_would_have_ended() {
     });
     until("the second lock", || async { server.query::<bool>(&["EXISTS", "running"]).await }).await;
 
-    let killed = Instant::now();
     server.kill();
-    assert_eq!(soon("the loss", guard.lost()).await, LossReason::LeaseEnded);
-    assert!(killed.elapsed() < LEASE, "{:?}", killed.elapsed());
+    // Both may have come due before a busy machine looks: then the loss did not come too late.
+    tokio::select! {
+        biased;
+        reason = guard.lost() => assert_eq!(reason, LossReason::LeaseEnded),
+        () = tokio::time::sleep(LEASE) => panic!("the lease was over before the loss was told"),
+    }
     assert!(!guard.is_held());
     assert!(guard.remaining().is_zero());
     let ran = soon("run", running).await.unwrap();
     assert!(matches!(ran, Err(LockError::Lost { .. })), "{ran:?}");
     assert!(dropped.load(Ordering::SeqCst), "its body is dropped");
-    assert!(killed.elapsed() < LEASE, "{:?}", killed.elapsed());
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
 }
 
