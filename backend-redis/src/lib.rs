@@ -47,7 +47,9 @@
 //! | condition | `lockcore_condition__channel:{order:42}:WAITER` | `1` |
 //!
 //! By Redisson's rules `x` and `{x}` have the same tokens, leases of permits, and leases of read and write holds: a semaphore
-//! must not be called like one, nor a read-write lock of the same named owner.
+//! must not be called like one, nor a read-write lock of the same named owner. Where names have hash tags of their own, named owners of
+//! read-write locks should have no colon: `{s}:p` of the owner `eu:job` and `{s}:p:eu` of `job` have the same lease. A lock must not
+//! be called like the key of a semaphore's leases, `{x}:timeout`: whoever comes second is refused with `WrongType`.
 //!
 //! # Rights
 //! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):

@@ -99,13 +99,14 @@ impl Client {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        self.repeat_troubled(name, &Trouble::default(), request).await
+        self.repeat_troubled(name, self.settings.retry_for, &Trouble::default(), request).await
     }
 
-    /// As [`repeat`](Self::repeat), and keeps `trouble` informed of what it is struggling with.
+    /// As [`repeat`](Self::repeat), for no longer than `limit`, and keeps `trouble` informed of what it is struggling with.
     pub(crate) async fn repeat_troubled<T, F>(
         &self,
         name: &LockName,
+        limit: Duration,
         trouble: &Trouble,
         request: impl Fn() -> F,
     ) -> Result<T, LockError>
@@ -120,10 +121,7 @@ impl Client {
                     trouble.set(None);
                     return Ok(answer);
                 }
-                Err(error)
-                    if error.is_retryable()
-                        && self.store.clock.now().since(start) < self.settings.retry_for =>
-                {
+                Err(error) if error.is_retryable() && self.store.clock.now().since(start) < limit => {
                     tracing::debug!(lock = %name, %error, "request failed, will be repeated");
                     trouble.set(Some(error.with_lock(name).into()));
                     tokio::time::sleep(backoff.next()).await;

@@ -66,6 +66,8 @@ impl Owner {
     /// An owner whose name is its identity, in every process: a job that crashed and was started again under
     /// the same name takes over its own hold at once instead of waiting for the end of the lease.
     ///
+    /// That is so for one mode of a lock: who was a writer and comes back as a reader, or the other way round, waits for the end of the lease.
+    ///
     /// The newest acquisition is the hold. What an earlier process of that name still believes to hold is
     /// lost: its token is smaller, its renewals are refused, and its release frees nothing.
     ///

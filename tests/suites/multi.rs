@@ -251,3 +251,20 @@ async fn a_time_out_while_the_backend_is_silent_tells_why() {
         "{error}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_given_to_the_members_is_that_of_all() {
+    let (store, one, _) = two_clients();
+    let alice = Owner::new();
+    let outer = one.lock("a").owned_by(&alice).acquire().await.unwrap();
+    let both = MultiLock::of([one.lock("a").owned_by(&alice), one.lock("b")]);
+    let guard = both.acquire().await.unwrap();
+    assert_eq!((guard.owner(), outer.hold_count()), (&alice, 2));
+    drop((guard, outer));
+    let two_owners = MultiLock::of([one.lock("a").owned_by(&alice), one.lock("b").owned_by(&Owner::new())]);
+    let error = two_owners.acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::InvalidOption { option: "owned_by", .. }), "{error}");
+    let guard = two_owners.owned_by(&alice).acquire().await.unwrap();
+    drop(guard);
+    assert_all_free(&store).await;
+}

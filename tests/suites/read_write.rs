@@ -361,3 +361,28 @@ async fn a_lost_read_hold_is_told_and_lost_for_nested_calls() {
     assert!(matches!(reader.release().await, Err(LockError::Lost { .. })));
     drop(lock.write().owned_by(&owner).acquire().await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_beside_writing_cannot_wait_for_a_condition() {
+    let (_, one, _) = two_clients();
+    let (lock, owner) = (one.rw_lock("a"), Owner::new());
+    let condition = lock.write().condition("c");
+    let writer = lock.write().owned_by(&owner).acquire().await.unwrap();
+    let reader = lock.read().owned_by(&owner).acquire().await.unwrap();
+    let error = condition.wait(writer).await.unwrap_err();
+    assert!(matches!(&error, LockError::InvalidOption { option: "wait", .. }), "{error}");
+    drop(reader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_gives_the_lock_back_as_it_was_held() {
+    let (_, one, other) = two_clients();
+    // The handle of the condition has other options than the guard.
+    let condition = one.lock("a").lease(SECOND).condition("c");
+    let guard = one.fair_lock("a").acquire().await.unwrap();
+    let (guard, notified) = condition.wait_timeout(guard, SECOND).await.unwrap();
+    assert!(!notified);
+    assert_eq!(guard.mode(), Mode::Fair);
+    assert!(other.lock("a").acquire_timeout(100 * SECOND).await.is_err(), "it is renewed");
+    assert!(guard.is_held());
+}

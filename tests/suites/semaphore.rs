@@ -301,3 +301,34 @@ async fn a_latch_that_runs_out_of_time_while_the_backend_is_silent_tells_why() {
     let error = latch.wait_timeout(SECOND).await.unwrap_err();
     assert!(matches!(&error, LockError::Backend(cause) if cause.lock().is_some()), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_tries_behind_one_that_is_not_driven_on_is_not_kept_for_ever() {
+    let backend = Faulty::new(MemoryBackend::new());
+    backend.faults().next(Op::Acquire, Fault::DelayReply(SECOND));
+    let semaphore = Locks::new(backend).semaphore("s", 3);
+    let mut kept = Box::pin(semaphore.acquire());
+    assert!(poll_times(1, kept.as_mut()).await.is_none());
+    let start = Instant::now();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert!(start.elapsed() <= 6 * SECOND, "{:?}", start.elapsed());
+    drop(kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_long_ago_is_no_answer_for_who_tries_now() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let semaphore = Locks::new(backend).semaphore("s", 3);
+    let held = semaphore.acquire().await.unwrap();
+    faults.every(Op::Acquire, Fault::Refuse(lockcore::BackendErrorKind::Connection));
+    assert!(semaphore.acquire_timeout(SECOND).await.is_err());
+    faults.heal();
+    tokio::time::sleep(600 * SECOND).await;
+    faults.next(Op::Acquire, Fault::DelayReply(SECOND));
+    let first = tokio::spawn(semaphore.acquire());
+    tokio::task::yield_now().await;
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+    first.await.unwrap().unwrap();
+    drop(held);
+}

@@ -20,7 +20,8 @@ if ARGV[2] ~= '0' then
     end
     return 2
 end
-local is_last = left(KEYS[2]) >= left(KEYS[1]) or redis.call('HLEN', KEYS[1]) == 2
+-- The two may differ by the time between the commands that set them.
+local is_last = left(KEYS[2]) + 2 >= left(KEYS[1]) or redis.call('HLEN', KEYS[1]) == 2
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('DEL', KEYS[2])
 -- The lock lives as long as the longest hold. If that is another reader's, there is nothing to be seen to.

@@ -18,5 +18,8 @@ if available then
     tidy(KEYS[3], KEYS[4])
     available = tonumber(redis.call('GET', KEYS[1]))
     taken = redis.call('ZCARD', KEYS[3])
+else
+    -- What is left of an earlier semaphore will be deleted. What belongs to a lock that is called like the key is refused.
+    redis.call('ZCARD', KEYS[3])
 end
 

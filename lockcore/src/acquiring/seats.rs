@@ -7,7 +7,7 @@ use std::sync::{
 
 use dashmap::{DashMap, mapref::entry::Entry};
 
-use crate::{LockError, LockName};
+use crate::{ConditionId, LockError, LockName};
 
 /// The seats of those who wait. Whoever cannot get one is told so, instead of filling the memory.
 #[derive(Debug)]
@@ -15,9 +15,12 @@ pub(crate) struct Seats {
     limit: usize,
     limit_per_lock: usize,
     taken: AtomicUsize,
-    /// Only names that somebody waits for.
-    taken_per_lock: DashMap<LockName, usize>,
+    /// Only what somebody waits for: a lock, or a condition of it. Those who wait to be notified must not keep out who is to notify them.
+    taken_per_lock: DashMap<Awaited, usize>,
 }
+
+/// A lock, and the condition of it if it is that.
+type Awaited = (LockName, Option<LockName>);
 
 impl Seats {
     pub(crate) fn new(limit: usize, limit_per_lock: usize) -> Arc<Self> {
@@ -31,13 +34,23 @@ impl Seats {
 
     /// Takes a seat among those who wait for `lock`. It is given back when the result is dropped.
     pub(crate) fn take(self: &Arc<Self>, lock: &LockName) -> Result<Seat, LockError> {
+        self.take_of((lock.clone(), None))
+    }
+
+    /// Takes a seat among those who wait for `condition`.
+    pub(crate) fn take_for(self: &Arc<Self>, condition: &ConditionId) -> Result<Seat, LockError> {
+        self.take_of((condition.lock.clone(), Some(condition.name.clone())))
+    }
+
+    fn take_of(self: &Arc<Self>, awaited: Awaited) -> Result<Seat, LockError> {
+        let lock = &awaited.0;
         let full = |limit, option| LockError::TooManyWaiters { lock: lock.clone(), limit, option };
         // Counted first, so that two who come at once cannot both have the last one.
         if self.taken.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.taken.fetch_sub(1, Ordering::Relaxed);
             return Err(full(self.limit, "max_waiters"));
         }
-        let mut here = self.taken_per_lock.entry(lock.clone()).or_default();
+        let mut here = self.taken_per_lock.entry(awaited.clone()).or_default();
         if *here >= self.limit_per_lock {
             drop(here);
             self.taken.fetch_sub(1, Ordering::Relaxed);
@@ -45,7 +58,7 @@ impl Seats {
         }
         *here += 1;
         drop(here);
-        Ok(Seat { seats: self.clone(), lock: lock.clone() })
+        Ok(Seat { seats: self.clone(), awaited })
     }
 }
 
@@ -53,12 +66,12 @@ impl Seats {
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    lock: LockName,
+    awaited: Awaited,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut here) = self.seats.taken_per_lock.entry(self.lock.clone()) {
+        if let Entry::Occupied(mut here) = self.seats.taken_per_lock.entry(self.awaited.clone()) {
             *here.get_mut() -= 1;
             if *here.get() == 0 {
                 here.remove();

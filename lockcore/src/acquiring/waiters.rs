@@ -407,7 +407,8 @@ impl Place {
         }
         let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
         if !is_head {
-            let trouble = entry.outlook.trouble.as_ref();
+            // A later one may find the backend well again.
+            let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
             return match trouble {
                 Some(trouble) if !self.waits => Step::GiveUp(Some(trouble.error.clone())),
                 None if !self.waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
@@ -431,6 +432,12 @@ impl Place {
     fn expects_release(&self, entry: &Entry) -> bool {
         let first = entry.releasing.first();
         first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
+    }
+
+    /// The ticket of who is first.
+    pub(crate) fn first(&self) -> Option<u64> {
+        let entry = self.names.entries.get(&self.lane)?;
+        entry.queue.first_key_value().map(|(first, _)| *first)
     }
 
     /// Resolves when [`step`](Self::step) may have changed. Cancel safe.

@@ -51,7 +51,16 @@ impl<'a> Waiting<'a> {
                 Step::GiveUp(Some(error)) => return Err(error),
                 Step::Await => {
                     self.warn_of_deadlock();
-                    self.place.signalled().await;
+                    if self.waits {
+                        self.place.signalled().await;
+                        continue;
+                    }
+                    let first = self.place.first();
+                    let signalled = tokio::time::timeout(ANSWER, self.place.signalled()).await;
+                    if signalled.is_err() && self.place.first() == first {
+                        // Somebody is first who is not driven on.
+                        return Ok(Turn::Refused);
+                    }
                 }
                 Step::AwaitRelease => {
                     if tokio::time::timeout(ANSWER, self.place.signalled()).await.is_err() {

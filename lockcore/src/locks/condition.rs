@@ -6,7 +6,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     BackendError, ConditionId, Conditions, LockError, LockGuard, LockName, Mode, ReentrantLock,
-    acquiring::retry::Backoff, client::Client, leases::background::Job, leases::lease::Lease, store::Store,
+    acquiring::retry::Backoff,
+    acquiring::waiters::{Inside, Lane},
+    client::Client,
+    leases::background::Job,
+    leases::lease::Lease,
+    store::Store,
 };
 
 /// A condition of a lock: who holds the lock and finds that it is not yet time gives it up, waits to be notified, and has it again.
@@ -67,8 +72,8 @@ impl Condition {
     ///
     /// # Errors
     /// The lock is not held after an error.
-    /// - [`LockError::InvalidOption`] for the guard of another lock, of a reader or of permits; and if there are other guards of its hold, since the
-    ///   lock would not be free while this waits.
+    /// - [`LockError::InvalidOption`] for the guard of another lock, of a reader or of permits; and if there are other guards of its hold, or
+    ///   its owner reads beside writing, since the lock would not be free while this waits.
     /// - [`LockError::Lost`] if the hold was lost before.
     /// - [`LockError::TooManyWaiters`] if as many wait already as [may](crate::LocksBuilder::max_waiters).
     /// - [`LockError::InvalidName`], [`LockError::Unsupported`], [`LockError::Closed`], [`LockError::Backend`]: as
@@ -86,7 +91,8 @@ impl Condition {
         async move { Ok(condition.wait_until(guard, None, site).await?.0) }
     }
 
-    /// As [`wait`](Self::wait), but waits to be notified for `timeout` at most. Says whether it was notified. The lock is held again
+    /// As [`wait`](Self::wait), but waits to be notified for `timeout` at most. Says whether it was notified, or may have been: if the answer to
+    /// that question was lost, it says so as well. The lock is held again
     /// in either case; to get it may take longer than `timeout`.
     ///
     /// # Errors
@@ -153,7 +159,14 @@ impl Condition {
             return Err(self.invalid(id, "wait", reason));
         }
         let client = &self.lock.client;
-        let seat = client.store.names.seats.take(&id.lock)?;
+        let lane = Lane::new(&id.lock, guard.mode(), guard.owner());
+        if guard.mode() == Mode::Write
+            && let Some(Inside::Nested(_)) = client.store.names.inside(&lane, Mode::Read, guard.owner())
+        {
+            let reason = "its owner has the read lock as well; the lock would not be free while it waits, so release that first";
+            return Err(self.invalid(id, "wait", reason.into()));
+        }
+        let seat = client.store.names.seats.take_for(id)?;
         // Closing the client waits until the place is left, or given to the background.
         let _acquiring = client.acquiring();
         let waiter = client.request_id();
@@ -164,7 +177,7 @@ impl Condition {
         let mut place = Place { client, work: Some(leaving) };
         self.ask(id, || conditions.join(id, &waiter, keep)).await?;
         place.may_be_notified();
-        let again = self.again(&guard);
+        let again = Self::again(&guard);
         guard.release().await?;
 
         let notified = async {
@@ -197,8 +210,9 @@ impl Condition {
     }
 
     /// The lock as it was acquired for `guard`.
-    fn again(&self, guard: &LockGuard) -> ReentrantLock {
-        let lock = self.lock.clone().owned_by(guard.owner());
+    fn again(guard: &LockGuard) -> ReentrantLock {
+        let (client, name) = (guard.client.clone(), Ok(guard.lock_name()));
+        let lock = ReentrantLock::new(client, name, guard.mode()).owned_by(guard.owner());
         match guard.lease {
             Lease::Renewed(_) => lock,
             Lease::Fixed(lease) => lock.lease(lease),

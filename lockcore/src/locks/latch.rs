@@ -4,6 +4,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client};
 
+/// For how long a request is repeated at most: a backend need not know it again after a minute.
+const REPEATED: Duration = Duration::from_secs(50);
+
 /// A handle of a count-down latch: it is set to a count, and whoever waits goes on when that has been counted down to zero.
 ///
 /// Made by [`Locks::latch`](crate::Locks::latch). A latch that has no count is open: whoever waits for it goes on at once. So it has to be
@@ -186,6 +189,7 @@ impl CountDownLatch {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        self.client.unless_closed(name, self.client.repeat_troubled(name, trouble, request)).await
+        let limit = self.client.settings.retry_for.min(REPEATED);
+        self.client.unless_closed(name, self.client.repeat_troubled(name, limit, trouble, request)).await
     }
 }

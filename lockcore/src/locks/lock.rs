@@ -93,6 +93,11 @@ impl ReentrantLock {
         !matches!(self.mode, Mode::Permit { .. })
     }
 
+    /// The owner given with `owned_by`.
+    pub(crate) fn given_owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
     /// Whether both ask for the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.owner.clone());

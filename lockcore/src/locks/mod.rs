@@ -122,6 +122,9 @@ impl Locks {
     /// permits through this library. Those that Java holds do not: if it crashes, they are gone until somebody releases
     /// them. Nor are they seen by [`state`](Semaphore::state). Prefer [`semaphore`](Self::semaphore), and `RPermitExpirableSemaphore`
     /// in Java.
+    ///
+    /// On Redis, a number that this library has made is forgotten when this library has not used it for a day, whatever Java does with
+    /// it: have Java set it, with `trySetPermits`.
     #[must_use]
     pub fn plain_semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
         Semaphore::new(&self.client, self.name(name), permits, true)
@@ -234,7 +237,7 @@ impl LocksBuilder {
 
     /// How long an acquisition that waits bears a backend that gives no answer, before it fails with the last error: counted from
     /// the first failure, which for a silent server comes only after the backend's own time-out. Default 5 s; zero fails with
-    /// the first one.
+    /// the first one. Requests of latches are repeated for 50 s at most.
     pub fn retry_for(mut self, time: Duration) -> Self {
         self.retry_for = time;
         self

@@ -109,7 +109,7 @@ impl MultiLock {
         self
     }
 
-    /// Acquires for `owner` instead of the scope's owner or a fresh one.
+    /// Acquires for `owner` instead of the one given to the locks, the scope's owner or a fresh one.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
@@ -227,8 +227,18 @@ struct Attempt {
 impl Attempt {
     /// The locks, for the one owner that is to hold them all.
     fn members(&self) -> Result<(Vec<ReentrantLock>, Owner), LockError> {
-        let owner = self.lock.owner.clone().or_else(Owner::current).unwrap_or_default();
-        let members = self.lock.members.clone()?.into_iter().map(|lock| lock.owned_by(&owner)).collect();
+        let members = self.lock.members.clone()?;
+        let mut given = members.iter().filter_map(ReentrantLock::given_owner);
+        let first = given.next().cloned();
+        if self.lock.owner.is_none() && given.any(|other| Some(other) != first.as_ref()) {
+            return Err(LockError::InvalidOption {
+                lock: None,
+                option: "owned_by",
+                reason: "the locks of a multi-lock have one owner; give it to the multi-lock".into(),
+            });
+        }
+        let owner = self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_default();
+        let members = members.into_iter().map(|lock| lock.owned_by(&owner)).collect();
         Ok((members, owner))
     }
 
