@@ -33,7 +33,7 @@ const fn bug(
 }
 
 const ATTEMPT: &str = "lockcore/src/acquiring/acquisition.rs";
-const WAITERS: &str = "lockcore/src/acquiring/waiters.rs";
+const WAITERS: &str = "lockcore/src/acquiring/waiters/mod.rs";
 
 /// The first twelve are those that every lock library has had; the others are our own.
 const BUGS: &[Bug] = &[
@@ -116,7 +116,7 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a waiter that is cancelled takes its turn with it",
-        WAITERS,
+        "lockcore/src/acquiring/waiters/place.rs",
         "                    entry.wakeups = wakeups;\n                }\n                entry.signal_head();",
         "                    entry.wakeups = wakeups;\n                }",
         ("suites", "heads_that_give_up_together|a_dropped_waiter"),

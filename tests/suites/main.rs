@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
+mod clients;
 mod faulty_suite;
 mod kit_catches;
 mod limits;

@@ -7,18 +7,7 @@ use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::time::Instant;
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn two_clients() -> (MemoryBackend, Locks, Locks) {
-    let store = MemoryBackend::new();
-    (store.clone(), Locks::new(store.clone()), Locks::new(store))
-}
-
-/// Nothing is held, once the background has had its turn.
-async fn assert_all_free(store: &MemoryBackend) {
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(store.names_in_use(), 0);
-}
+use crate::clients::{SECOND, assert_all_free, two_clients};
 
 #[tokio::test(start_paused = true)]
 async fn all_are_held_together_each_with_its_token() {

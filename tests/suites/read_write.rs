@@ -13,18 +13,7 @@ use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::{task::JoinSet, time::Instant};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn two_clients() -> (MemoryBackend, Locks, Locks) {
-    let store = MemoryBackend::new();
-    (store.clone(), Locks::new(store.clone()), Locks::new(store))
-}
-
-/// Nothing is held and nobody is waited for, once the background has had its turn.
-async fn assert_all_free(store: &MemoryBackend) {
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(store.names_in_use(), 0);
-}
+use crate::clients::{SECOND, assert_all_free, two_clients};
 
 #[tokio::test(start_paused = true)]
 async fn readers_share_and_a_writer_is_alone() {

@@ -13,18 +13,7 @@ use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::{task::JoinSet, time::Instant};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn two_clients() -> (MemoryBackend, Locks, Locks) {
-    let store = MemoryBackend::new();
-    (store.clone(), Locks::new(store.clone()), Locks::new(store))
-}
-
-/// Nothing is held, once the background has had its turn.
-async fn assert_all_free(store: &MemoryBackend) {
-    tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(store.names_in_use(), 0);
-}
+use crate::clients::{SECOND, assert_all_free, two_clients};
 
 /// A semaphore of each kind, of both clients.
 fn kinds() -> [(MemoryBackend, Semaphore, Semaphore); 2] {
@@ -329,6 +318,6 @@ async fn an_outage_of_long_ago_is_no_answer_for_who_tries_now() {
     let first = tokio::spawn(semaphore.acquire());
     tokio::task::yield_now().await;
     assert!(semaphore.try_acquire().await.unwrap().is_some());
-    first.await.unwrap().unwrap();
+    drop(first.await.unwrap().unwrap());
     drop(held);
 }

@@ -6,27 +6,23 @@
 //!
 //! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
 
+mod place;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use tokio::sync::Notify;
 
+pub(crate) use self::place::{Place, Step};
 use crate::{
     LockError, LockName, Mode, Owner, Wakeups,
-    acquiring::TaskKey,
-    acquiring::seats::{Seat, Seats},
+    acquiring::{TaskKey, seats::Seats},
     backend::Kind,
-    leases::clock::Moment,
-    leases::hold::Hold,
+    leases::{clock::Moment, hold::Hold},
 };
-
-/// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
-/// and the time that one may take.
-const TROUBLE_MEMORY: Duration = Duration::from_secs(10);
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
 #[derive(Debug)]
@@ -121,23 +117,6 @@ pub(crate) enum Inside {
     Within(Arc<Hold>),
     /// It cannot write while it has this read hold.
     Upgrade(Arc<Hold>),
-}
-
-/// What the waiter at a [`Place`] does next.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Its owner has got the lock meanwhile.
-    Enter(Inside),
-    /// It did not want to wait, and those before it have to.
-    GiveUp(Option<LockError>),
-    /// Wait for the signal: others are first.
-    Await,
-    /// Wait for the signal, but not for ever: a release is under way.
-    AwaitRelease,
-    /// Ask the backend. Comes back with [`Place::refused`].
-    Try { news: u64 },
-    /// Refused until then, unless a wake-up comes.
-    Wait { until: Moment },
 }
 
 impl Entry {
@@ -338,162 +317,6 @@ impl Names {
     /// Every hold of this client.
     pub(crate) fn all_holds(&self) -> Vec<Arc<Hold>> {
         self.entries.iter().flat_map(|entry| entry.holds.clone()).collect()
-    }
-}
-
-/// A place in the queue of a name. Dropping it leaves the queue, and leaves to the next what it had.
-#[derive(Debug)]
-pub(crate) struct Place {
-    names: Arc<Names>,
-    lane: Lane,
-    mode: Mode,
-    owner: Owner,
-    waits: bool,
-    ticket: u64,
-    /// The releases with smaller numbers had begun when it arrived.
-    releases_before: u64,
-    /// How many refusals it was too early for.
-    refusals_before: u64,
-    signal: Arc<Notify>,
-    wakeups: Option<Box<dyn Wakeups>>,
-    ignores_releases: bool,
-    /// If it waits.
-    _seat: Option<Seat>,
-}
-
-impl Place {
-    /// A release has been waited for long enough: somebody keeps it without driving it.
-    pub(crate) fn ignore_releases(&mut self) {
-        self.ignores_releases = true;
-    }
-
-    /// The backend has failed to answer. Since when it has, for this waiter and those before it.
-    pub(crate) fn failed(&self, now: Moment, error: &LockError) -> Moment {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return now };
-        let recent =
-            entry.outlook.trouble.as_ref().filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
-        let since = recent.map_or(now, |trouble| trouble.since);
-        let later = entry.next_ticket;
-        entry.outlook.trouble = Some(Trouble { since, last: now, error: error.clone(), later });
-        entry.signal_impatient();
-        since
-    }
-
-    /// The backend has answered.
-    pub(crate) fn answered(&self) {
-        if let Some(mut entry) = self.names.entries.get_mut(&self.lane) {
-            entry.outlook.trouble = None;
-        }
-    }
-
-    /// What those before this waiter have failed with while it waited, after they had borne it for `limit`: it need not be borne again
-    /// by each.
-    pub(crate) fn hopeless(&self, limit: Duration) -> Option<LockError> {
-        let entry = self.names.entries.get(&self.lane)?;
-        let trouble = entry.outlook.trouble.as_ref()?;
-        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= limit;
-        borne.then(|| trouble.error.clone())
-    }
-
-    /// What to do now. One that does not want to wait tries whatever the outlook is.
-    pub(crate) fn step(&mut self) -> Step {
-        let (names, mode, owner) = (&self.names, self.mode, &self.owner);
-        if let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner)) {
-            return Step::Enter(inside);
-        }
-        let Some(mut entry) = names.entries.get_mut(&self.lane) else { return Step::Await };
-        if let Some(inside) = entry.inside(owner, mode) {
-            return Step::Enter(inside);
-        }
-        let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-        if !is_head {
-            // A later one may find the backend well again.
-            let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
-            return match trouble {
-                Some(trouble) if !self.waits => Step::GiveUp(Some(trouble.error.clone())),
-                None if !self.waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
-                _ => Step::Await,
-            };
-        }
-        if !self.ignores_releases && self.expects_release(&entry) {
-            return Step::AwaitRelease;
-        }
-        if let Some(wakeups) = entry.wakeups.take() {
-            self.wakeups = Some(wakeups);
-        }
-        match entry.outlook.refused_until {
-            Some(until) if self.waits => Step::Wait { until },
-            _ => Step::Try { news: entry.outlook.news },
-        }
-    }
-
-    /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
-    /// one, and only those count that began before this place was taken.
-    fn expects_release(&self, entry: &Entry) -> bool {
-        let first = entry.releasing.first();
-        first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
-    }
-
-    /// The ticket of who is first.
-    pub(crate) fn first(&self) -> Option<u64> {
-        let entry = self.names.entries.get(&self.lane)?;
-        entry.queue.first_key_value().map(|(first, _)| *first)
-    }
-
-    /// Resolves when [`step`](Self::step) may have changed. Cancel safe.
-    pub(crate) async fn signalled(&self) {
-        self.signal.notified().await;
-    }
-
-    pub(crate) fn signal(&self) -> Arc<Notify> {
-        self.signal.clone()
-    }
-
-    /// The subscription, if the head has it.
-    pub(crate) fn wakeups(&mut self) -> Option<&mut Box<dyn Wakeups>> {
-        self.wakeups.as_mut()
-    }
-
-    /// Drops a subscription that was made for another hold: a fair waiter only hears of its own.
-    pub(crate) fn forget_wakeups(&mut self) {
-        self.wakeups = None;
-    }
-
-    /// Keeps a new subscription. What happened before it was in effect was not heard, so an attempt is due.
-    pub(crate) fn subscribed(&mut self, wakeups: Box<dyn Wakeups>) {
-        self.wakeups = Some(wakeups);
-        self.news();
-    }
-
-    /// Something may have freed the lock.
-    pub(crate) fn news(&self) {
-        self.names.wake(&self.lane);
-    }
-
-    /// The attempt was refused; nothing changes before `until`, unless something came after the attempt began.
-    pub(crate) fn refused(&self, news: u64, until: Moment) {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return };
-        if entry.outlook.news == news {
-            entry.outlook.refused_until = Some(until);
-        }
-        entry.outlook.refusals += 1;
-        entry.signal_impatient();
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let wakeups = self.wakeups.take();
-        self.names.change(&self.lane, |entry| {
-            let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-            entry.queue.remove(&self.ticket);
-            if was_head {
-                if wakeups.is_some() {
-                    entry.wakeups = wakeups;
-                }
-                entry.signal_head();
-            }
-        });
     }
 }
 
