@@ -111,7 +111,8 @@ impl ReentrantLock {
     /// Acquires the lock, and waits for it as long as it takes.
     ///
     /// Tasks of one process get it in the order in which they asked. There is no polling: a waiter is woken by
-    /// the release, by the end of the holder's lease, or when the connection for wake-ups was interrupted.
+    /// the release, by the end of the holder's lease, or when the connection for wake-ups was interrupted. It looks again after 10 s at
+    /// the latest, in case the clock of the backend was set.
     ///
     /// # Errors
     /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`], [`LockError::Closed`]: before any I/O.
