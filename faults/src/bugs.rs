@@ -91,7 +91,7 @@ const BUGS: &[Bug] = &[
         "lockcore/src/leases/hold.rs",
         "(self.phase == Phase::Live && self.renewed > 0)",
         "(self.phase == Phase::Live && self.renewed > 1)",
-        ("suites", "a_hold_survives_an_outage|permits_are_renewed"),
+        ("suites", "permits_are_renewed"),
     ),
     bug(
         "a hold that the server does not know any more is not reported as lost",
