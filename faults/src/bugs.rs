@@ -119,7 +119,7 @@ const BUGS: &[Bug] = &[
         "lockcore/src/acquiring/waiters/place.rs",
         "                    entry.wakeups = wakeups;\n                }\n                entry.signal_head();",
         "                    entry.wakeups = wakeups;\n                }",
-        ("suites", "heads_that_give_up_together|a_dropped_waiter"),
+        ("redis", "an_acquire_dropped_at_any_point_lets_the_next_in_at_once"),
     ),
     bug(
         "a stranger nests in the hold of another owner",

@@ -87,6 +87,10 @@ pub(super) async fn busy_script(seed: u64) -> Result<Report> {
     scene.finish(judge).await
 }
 
+/// What a client may be told while a server reads its append-only file: that it is loading, in place of a release that it finishes
+/// by itself. Waiters bear it.
+const LOADING: &[&str] = &["Backend(Unavailable)"];
+
 /// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
 /// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
 pub(super) async fn killed_durable(seed: u64) -> Result<Report> {
@@ -97,7 +101,7 @@ pub(super) async fn killed_durable(seed: u64) -> Result<Report> {
     restart(&mut scene, down).await;
     scene.sleep(2500).await;
     scene.expect_held(&places)?;
-    scene.finish(Judge::default()).await
+    scene.finish(Judge { failures: LOADING, ..Judge::default() }).await
 }
 
 async fn restart(scene: &mut Scene, down: Duration) {
@@ -150,7 +154,7 @@ pub(super) async fn power_lost(seed: u64) -> Result<Report> {
     scene.server.restart();
     scene.healed();
     scene.sleep(1500).await;
-    scene.finish(Judge { exclusion: false, losses: true, ..Judge::default() }).await
+    scene.finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() }).await
 }
 
 /// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
