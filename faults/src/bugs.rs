@@ -163,8 +163,8 @@ const BUGS: &[Bug] = &[
     bug(
         "a condition is joined after the lock was given up",
         "lockcore/src/locks/condition.rs",
-        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n        let again = self.again(&guard);\n        guard.release().await?;\n",
-        "        let again = self.again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n",
+        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n        let again = Self::again(&guard);\n        guard.release().await?;\n",
+        "        let again = Self::again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n",
         ("suites", "signals::conditions"),
     ),
     bug(
