@@ -456,14 +456,7 @@ impl Scene {
         t: u64,
         at_most: Duration,
     ) -> Result<Option<Duration>> {
-        let start = Instant::now();
-        loop {
-            let told = self.loss_notice(places, t)?;
-            if told.is_some() || start.elapsed() > at_most {
-                return Ok(told);
-            }
-            self.sleep(50).await;
-        }
+        self.until_known(at_most, || self.loss_notice(places, t)).await
     }
 
     /// Waits until every place was taken over.
@@ -473,11 +466,20 @@ impl Scene {
         t: u64,
         at_most: Duration,
     ) -> Result<Option<Duration>> {
+        self.until_known(at_most, || self.takeover(places, t)).await
+    }
+
+    /// Looks into the logs until they have the answer.
+    async fn until_known(
+        &self,
+        at_most: Duration,
+        look: impl Fn() -> Result<Option<Duration>>,
+    ) -> Result<Option<Duration>> {
         let start = Instant::now();
         loop {
-            let taken = self.takeover(places, t)?;
-            if taken.is_some() || start.elapsed() > at_most {
-                return Ok(taken);
+            let known = look()?;
+            if known.is_some() || start.elapsed() > at_most {
+                return Ok(known);
             }
             self.sleep(50).await;
         }

@@ -181,12 +181,16 @@ impl Acquisition {
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
-    pub(crate) async fn attempt(&self, owner: &Owner, request: AcquireRequest) -> Result<Attempt, LockError> {
+    pub(crate) async fn attempt(
+        &self,
+        owner: &Owner,
+        request: &AcquireRequest,
+    ) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
-        let unanswered = Undo::of(self, &request, owner);
+        let unanswered = Undo::of(self, request, owner);
         let sent = store.clock.now();
-        let answer = store.answer(store.backend.acquire(&request)).await;
+        let answer = store.answer(store.backend.acquire(request)).await;
         let now = store.clock.now();
         match answer {
             Ok(AcquireOutcome::Acquired { token }) => {
@@ -197,7 +201,7 @@ impl Acquisition {
                 }
                 unanswered.disarm();
                 let hold =
-                    Hold::granted(&request, owner.clone(), token, self.lease, sent, self.site, &self.caller);
+                    Hold::granted(request, owner.clone(), token, self.lease, sent, self.site, &self.caller);
                 Ok(Attempt::Granted(hold, sent))
             }
             Ok(AcquireOutcome::Held { remaining }) => {

@@ -96,7 +96,7 @@ impl<'a> Waiting<'a> {
         }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
         let request = self.acquisition.request(&hold_id, self.waits);
-        match self.acquisition.attempt(self.owner, request.clone()).await {
+        match self.acquisition.attempt(self.owner, &request).await {
             Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
             Ok(refused) if !self.waits => {
                 self.answered();
