@@ -65,12 +65,17 @@ impl MemoryBackend {
 #[async_trait]
 impl Backend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE | Capabilities::FAIR | Capabilities::READ_WRITE | Capabilities::PERMITS
+        Capabilities::EXCLUSIVE
+            | Capabilities::FAIR
+            | Capabilities::READ_WRITE
+            | Capabilities::PERMITS
+            | Capabilities::HAND_OVER
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
-        let next_token = || FencingToken::from(self.last_token.fetch_add(1, Ordering::Relaxed) + 1);
+        let tokens = u64::from(request.tokens.max(1));
+        let next_token = || FencingToken::from(self.last_token.fetch_add(tokens, Ordering::Relaxed) + 1);
         self.cells.with(&request.name, |cell, now| cell.acquire(request, now, next_token))
     }
 

@@ -87,7 +87,11 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE | Capabilities::FAIR | Capabilities::READ_WRITE | Capabilities::PERMITS
+        Capabilities::EXCLUSIVE
+            | Capabilities::FAIR
+            | Capabilities::READ_WRITE
+            | Capabilities::PERMITS
+            | Capabilities::HAND_OVER
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -20,7 +20,10 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
         request.count.to_string(),
         token_memory(request.lease),
         id_if_named(&request.hold),
-        millis(request.queue.unwrap_or_default()),
+        match request.mode {
+            Mode::Fair => millis(request.queue.unwrap_or_default()),
+            _ => request.tokens.to_string(),
+        },
     ];
     Call { script, keys, args }
 }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
-    acquiring::waiters::Lane,
+    acquiring::waiters::{Lane, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
     leases::background::{Background, Job},
     leases::hold::{Departure, Hold},
@@ -139,13 +139,13 @@ impl Client {
         Err(LockError::Unsupported { lock: name.clone(), what: mode.plural() })
     }
 
-    pub(crate) fn pending_release(
+    pub(crate) fn pending_undo(
         &self,
         request: ReleaseRequest,
         lane: Lane,
         lease: Duration,
     ) -> PendingRelease {
-        PendingRelease::new(&self.store, &self.background, request, lane, lease)
+        PendingRelease::undoing(&self.store, &self.background, request, lane, lease)
     }
 
     /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
@@ -158,8 +158,13 @@ impl Client {
                 Ok(None)
             }
             Departure::Last => {
+                let now = self.store.clock.now();
+                let held_for = now.since(hold.acquired_at);
+                if self.store.names.park(hold, now, || !self.is_closed()) {
+                    tracing::debug!(parent: &hold.span, lock = %hold.name, token = %hold.token, ?held_for, "handed on");
+                    return Ok(None);
+                }
                 let pending = self.withdraw(hold);
-                let held_for = self.store.clock.now().since(hold.acquired_at);
                 tracing::debug!(parent: &hold.span, lock = %hold.name, token = %hold.token, ?held_for, "released");
                 Ok(Some(pending))
             }
@@ -175,11 +180,12 @@ impl Client {
 
     /// Takes a hold that is over out of the local layer, and prepares its release.
     fn withdraw(&self, hold: &Arc<Hold>) -> PendingRelease {
-        let left = hold.asked().since(self.store.clock.now());
-        let pending = self.pending_release(hold.release_request(), hold.lane(), left);
         self.store.schedule.remove(hold);
-        self.store.names.remove(hold);
-        pending
+        self.pending(hold, self.store.names.withdraw(hold, self.store.clock.now()))
+    }
+
+    fn pending(&self, hold: &Hold, releasing: Releasing) -> PendingRelease {
+        PendingRelease::of(&self.store, &self.background, hold, releasing)
     }
 
     /// Takes a lost hold out. If only our own clock says that it is over, the backend may still have it: it is freed
@@ -238,6 +244,12 @@ impl Client {
                 pending.disarm();
             }
         }
+        for parked in self.store.names.all_parked() {
+            self.store.schedule.remove(&parked);
+            if let Some(releasing) = self.store.names.unpark_anyway(&parked) {
+                releases.spawn(self.pending(&parked, releasing).confirm());
+            }
+        }
         let mut result = Ok(());
         while let Some(released) = releases.join_next().await {
             match released {
@@ -264,10 +276,12 @@ impl Client {
 
     /// The backend has freed `name` on somebody's order: our own holds of it are over.
     ///
-    /// `holds` are those from before the order: one that was granted since may be the next holder.
-    pub(crate) fn forced(&self, holds: &[Arc<Hold>]) {
+    /// `ids` are what the backend may have had before the order: one that was granted since may be the next holder.
+    pub(crate) fn forced(&self, name: &LockName, ids: &[HoldId]) {
+        let names = &self.store.names;
+        names.forget_parked(name, ids);
         // Others learn of it as they learn of any release.
-        for hold in holds {
+        for hold in names.holds_of(name).iter().filter(|hold| ids.contains(&hold.id)) {
             renewal::gone(&self.store, hold);
         }
     }

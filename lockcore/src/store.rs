@@ -16,7 +16,7 @@ pub(crate) struct Store {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Clock,
     pub(crate) names: Arc<Names>,
-    pub(crate) schedule: Schedule,
+    pub(crate) schedule: Arc<Schedule>,
     /// How much earlier than due a hold may be renewed together with others.
     pub(crate) batching: Duration,
 }

@@ -24,6 +24,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
+impl FencingToken {
+    /// The one so many after this.
+    pub(crate) fn plus(self, count: u64) -> Self {
+        Self(self.0.saturating_add(count))
+    }
+}
+
 impl From<u64> for FencingToken {
     fn from(number: u64) -> Self {
         Self(number)

@@ -40,6 +40,12 @@ macro_rules! for_each_case {
                 C4 tokens_rise_for_an_owner_that_comes_again
                 C4 tokens_rise_past_requests_that_were_not_granted
             }
+            several_tokens {
+                C37 later_tokens_are_greater_than_all_that_were_granted
+                C37 tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise
+                C37 a_repetition_is_answered_with_the_first_of_its_tokens
+                C4 tokens_rise_from_task_to_task
+            }
             repetition {
                 C5 an_acquire_that_arrives_twice_is_one_hold
                 C5 an_acquire_that_arrives_by_two_ways_is_one_hold
@@ -442,7 +448,7 @@ impl<F: Fixture> Case<F> {
         self.name
     }
 
-    /// The clause of the contract that it shows first of all: `C1` to `C36`.
+    /// The clause of the contract that it shows first of all: `C1` to `C37`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause

@@ -4,6 +4,7 @@
 
 mod clients;
 mod faulty_suite;
+mod hand_over;
 mod kit_catches;
 mod limits;
 mod log;

@@ -4,7 +4,7 @@
 -- KEYS  4 the queue  5 its times
 -- ARGV  6 for how many ms a place is kept unless it is asked for again; 0 if none is wanted
 local head, kept = first(KEYS[4], KEYS[5])
-local held = not count and redis.call('EXISTS', KEYS[1]) == 1
+local held = not count and left ~= -2
 if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     if ARGV[6] ~= '0' then
         local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
@@ -33,7 +33,7 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
             end
         end
     end
-    return {0, held and redis.call('PTTL', KEYS[1]) or kept}
+    return {0, held and left or kept}
 end
 -- A nested request that finds no hold is granted nothing, and takes no place either.
 if ARGV[3] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
@@ -43,3 +43,4 @@ if ARGV[3] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
         redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], owner)
     end
 end
+local tokens = 1

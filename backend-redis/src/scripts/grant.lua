@@ -3,14 +3,20 @@
 if not same and ARGV[3] ~= '1' then
     return {2}
 end
-local token = same and tonumber(last_token) and last_token or new_token()
+local token
+if same then
+    -- The last of those that were granted with it.
+    local last = tonumber(last_token())
+    token = last and string.format('%.0f', last - tokens + 1)
+end
+token = token or new_tokens(tokens)
 
 if same then
     -- A repeated or nested request: the count is the one asked for, and the lease never gets shorter.
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     end
-    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+    if left < tonumber(ARGV[2]) then
         redis.call('PEXPIRE', KEYS[1], ARGV[2])
         if ARGV[5] ~= '' then
             redis.call('PEXPIRE', KEYS[3], ARGV[2])

@@ -17,7 +17,7 @@ use crate::{
     client::Client,
     leases::background::Job,
     leases::clock::Moment,
-    leases::hold::{Entry, Hold},
+    leases::hold::{Entry, Hold, Origin, Tenure},
     leases::lease::{self, Lease},
     leases::renewal,
 };
@@ -94,7 +94,8 @@ impl Acquisition {
     async fn enter_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
         loop {
             let store = &self.client.store;
-            let arrival = store.names.arrive(&self.lane(owner), self.mode, owner, waits, store.clock.now());
+            let (lane, heir, now) = (self.lane(owner), self.heir(owner), store.clock.now());
+            let arrival = store.names.arrive(&lane, self.mode, owner, waits, heir, now);
             let inside = match arrival {
                 Arrival::Inside(inside) => inside,
                 Arrival::Contended => return Ok(None),
@@ -118,6 +119,20 @@ impl Acquisition {
 
     pub(crate) fn lane(&self, owner: &Owner) -> Lane {
         Lane::new(&self.name, self.mode, owner)
+    }
+
+    /// The lease with which `owner` could take over a hold of another task, if that is possible at all. What named owners have is stored
+    /// under their names, and a fixed lease counts from its own beginning.
+    pub(crate) fn heir(&self, owner: &Owner) -> Option<Lease> {
+        let is_possible = self.client.store.names.hand_over.is_some()
+            && self.mode == Mode::Exclusive
+            && owner.name().is_none()
+            && matches!(self.lease, Lease::Renewed(_));
+        is_possible.then_some(self.lease)
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin { site: self.site, caller: &self.caller }
     }
 
     pub(crate) fn guard(&self, hold: Arc<Hold>) -> LockGuard {
@@ -180,11 +195,13 @@ impl Acquisition {
             .queue(queue)
     }
 
-    /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind.
+    /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind. `since` is when this client began to have the lock
+    /// by turns.
     pub(crate) async fn attempt(
         &self,
         owner: &Owner,
         request: &AcquireRequest,
+        since: Option<Moment>,
     ) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
@@ -200,8 +217,9 @@ impl Acquisition {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
                 }
                 unanswered.disarm();
-                let hold =
-                    Hold::granted(request, owner.clone(), token, self.lease, sent, self.site, &self.caller);
+                let until = store.names.hand_over.map(|time| since.unwrap_or(sent).after(time));
+                let tenure = Tenure::new(request, token, self.lease, sent, until);
+                let hold = Hold::granted(request, owner.clone(), token, tenure, &self.origin());
                 Ok(Attempt::Granted(hold, sent))
             }
             Ok(AcquireOutcome::Held { remaining }) => {
@@ -231,6 +249,26 @@ impl Acquisition {
                 }
                 Err(error.with_lock(&self.name).into())
             }
+        }
+    }
+
+    /// Takes over a hold that is parked for the waiter at `place`. `None` if somebody was quicker.
+    pub(crate) fn take_over(
+        &self,
+        place: &mut Place,
+        owner: &Owner,
+        parked: &Arc<Hold>,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let store = &self.client.store;
+        let hold = parked.handed_on(owner.clone(), &self.origin(), store.clock.now());
+        if place.take_over(parked, &hold, || !self.client.is_closed()) {
+            let guard = self.guard(hold.clone());
+            renewal::succeed(store, parked, &hold);
+            Ok(Some(guard))
+        } else if self.client.is_closed() {
+            Err(self.closed())
+        } else {
+            Ok(None)
         }
     }
 
@@ -286,7 +324,7 @@ impl<'a> Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
-            drop(self.client.pending_release(request, self.lane.clone(), self.lease));
+            drop(self.client.pending_undo(request, self.lane.clone(), self.lease));
         }
     }
 }

@@ -34,7 +34,7 @@ impl Acquisition {
                 return Ok(None);
             }
             let request = self.request(&self.client.hold_id(owner), waits).within(Some(write.id.clone()));
-            match self.attempt(owner, &request).await {
+            match self.attempt(owner, &request, None).await {
                 Ok(Attempt::Granted(hold, sent)) => return self.enter_first(None, hold, sent).map(Some),
                 // Nobody else can have it while the write hold is there.
                 Ok(Attempt::Refused { .. }) => renewal::gone(store, write),

@@ -10,6 +10,10 @@ use crate::{
     store::ANSWER,
 };
 
+/// How many holds are made of one grant at most, each with a token of its own. Tokens follow the server's clock in microseconds
+/// and must not outrun it for long, or they would fall after a failover: it takes two round trips to use up this many.
+const TOKENS: u32 = 256;
+
 /// An acquisition on its way to the head of its lane, and there. Dropped, it leaves nothing: neither here nor at the backend.
 pub(crate) struct Waiting<'a> {
     acquisition: &'a Acquisition,
@@ -45,7 +49,7 @@ impl<'a> Waiting<'a> {
     /// Waits for the turn, and takes it.
     pub(crate) async fn take_turn(mut self) -> Result<Turn, LockError> {
         loop {
-            match self.place.step() {
+            match self.place.step(self.acquisition.client.store.clock.now()) {
                 Step::Enter(inside) => return Ok(Turn::Enter(inside)),
                 Step::GiveUp(None) => return Ok(Turn::Refused),
                 Step::GiveUp(Some(error)) => return Err(error),
@@ -67,7 +71,13 @@ impl<'a> Waiting<'a> {
                         self.place.ignore_releases();
                     }
                 }
-                Step::Try { news } => match self.attempt(news).await? {
+                Step::TakeOver(parked) => {
+                    if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, &parked)? {
+                        return Ok(Turn::Granted(guard));
+                    }
+                }
+                Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
+                Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since).await? {
                     Some(Attempt::Granted(hold, sent)) => {
                         if let Some(queued) = self.queued.take() {
                             queued.disarm();
@@ -86,7 +96,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Asks the backend once. `None` if that decides nothing yet.
-    async fn attempt(&mut self, news: u64) -> Result<Option<Attempt>, LockError> {
+    async fn attempt(&mut self, news: u64, is_alone: bool, since: Option<Moment>) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
         if let Some(error) = self.place.hopeless(client.settings.retry_for) {
             return Err(error);
@@ -95,8 +105,12 @@ impl<'a> Waiting<'a> {
             self.place.forget_wakeups();
         }
         let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
-        let request = self.acquisition.request(&hold_id, self.waits);
-        match self.acquisition.attempt(self.owner, &request).await {
+        let mut request = self.acquisition.request(&hold_id, self.waits);
+        if !is_alone && self.acquisition.heir(self.owner).is_some() {
+            // For those behind it.
+            request = request.tokens(TOKENS);
+        }
+        match self.acquisition.attempt(self.owner, &request, since).await {
             Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
             Ok(refused) if !self.waits => {
                 self.answered();

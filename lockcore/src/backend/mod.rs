@@ -112,6 +112,11 @@ use crate::{BackendError, BackendErrorKind, LockName};
 /// - **C29 (resizing)** [`resize`](Self::resize) MUST set how many permits there are, and leave those that are held with their holders. If
 ///   there are more than before, it MUST wake.
 ///
+/// For a backend with [`Capabilities::HAND_OVER`]:
+///
+/// - **C37 (several tokens)** A grant of `n` [`tokens`](AcquireRequest::tokens) MUST give away the token in the answer and the `n - 1`
+///   after it: those of later grants of the name are greater than all of them. A repetition has the same answer.
+///
 /// Latches have clauses C30 to C32, in [`Latches`], and conditions C33 to C36, in [`Conditions`].
 ///
 /// An error MUST say with [`BackendError::not_applied`] when the request certainly had no effect. A call should end by itself when

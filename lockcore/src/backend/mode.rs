@@ -122,11 +122,20 @@ impl Capabilities {
     pub const READ_WRITE: Self = Self(1 << 2);
     /// [`Mode::Permit`].
     pub const PERMITS: Self = Self(1 << 3);
+    /// [`AcquireRequest::tokens`](crate::AcquireRequest::tokens): several tokens with one grant, so that the tasks of one client can hand
+    /// the hold on to each other.
+    pub const HAND_OVER: Self = Self(1 << 4);
 
     /// Whether locks can be held in `mode`.
     #[must_use]
     pub fn supports(self, mode: Mode) -> bool {
         self.0 & mode.capability().0 != 0
+    }
+
+    /// Whether everything in `other` is in this set.
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
     }
 
     /// The error that [`Backend::acquire`](crate::Backend::acquire) owes to a mode that is not in this set.

@@ -64,13 +64,16 @@ pub struct AcquireRequest {
     pub queue: Option<Duration>,
     /// For [`Mode::Read`]: the write hold, of the same owner, beside which the hold is to be.
     pub within: Option<HoldId>,
+    /// How many tokens are wanted, at least 1: the one in the answer and as many after it. More than 1 is only asked of a backend with
+    /// [`Capabilities::HAND_OVER`](crate::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
+    pub tokens: u32,
 }
 
 impl AcquireRequest {
     /// An outermost exclusive acquisition.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId, lease: Duration) -> Self {
-        Self { name, hold, mode: Mode::Exclusive, lease, count: 1, queue: None, within: None }
+        Self { name, hold, mode: Mode::Exclusive, lease, count: 1, queue: None, within: None, tokens: 1 }
     }
 
     /// Sets the mode.
@@ -101,6 +104,13 @@ impl AcquireRequest {
         self
     }
 
+    /// Sets how many tokens are wanted.
+    #[must_use]
+    pub fn tokens(mut self, tokens: u32) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
     /// The request that undoes this one.
     #[must_use]
     pub fn undo(&self) -> ReleaseRequest {
@@ -114,7 +124,7 @@ impl AcquireRequest {
 pub enum AcquireOutcome {
     /// The hold is there, with the count and at least the lease asked for.
     Acquired {
-        /// The token of the hold.
+        /// The token of the hold; the first, if several were asked for.
         token: FencingToken,
     },
     /// Others hold the lock, or come first.

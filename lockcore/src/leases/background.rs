@@ -92,7 +92,11 @@ async fn serve(store: Arc<Store>, mut jobs: UnboundedReceiver<Job>) {
                     suspended = store.clock.suspended();
                     renewal::check_all(&store);
                 }
-                for batch in renewal::collect(&store) {
+                let (unclaimed, renewals) = renewal::collect(&store);
+                for release in unclaimed {
+                    work.spawn(carry_out(store.clone(), Job::Release(release)));
+                }
+                for batch in renewals {
                     work.spawn(batch);
                 }
             }
@@ -105,6 +109,11 @@ async fn serve(store: Arc<Store>, mut jobs: UnboundedReceiver<Job>) {
         }
     }
     // All handles and guards are gone, or the client is closed: what is left are releases.
+    for parked in store.names.all_parked() {
+        if let Some(release) = ReleaseWork::of_parked(&store, &parked, store.clock.now()) {
+            work.spawn(carry_out(store.clone(), Job::Release(release)));
+        }
+    }
     while work.join_next().await.is_some() {}
 }
 

@@ -79,6 +79,8 @@ struct Account {
     asked: Moment,
     /// Where the hold stands in the renewal schedule.
     due: Option<(Moment, u64)>,
+    /// Until when it may be handed on, if it may be.
+    window: Option<Moment>,
 }
 
 impl Account {
@@ -93,6 +95,7 @@ impl Account {
             deadline: lease::deadline(sent, lease.duration()),
             asked: sent.after(lease.duration()),
             due: None,
+            window: None,
         };
         account.count_in(lease, sent);
         account
@@ -177,6 +180,35 @@ impl Account {
     }
 }
 
+/// What the backend has granted, which several holds of this client may have one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenure {
+    /// When it was asked for.
+    sent: Moment,
+    lease: Lease,
+    last_token: FencingToken,
+    /// Until when it may be handed on: before any renewal, so that none is ever under way for a hold that is over.
+    window: Option<Moment>,
+}
+
+impl Tenure {
+    /// What was granted to `request`, and may be handed on until then.
+    pub(crate) fn new(request: &AcquireRequest, first: FencingToken, lease: Lease, sent: Moment, until: Option<Moment>) -> Self {
+        let last_token = first.plus(u64::from(request.tokens) - 1);
+        let window = until.map(|until| until.min(lease::last_handing_on(sent, lease.duration())));
+        Self { sent, lease, last_token, window: window.filter(|_| last_token > first) }
+    }
+}
+
+/// Where a hold comes from.
+#[derive(Debug)]
+pub(crate) struct Origin<'a> {
+    /// The call that acquired it.
+    pub(crate) site: &'static Location<'static>,
+    /// The parent of its span.
+    pub(crate) caller: &'a Span,
+}
+
 /// A hold, shared by its guards, the local layer and the renewal.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -185,6 +217,7 @@ pub(crate) struct Hold {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
+    tenure: Tenure,
     /// Where and by which task it was acquired, for the deadlock warning.
     pub(crate) site: &'static Location<'static>,
     pub(crate) task: TaskKey,
@@ -199,35 +232,51 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// The hold that `request`, sent at `sent`, was granted to the running task. Its span is a child of the `caller`'s.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the facts of one grant, all of them needed, none derivable"
-    )]
+    /// The hold that `request` was granted to the running task.
     pub(crate) fn granted(
         request: &AcquireRequest,
         owner: Owner,
         token: FencingToken,
-        lease: Lease,
-        sent: Moment,
-        site: &'static Location<'static>,
-        caller: &Span,
+        tenure: Tenure,
+        origin: &Origin<'_>,
+    ) -> Arc<Self> {
+        Self::new(request.name.clone(), request.hold.clone(), request.mode, owner, token, tenure, origin, tenure.sent)
+    }
+
+    /// The hold that follows this one, which is over, without the backend's doing.
+    pub(crate) fn handed_on(&self, owner: Owner, origin: &Origin<'_>, now: Moment) -> Arc<Self> {
+        Self::new(self.name.clone(), self.id.clone(), self.mode, owner, self.token.plus(1), self.tenure, origin, now)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the facts of one hold, all of them needed, none derivable")]
+    fn new(
+        name: LockName,
+        id: HoldId,
+        mode: Mode,
+        owner: Owner,
+        token: FencingToken,
+        tenure: Tenure,
+        origin: &Origin<'_>,
+        acquired_at: Moment,
     ) -> Arc<Self> {
         let span = tracing::debug_span!(
-            parent: caller, "lockcore.hold", lock = %request.name, owner = %owner, token = %token, mode = %request.mode
+            parent: origin.caller, "lockcore.hold", lock = %name, owner = %owner, token = %token, mode = %mode
         );
+        let mut account = Account::granted(tenure.lease, tenure.sent);
+        account.window = tenure.window.filter(|_| token < tenure.last_token);
         Arc::new(Self {
-            name: request.name.clone(),
-            id: request.hold.clone(),
+            name,
+            id,
             owner,
-            mode: request.mode,
+            mode,
             token,
-            site,
+            tenure,
+            site: origin.site,
             task: TaskKey::current(),
-            acquired_at: sent,
+            acquired_at,
             span,
             storing: tokio::sync::Mutex::default(),
-            account: Mutex::new(Account::granted(lease, sent)),
+            account: Mutex::new(account),
             ended: Notify::new(),
         })
     }
@@ -309,6 +358,28 @@ impl Hold {
             }
             was_live
         })
+    }
+
+    /// Until when it may be handed on, unless that is over.
+    pub(crate) fn window(&self) -> Option<Moment> {
+        self.account().window
+    }
+
+    /// Whether the backend's lease is still the one that was granted, so that it can be handed on to `lease`.
+    pub(crate) fn suits(&self, lease: Lease, now: Moment) -> bool {
+        let account = self.account();
+        let is_as_granted = account.asked == self.tenure.sent.after(self.tenure.lease.duration());
+        is_as_granted && self.tenure.lease == lease && account.window.is_some_and(|window| now < window)
+    }
+
+    /// It is not handed on any more.
+    pub(crate) fn close_window(&self) {
+        self.account().window = None;
+    }
+
+    /// When the backend was asked for it.
+    pub(crate) fn sent(&self) -> Moment {
+        self.tenure.sent
     }
 
     /// Resolves when the hold has ended otherwise than by its last guard.

@@ -52,6 +52,12 @@ pub(crate) fn renewal_period(lease: Duration) -> Duration {
     lease / 3
 }
 
+/// Until when a hold with `lease`, asked for at `sent`, may be handed on at the latest: before its first renewal is due, also if that is made
+/// a little early together with others.
+pub(crate) fn last_handing_on(sent: Moment, lease: Duration) -> Moment {
+    sent.after(lease / 4).min(deadline(sent, lease))
+}
+
 /// How long after a failed renewal the next one is tried.
 pub(crate) fn renewal_retry(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))

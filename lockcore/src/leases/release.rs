@@ -37,6 +37,17 @@ pub(crate) struct ReleaseWork {
 }
 
 impl ReleaseWork {
+    /// The release of a hold that nobody can enter any more.
+    fn of(store: &Store, hold: &Hold, releasing: Releasing) -> Self {
+        let until = hold.asked().max(store.clock.now());
+        Self { request: hold.release_request(), lane: hold.lane(), until, releasing: Some(releasing), unanswered: false }
+    }
+
+    /// The release of a parked hold, unless somebody may still take it over, or has.
+    pub(crate) fn of_parked(store: &Store, hold: &Arc<Hold>, now: Moment) -> Option<Self> {
+        store.names.unpark(hold, now).map(|releasing| Self::of(store, hold, releasing))
+    }
+
     /// One attempt. Its answer, or its failure, lets local waiters go on.
     async fn attempt(&mut self, store: &Store) -> Result<ReleaseOutcome, BackendError> {
         let answer = store.answer(store.backend.release(&self.request)).await;
@@ -68,8 +79,19 @@ impl ReleaseWork {
 }
 
 impl PendingRelease {
-    /// Prepares the release of a hold that nobody can enter any more and whose lease is at most `lease`.
-    pub(crate) fn new(
+    /// Prepares the release of a hold that nobody can enter any more.
+    pub(crate) fn of(
+        store: &Arc<Store>,
+        background: &Arc<Background>,
+        hold: &Hold,
+        releasing: Releasing,
+    ) -> Self {
+        let work = ReleaseWork::of(store, hold, releasing);
+        Self { store: store.clone(), background: background.clone(), work: Some(work) }
+    }
+
+    /// Prepares the release of what `request` may have left, with a lease of at most `lease`.
+    pub(crate) fn undoing(
         store: &Arc<Store>,
         background: &Arc<Background>,
         request: ReleaseRequest,

@@ -13,13 +13,15 @@ use crate::{
     leases::clock::Moment,
     leases::hold::{Hold, Phase},
     leases::lease,
+    leases::release::ReleaseWork,
     store::Store,
 };
 
 /// Holds per call to the backend.
 const BATCH: usize = 128;
 
-/// When which hold is due next: for its renewal, or for its deadline if a renewal is under way or none is wanted.
+/// When which hold is due next: at the end of the time in which it may be handed on, for its renewal, or for its deadline if a renewal is
+/// under way or none is wanted. A parked hold stays in it, and whoever takes it over takes its place.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// Short critical sections without awaits, hence not tokio's mutex.
@@ -58,6 +60,21 @@ impl Schedule {
         }
     }
 
+    /// Makes `hold` due at once, if it is in.
+    pub(crate) fn hurry(&self, hold: &Arc<Hold>) {
+        self.set(hold, hold.sent());
+    }
+
+    /// Gives the place of `old` to `new`. False if it had none.
+    fn pass_on(&self, old: &Hold, new: &Arc<Hold>) -> bool {
+        let mut due = self.due();
+        let Some(key) = old.replace_due(None) else { return false };
+        let is_in = due.holds.insert(key, new.clone()).is_some();
+        debug_assert!(is_in, "what is due is in the schedule");
+        new.replace_due(Some(key));
+        true
+    }
+
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut due = self.due();
         if let Some(old) = hold.replace_due(None) {
@@ -94,25 +111,46 @@ pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
         // It was taken back or forced away at this very moment.
         return;
     }
-    let moment = match hold.renewal(now) {
-        Some(_) => sent.after(lease::renewal_period(hold.renewal_lease())),
-        None => hold.deadline(),
+    let moment = match (hold.window(), hold.renewal(now)) {
+        (Some(window), _) => window,
+        (None, Some(_)) => sent.after(lease::renewal_period(hold.renewal_lease())),
+        (None, None) => hold.deadline(),
     };
     store.schedule.set(hold, moment.min(hold.deadline()));
 }
 
-/// Deals with everything that is due: notices losses, and returns the renewals to be made, a batch a future.
+/// Takes `hold`, which follows `parked`, into the schedule.
+pub(crate) fn succeed(store: &Store, parked: &Hold, hold: &Arc<Hold>) {
+    if hold.window().is_some() && store.schedule.pass_on(parked, hold) {
+        if !hold.is_live(store.clock.now()) {
+            store.schedule.remove(hold);
+        }
+        return;
+    }
+    store.schedule.remove(parked);
+    register(store, hold, hold.sent());
+}
+
+/// Deals with everything that is due: notices losses, and returns what has to be asked of the backend.
 ///
 /// Holds that are due within a small part of their period are taken along, so that after the first time
 /// they are renewed together.
-pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send + use<>> {
+pub(crate) fn collect(store: &Arc<Store>) -> (Vec<ReleaseWork>, Vec<impl Future<Output = ()> + Send + use<>>) {
     let now = store.clock.now();
+    let mut unclaimed = Vec::new();
     let mut batch = Vec::new();
     for hold in store.schedule.take_until(now.after(store.batching)) {
         match hold.phase(now) {
             // What was lost here may be free there: local waiters try.
             Phase::Lost(_) => store.names.wake(&hold.lane()),
-            Phase::Released => {}
+            // Nobody has taken it over.
+            Phase::Released => unclaimed.extend(ReleaseWork::of_parked(store, &hold, now)),
+            Phase::Live if hold.window().is_some_and(|window| now < window) => register(store, &hold, hold.sent()),
+            Phase::Live if hold.window().is_some() => {
+                hold.close_window();
+                store.names.rouse(&hold.lane());
+                register(store, &hold, hold.sent());
+            }
             Phase::Live if hold.renewal(now).is_some() => {
                 // Until the answer is there, what is due next is the deadline.
                 store.schedule.set(&hold, hold.deadline());
@@ -121,14 +159,15 @@ pub(crate) fn collect(store: &Arc<Store>) -> Vec<impl Future<Output = ()> + Send
             Phase::Live => store.schedule.set(&hold, hold.deadline()),
         }
     }
-    batch.chunks(BATCH).map(|holds| renew(store.clone(), holds.to_vec())).collect()
+    let renewals = batch.chunks(BATCH).map(|holds| renew(store.clone(), holds.to_vec())).collect();
+    (unclaimed, renewals)
 }
 
 /// Looks at every hold after the host was suspended: timers do not know that their time has come.
 pub(crate) fn check_all(store: &Store) {
     let now = store.clock.now();
     for hold in store.schedule.holds() {
-        if !hold.is_live(now) {
+        if matches!(hold.phase(now), Phase::Lost(_)) {
             store.schedule.remove(&hold);
             store.names.wake(&hold.lane());
         }

@@ -300,12 +300,12 @@ impl ReentrantLock {
     pub async fn force_release(&self) -> Result<bool, LockError> {
         let name = self.name.clone()?;
         let store = &self.client.store;
-        let holds = store.names.holds_of(&name);
+        let ids = store.names.ids_of(&name);
         let forced =
             store.answer(store.backend.force_release(&name)).await.map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");
-            self.client.forced(&holds);
+            self.client.forced(&name, &ids);
         }
         Ok(forced)
     }

@@ -11,7 +11,7 @@ mod semaphore;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Clock, LockError, LockName, Mode, Owner,
+    Backend, Capabilities, Clock, LockError, LockName, Mode, Owner,
     acquiring::seats::Seats,
     acquiring::waiters::Names,
     client::{Client, Settings},
@@ -195,6 +195,7 @@ pub struct LocksBuilder {
     lease: Duration,
     queue_timeout: Duration,
     retry_for: Duration,
+    hand_over: Duration,
     max_waiters: usize,
     max_waiters_per_lock: usize,
     clock: Clock,
@@ -208,6 +209,7 @@ impl LocksBuilder {
             lease: lease::DEFAULT,
             queue_timeout: Duration::from_secs(5),
             retry_for: Duration::from_secs(5),
+            hand_over: Duration::from_millis(50),
             max_waiters: 100_000,
             max_waiters_per_lock: 10_000,
             clock: Clock::system(),
@@ -243,6 +245,18 @@ impl LocksBuilder {
         self
     }
 
+    /// For how long the tasks of this client hand a [lock](Locks::lock) on to each other without asking the backend, before it is given back so that
+    /// other clients get their turn: counted from when the backend granted it. 0 to 60 s, default 50 ms; zero turns it off. It is also never
+    /// longer than a quarter of the lease.
+    ///
+    /// Each of them has a hold of its own, with its own owner and a new token; at the backend it is one hold. Only acquisitions with the
+    /// client's renewed lease and without a [named owner](Owner::named) take part. After that time, tasks that still wait leave the lock to other
+    /// clients for a millisecond before they ask for it.
+    pub fn hand_over(mut self, time: Duration) -> Self {
+        self.hand_over = time;
+        self
+    }
+
     /// How many may wait at a time in this client, for locks, permits, latches and conditions together: at least 1, default
     /// 100,000. One more is refused with [`LockError::TooManyWaiters`], at once and without I/O. An acquisition that waits is one
     /// from when it is begun, even if the lock is free; [`try_acquire`](crate::ReentrantLock::try_acquire) and nested acquisitions are none.
@@ -274,6 +288,10 @@ impl LocksBuilder {
             let reason = format!("it goes from 30 ms to 1 h, {:?} was given", self.queue_timeout);
             return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });
         }
+        if self.hand_over > Duration::from_secs(60) {
+            let reason = format!("it goes from 0 to 60 s, {:?} was given", self.hand_over);
+            return Err(LockError::InvalidOption { lock: None, option: "hand_over", reason });
+        }
         let limits = [("max_waiters", self.max_waiters), ("max_waiters_per_lock", self.max_waiters_per_lock)];
         if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == 0) {
             let reason = "nobody could wait; it is at least 1".into();
@@ -287,11 +305,15 @@ impl LocksBuilder {
     }
 
     fn finish(self) -> Locks {
+        let schedule = Arc::<Schedule>::default();
+        let seats = Seats::new(self.max_waiters, self.max_waiters_per_lock);
+        let hands_over = self.backend.capabilities().contains(Capabilities::HAND_OVER);
+        let hand_over = (hands_over && !self.hand_over.is_zero()).then_some(self.hand_over);
         let store = Store {
             backend: self.backend,
             clock: self.clock,
-            names: Names::new(Seats::new(self.max_waiters, self.max_waiters_per_lock)),
-            schedule: Schedule::default(),
+            names: Names::new(seats, schedule.clone(), hand_over),
+            schedule,
             batching: self.lease / 30,
         };
         let settings = Settings {

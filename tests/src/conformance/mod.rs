@@ -35,6 +35,7 @@ pub mod renewal;
 pub mod repetition;
 pub mod resizing;
 mod scene;
+pub mod several_tokens;
 pub mod sharing;
 pub mod takeover;
 pub mod through_the_core;

@@ -3,7 +3,7 @@
 use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, Holder, LockName,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId, Holder, LockName,
     LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 use tokio::time::timeout;
@@ -35,6 +35,7 @@ pub(crate) struct Contender<'a> {
     mode: Mode,
     queue: Option<Duration>,
     within: Option<&'a HoldId>,
+    tokens: u32,
 }
 
 impl<B: Backend> Scene<B> {
@@ -54,6 +55,13 @@ impl<B: Backend> Scene<B> {
         let error = soon(scene.one.acquire(&request)).await.expect_err("such locks are not declared");
         assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
         None
+    }
+
+    /// The scene of a lock of which several tokens can be had at once. A backend that does not declare it has none, and is not asked for more
+    /// than one, which [`several_tokens`](super::several_tokens) shows otherwise.
+    pub(crate) async fn with_hand_over<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+        let scene = Self::of(fixture).await;
+        scene.one.capabilities().contains(Capabilities::HAND_OVER).then_some(scene)
     }
 
     /// The scene of a fair lock.
@@ -82,7 +90,7 @@ impl<B: Backend> Scene<B> {
     }
 
     fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Contender<'a> {
-        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None, within: None }
+        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None, within: None, tokens: 1 }
     }
 }
 
@@ -169,6 +177,11 @@ impl<'a> Contender<'a> {
         Self { within: Some(write), ..self }
     }
 
+    /// The same hold, with so many tokens.
+    pub(crate) fn with_tokens(self, tokens: u32) -> Self {
+        Self { tokens, ..self }
+    }
+
     /// The same hold, of `count` permits.
     pub(crate) fn taking(self, count: u32) -> Self {
         match self.mode {
@@ -183,6 +196,7 @@ impl<'a> Contender<'a> {
             .mode(self.mode)
             .queue(self.queue)
             .within(self.within.cloned())
+            .tokens(self.tokens)
     }
 
     pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {

@@ -8,7 +8,7 @@ use super::flaw::Flaw;
 pub(crate) type Flaws = &'static [(Flaw, &'static [&'static str])];
 
 /// What each clause is broken by.
-pub(crate) const BY_CLAUSE: [(&str, Flaws); 20] = [
+pub(crate) const BY_CLAUSE: [(&str, Flaws); 21] = [
     ("C1", C1),
     ("C2", C2),
     ("C3", C3),
@@ -29,6 +29,27 @@ pub(crate) const BY_CLAUSE: [(&str, Flaws); 20] = [
     ("C18", C18),
     ("C19", C19),
     ("C20", C20),
+    ("C37", C37),
+];
+
+const C37: Flaws = &[
+    (
+        Flaw::GivesSeveralTokensAwayAgain,
+        &[
+            "later_tokens_are_greater_than_all_that_were_granted",
+            "tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise",
+            "a_repetition_is_answered_with_the_first_of_its_tokens",
+            "tokens_rise_from_task_to_task",
+        ],
+    ),
+    (
+        Flaw::GivesTheTokensOfTheExpiredAwayAgain,
+        &["tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise"],
+    ),
+    (
+        Flaw::RepetitionHasTheLastOfItsTokens,
+        &["a_repetition_is_answered_with_the_first_of_its_tokens"],
+    ),
 ];
 
 const C1: Flaws = &[

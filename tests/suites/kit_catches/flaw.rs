@@ -39,6 +39,11 @@ pub(crate) enum Flaw {
     TokensStartAgainAtARefusal,
     TokenOfTheNamedOwner,
 
+    // C37
+    GivesSeveralTokensAwayAgain,
+    GivesTheTokensOfTheExpiredAwayAgain,
+    RepetitionHasTheLastOfItsTokens,
+
     // C5
     CountsRepetitions,
     NewTokenForARepetition,

@@ -72,7 +72,7 @@ impl Fixture for FlawedFixture {
 #[async_trait]
 impl Backend for Flawed {
     fn capabilities(&self) -> Capabilities {
-        let exclusive = Capabilities::EXCLUSIVE | Capabilities::FAIR;
+        let exclusive = Capabilities::EXCLUSIVE | Capabilities::FAIR | Capabilities::HAND_OVER;
         let all = exclusive | Capabilities::READ_WRITE | Capabilities::PERMITS;
         match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),
@@ -107,7 +107,7 @@ impl Backend for Flawed {
         if self.has(Flaw::DroppedAcquireArrivesLate) {
             return self.clone().acquire_in_a_pool(request.clone(), busy).await;
         }
-        let token = self.next_token(&request.name, &request.hold);
+        let token = self.next_tokens(&request.name, &request.hold, request.tokens);
         let mut outcome = self.acquire_now(request, token);
         if self.has(Flaw::TokensStartAgainAtARefusal) && !matches!(outcome, AcquireOutcome::Acquired { .. }) {
             self.forget_tokens();

@@ -104,7 +104,10 @@ impl Flawed {
         if renumbers {
             stored.token = token;
         }
-        acquired(stored.token)
+        acquired(match self.flaw {
+            Flaw::RepetitionHasTheLastOfItsTokens => stored.token + u64::from(request.tokens) - 1,
+            _ => stored.token,
+        })
     }
 
     fn refuse(&self, cell: &mut Cell, request: &AcquireRequest, now: Instant) -> AcquireOutcome {
@@ -135,6 +138,7 @@ impl Flawed {
         if let Some(former) = &cell.former {
             match self.flaw {
                 Flaw::TokenOfTheExpiredHoldAgain if former.ends <= now => token = former.token,
+                Flaw::GivesTheTokensOfTheExpiredAwayAgain if former.ends <= now => token = former.token + 1,
                 Flaw::ExpiryBelongsToTheName if former.ends > now => ends = former.ends,
                 _ => {}
             }

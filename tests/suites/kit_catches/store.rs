@@ -147,6 +147,7 @@ impl Flawed {
                 | Flaw::GrowthRevives
                 | Flaw::ReportsTheExpired
                 | Flaw::TokenOfTheExpiredHoldAgain
+                | Flaw::GivesTheTokensOfTheExpiredAwayAgain
                 | Flaw::ExpiryBelongsToTheName
                 | Flaw::ForceKeepsTheHoldForItsOwner
                 | Flaw::StaysOfItsKindForEver
@@ -163,6 +164,14 @@ impl Flawed {
             }
         }
         result
+    }
+
+    /// The first of so many new tokens.
+    pub(super) fn next_tokens(&self, name: &LockName, id: &HoldId, count: u32) -> u64 {
+        let first = self.next_token(name, id);
+        let more = if self.has(Flaw::GivesSeveralTokensAwayAgain) { 1 } else { count };
+        (1..more).for_each(|_| _ = self.next_token(name, id));
+        first
     }
 
     pub(super) fn next_token(&self, name: &LockName, id: &HoldId) -> u64 {

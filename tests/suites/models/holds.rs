@@ -20,6 +20,9 @@ const HOLDS: [(&str, &str); 7] = [
     ("other", "k:3"),
 ];
 
+/// How many tokens go with an exclusive hold of an owner without a name.
+const TOKENS: u32 = 3;
+
 /// Which of the [`HOLDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(usize);
@@ -108,13 +111,16 @@ pub(crate) async fn send(
     let name = target.name.clone();
     Ok(match request {
         Request::Acquire { id, mode, lease: time, count, queue, within } => {
+            // Always the same for one hold, as a repetition asks for the same.
+            let tokens = if mode == Mode::Exclusive && !id.hold().is_named() { TOKENS } else { 1 };
             let request = AcquireRequest::new(name, id.hold(), lease(time))
+                .tokens(tokens)
                 .mode(mode)
                 .count(count)
                 .queue(queue.map(lease))
                 .within(within.map(Id::hold));
             match backend.acquire(&request).await? {
-                AcquireOutcome::Acquired { token } => Answer::Acquired(target.tokens.grant(token)),
+                AcquireOutcome::Acquired { token } => Answer::Acquired(target.tokens.grant(token, tokens)),
                 AcquireOutcome::Held { remaining } => Answer::Held(remaining.map(thousands)),
                 AcquireOutcome::NotHeld => Answer::NotHeld,
                 AcquireOutcome::TooMany { limit } => Answer::TooMany(limit),

@@ -89,19 +89,22 @@ impl Answer {
     }
 }
 
-/// The server's tokens, in the order of the grants.
+/// The server's tokens, in the order of the grants: the last of each.
 #[derive(Debug, Default)]
-struct Tokens(RefCell<Vec<FencingToken>>);
+struct Tokens(RefCell<Vec<u64>>);
 
 impl Tokens {
-    /// Which grant has this token. A new one has to be greater than all before.
-    fn grant(&self, token: FencingToken) -> usize {
+    /// Which grant has this token and so many in all from it. A new one has to be greater than all before.
+    fn grant(&self, token: FencingToken, count: u32) -> usize {
+        let first = u64::from(token);
         let mut tokens = self.0.borrow_mut();
-        if let Some(known) = tokens.iter().position(|known| *known == token) {
+        // One hold may be asked for in different modes, with more tokens or less.
+        let last = first + u64::from(count) - 1;
+        if let Some(known) = tokens.iter().position(|known| *known == last) {
             return known + 1;
         }
-        assert!(tokens.last().is_none_or(|last| *last < token), "{token} after {tokens:?}");
-        tokens.push(token);
+        assert!(tokens.last().is_none_or(|known| *known < first), "{token} after {tokens:?}");
+        tokens.push(last);
         tokens.len()
     }
 }

@@ -4,6 +4,9 @@
 //! here, not in the head, so that a head that gives up takes nothing with it: neither the subscription nor a wake-up
 //! that it had heard but not yet acted on.
 //!
+//! A hold that its last guard has left can be *parked*: it waits here for the head, which takes it over as a hold of its own without
+//! the backend's doing. Whatever becomes of the head, it does not stay: the background task gives back what nobody has taken in time.
+//!
 //! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
 
 mod place;
@@ -11,6 +14,7 @@ mod place;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
@@ -18,10 +22,10 @@ use tokio::sync::Notify;
 
 pub(crate) use self::place::{Place, Step};
 use crate::{
-    LockError, LockName, Mode, Owner, Wakeups,
+    HoldId, LockError, LockName, Mode, Owner, Wakeups,
     acquiring::{TaskKey, seats::Seats},
     backend::Kind,
-    leases::{clock::Moment, hold::Hold},
+    leases::{clock::Moment, hold::Hold, lease::Lease, renewal::Schedule},
 };
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
@@ -30,7 +34,15 @@ pub(crate) struct Names {
     entries: DashMap<Lane, Entry>,
     /// For those who wait, in whatever lane.
     pub(crate) seats: Arc<Seats>,
+    /// Where it is noted until when a hold may be parked.
+    schedule: Arc<Schedule>,
+    /// For how long holds are handed on, if they are.
+    pub(crate) hand_over: Option<Duration>,
 }
+
+/// For how long who has had its time of handing on leaves the lock to other clients. They are woken by the release, but those of this client
+/// are nearer, and would be the first to ask each time.
+const COURTESY: Duration = Duration::from_millis(1);
 
 /// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
 /// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
@@ -57,6 +69,8 @@ impl Lane {
 #[derive(Debug, Default)]
 struct Entry {
     holds: Vec<Arc<Hold>>,
+    /// A hold that is over, and still at the backend for whoever is first.
+    parked: Option<Arc<Hold>>,
     /// By ticket: the first is the head.
     queue: BTreeMap<u64, Waiter>,
     next_ticket: u64,
@@ -72,6 +86,7 @@ struct Entry {
 struct Waiter {
     owner: Owner,
     waits: bool,
+    heir: Option<Lease>,
     signal: Arc<Notify>,
 }
 
@@ -85,6 +100,10 @@ struct Outlook {
     /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
     news: u64,
     trouble: Option<Trouble>,
+    /// Since when this client has had the lock, by turns of its tasks.
+    since: Option<Moment>,
+    /// Until then it is left to other clients.
+    left_until: Option<Moment>,
 }
 
 /// A backend that gives no answer.
@@ -121,7 +140,22 @@ pub(crate) enum Inside {
 
 impl Entry {
     fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
+        self.holds.is_empty() && self.parked.is_none() && self.queue.is_empty() && self.releasing.is_empty()
+    }
+
+    fn is_parked(&self, hold: &Arc<Hold>) -> bool {
+        self.parked.as_ref().is_some_and(|parked| Arc::ptr_eq(parked, hold))
+    }
+
+    /// Whether the head can take over `hold`.
+    fn has_heir(&self, hold: &Hold, now: Moment) -> bool {
+        let heir = self.queue.first_key_value().and_then(|(_, first)| first.heir);
+        heir.is_some_and(|lease| hold.suits(lease, now))
+    }
+
+    /// Whether the head will be signalled when there is something for it to do: while a hold of this client may be handed to it.
+    fn may_rest(&self, now: Moment) -> bool {
+        self.holds.iter().any(|hold| hold.window().is_some_and(|window| now < window) && hold.is_live(now))
     }
 
     /// What `owner`, who asks for the lock in `mode`, holds of it.
@@ -153,10 +187,9 @@ impl Entry {
         is_stuck || live.any(|hold| hold.mode == Mode::Write)
     }
 
-    /// Registers a hold, and lets in whoever waits for the same owner.
-    fn register(&mut self, hold: &Arc<Hold>, until: Moment) {
+    /// Admits a hold, and lets in whoever waits for the same owner.
+    fn admit(&mut self, hold: &Arc<Hold>, until: Moment) {
         self.holds.push(hold.clone());
-        self.outlook.trouble = None;
         self.outlook.refused_until = (!hold.mode.is_shared()).then_some(until);
         if self.queue.len() > 1 {
             for waiter in self.queue.values().filter(|waiter| waiter.owner == hold.owner) {
@@ -178,6 +211,26 @@ impl Entry {
         }
     }
 
+    /// Leaves the lock to other clients if those who wait here have had their time.
+    fn end_turn(&mut self, hand_over: Option<Duration>, now: Moment) {
+        let Outlook { since, left_until, .. } = &mut self.outlook;
+        if self.queue.is_empty() {
+            *since = None;
+        } else if let (Some(hand_over), Some(from)) = (hand_over, *since)
+            && now >= from.after(hand_over)
+        {
+            (*since, *left_until) = (None, Some(now.after(COURTESY)));
+        }
+    }
+
+    /// Notes a release, and returns its number.
+    fn begin_release(&mut self) -> u64 {
+        let number = self.next_release;
+        self.next_release += 1;
+        self.releasing.insert(number);
+        number
+    }
+
     /// Something may have freed the lock.
     fn news(&mut self) {
         self.outlook.news += 1;
@@ -187,17 +240,19 @@ impl Entry {
 }
 
 impl Names {
-    pub(crate) fn new(seats: Arc<Seats>) -> Arc<Self> {
-        Arc::new(Self { entries: DashMap::new(), seats })
+    pub(crate) fn new(seats: Arc<Seats>, schedule: Arc<Schedule>, hand_over: Option<Duration>) -> Arc<Self> {
+        Arc::new(Self { entries: DashMap::new(), seats, schedule, hand_over })
     }
 
-    /// Brings an acquisition of `owner` to its lane. One that does not want to wait only queues if it may be granted at once.
+    /// Brings an acquisition of `owner` to its lane, who would take over a hold with the lease of an `heir`. One that does not want to wait
+    /// only queues if it may be granted at once.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         lane: &Lane,
         mode: Mode,
         owner: &Owner,
         waits: bool,
+        heir: Option<Lease>,
         now: Moment,
     ) -> Arrival {
         if let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner)) {
@@ -221,19 +276,21 @@ impl Names {
         let ticket = entry.next_ticket;
         entry.next_ticket += 1;
         let signal = Arc::new(Notify::new());
-        entry.queue.insert(ticket, Waiter { owner: owner.clone(), waits, signal: signal.clone() });
+        entry.queue.insert(ticket, Waiter { owner: owner.clone(), waits, heir, signal: signal.clone() });
         Arrival::Queued(Place {
             names: self.clone(),
             lane: lane.clone(),
             mode,
             owner: owner.clone(),
             waits,
+            heir,
             ticket,
             releases_before: entry.next_release,
             refusals_before: entry.outlook.refusals,
             signal,
             wakeups: None,
             ignores_releases: false,
+            is_in: true,
             _seat: seat,
         })
     }
@@ -249,7 +306,9 @@ impl Names {
         let mut entry = self.entries.entry(lane.clone()).or_default();
         let accepted = accept();
         if accepted {
-            entry.register(hold, hold.deadline());
+            entry.outlook.trouble = None;
+            entry.outlook.since.get_or_insert(hold.sent());
+            entry.admit(hold, hold.deadline());
         } else {
             drop(entry);
             self.change(&lane, |_| ());
@@ -264,6 +323,9 @@ impl Names {
         let entry = slot.get_mut();
         change(entry);
         let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
+        if let Some(parked) = entry.parked.as_ref().filter(|_| entry.queue.is_empty()) {
+            self.schedule.hurry(parked);
+        }
         if entry.is_idle() {
             slot.remove();
         } else {
@@ -277,25 +339,96 @@ impl Names {
         self.change(lane, Entry::news);
     }
 
-    /// Forgets `hold`.
-    pub(crate) fn remove(&self, hold: &Arc<Hold>) {
-        self.change(&hold.lane(), |entry| entry.holds.retain(|other| !Arc::ptr_eq(other, hold)));
+    /// Takes out `hold`, which is over, to be released.
+    pub(crate) fn withdraw(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> Releasing {
+        self.releasing_after(&hold.lane(), |entry| {
+            entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
+            entry.end_turn(self.hand_over, now);
+        })
     }
 
     /// Notes that a release is on its way. Until the result is dropped, no acquisition in this lane asks the
     /// backend: whoever drops a guard and then tries the lock must not be refused by his own hold.
     pub(crate) fn releasing(self: &Arc<Self>, lane: &Lane) -> Releasing {
+        self.releasing_after(lane, |_| ())
+    }
+
+    fn releasing_after(self: &Arc<Self>, lane: &Lane, change: impl FnOnce(&mut Entry)) -> Releasing {
         let mut entry = self.entries.entry(lane.clone()).or_default();
-        let number = entry.next_release;
-        entry.next_release += 1;
-        entry.releasing.insert(number);
+        change(&mut entry);
+        let number = entry.begin_release();
         Releasing { names: self.clone(), lane: lane.clone(), number }
+    }
+
+    /// Parks `hold`, which is over, for whoever is first in its lane. False if it has to be released instead. `accept` decides under the
+    /// lock of the name whether it may be parked.
+    pub(crate) fn park(&self, hold: &Arc<Hold>, now: Moment, accept: impl FnOnce() -> bool) -> bool {
+        if hold.window().is_none() {
+            return false;
+        }
+        let Some(mut entry) = self.entries.get_mut(&hold.lane()) else { return false };
+        if !entry.has_heir(hold, now) || !accept() {
+            return false;
+        }
+        entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
+        entry.parked = Some(hold.clone());
+        entry.signal_head();
+        true
+    }
+
+    /// Takes `hold` out, to be released, if it is parked and nobody is there who may take it over.
+    pub(crate) fn unpark(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> Option<Releasing> {
+        let lane = hold.lane();
+        let mut entry = self.entries.get_mut(&lane).filter(|entry| entry.is_parked(hold))?;
+        if entry.has_heir(hold, now) {
+            self.schedule.set(hold, hold.window()?);
+            return None;
+        }
+        entry.parked = None;
+        entry.end_turn(self.hand_over, now);
+        let number = entry.begin_release();
+        Some(Releasing { names: self.clone(), lane, number })
+    }
+
+    /// As [`unpark`](Self::unpark), whoever is there.
+    pub(crate) fn unpark_anyway(self: &Arc<Self>, hold: &Arc<Hold>) -> Option<Releasing> {
+        hold.close_window();
+        self.unpark(hold, hold.sent())
+    }
+
+    /// Forgets what is parked of these holds, which the backend no longer has.
+    pub(crate) fn forget_parked(&self, name: &LockName, ids: &[HoldId]) {
+        let is_over = |parked: &Arc<Hold>| &parked.name == name && ids.contains(&parked.id);
+        for parked in self.all_parked().into_iter().filter(is_over) {
+            self.change(&parked.lane(), |entry| {
+                if entry.is_parked(&parked) {
+                    entry.parked = None;
+                    entry.news();
+                }
+            });
+        }
+    }
+
+    /// Every parked hold of this client.
+    pub(crate) fn all_parked(&self) -> Vec<Arc<Hold>> {
+        self.entries.iter().filter_map(|entry| entry.parked.clone()).collect()
+    }
+
+    /// Has the head of `lane` look for itself: it rests no more.
+    pub(crate) fn rouse(&self, lane: &Lane) {
+        self.change(lane, |entry| entry.signal_head());
     }
 
     /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
     pub(crate) fn holds_of(&self, name: &LockName) -> Vec<Arc<Hold>> {
         let lanes = self.entries.iter().filter(|entry| &entry.key().name == name);
         lanes.flat_map(|entry| entry.holds.clone()).collect()
+    }
+
+    /// What the backend may have of `name` for this client.
+    pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
+        let parked = self.all_parked().into_iter().filter(|parked| &parked.name == name);
+        self.holds_of(name).into_iter().chain(parked).map(|hold| hold.id.clone()).collect()
     }
 
     /// The live hold that `task` has in `lane` under another owner than `owner`.

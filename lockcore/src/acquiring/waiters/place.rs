@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Notify;
 
 use super::{Entry, Inside, Lane, Names, Trouble};
-use crate::{LockError, Mode, Owner, Wakeups, acquiring::seats::Seat, leases::clock::Moment};
+use crate::{
+    LockError, Mode, Owner, Wakeups,
+    acquiring::seats::Seat,
+    leases::{clock::Moment, hold::Hold, lease::Lease},
+};
 
 /// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
 /// and the time that one may take.
@@ -22,8 +26,13 @@ pub(crate) enum Step {
     Await,
     /// Wait for the signal, but not for ever: a release is under way.
     AwaitRelease,
-    /// Ask the backend. Comes back with [`Place::refused`].
-    Try { news: u64 },
+    /// Take over this hold, which is parked. Comes back if somebody was quicker.
+    TakeOver(Arc<Hold>),
+    /// Ask the backend. Comes back with [`Place::refused`]. `is_alone` if nobody else is in the queue; `since` is when this client began
+    /// to have the lock by turns.
+    Try { news: u64, is_alone: bool, since: Option<Moment> },
+    /// Leave the lock to others until then.
+    Leave { until: Moment },
     /// Refused until then, unless a wake-up comes.
     Wait { until: Moment },
 }
@@ -36,6 +45,8 @@ pub(crate) struct Place {
     pub(super) mode: Mode,
     pub(super) owner: Owner,
     pub(super) waits: bool,
+    /// The lease with which it could take over a hold.
+    pub(super) heir: Option<Lease>,
     pub(super) ticket: u64,
     /// The releases with smaller numbers had begun when it arrived.
     pub(super) releases_before: u64,
@@ -44,6 +55,8 @@ pub(crate) struct Place {
     pub(super) signal: Arc<Notify>,
     pub(super) wakeups: Option<Box<dyn Wakeups>>,
     pub(super) ignores_releases: bool,
+    /// Until it has taken over a hold.
+    pub(super) is_in: bool,
     /// If it waits.
     pub(super) _seat: Option<Seat>,
 }
@@ -83,7 +96,7 @@ impl Place {
     }
 
     /// What to do now. One that does not want to wait tries whatever the outlook is.
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
         let (names, mode, owner) = (&self.names, self.mode, &self.owner);
         if let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner)) {
             return Step::Enter(inside);
@@ -102,6 +115,21 @@ impl Place {
                 _ => Step::Await,
             };
         }
+        if let Some(parked) = &entry.parked {
+            if self.heir.is_some_and(|lease| parked.suits(lease, now)) {
+                return Step::TakeOver(parked.clone());
+            }
+            names.schedule.hurry(parked);
+            return Step::Await;
+        }
+        if self.waits && entry.may_rest(now) {
+            return Step::Await;
+        }
+        if self.waits
+            && let Some(until) = entry.outlook.left_until.filter(|until| now < *until)
+        {
+            return Step::Leave { until };
+        }
         if !self.ignores_releases && self.expects_release(&entry) {
             return Step::AwaitRelease;
         }
@@ -110,7 +138,7 @@ impl Place {
         }
         match entry.outlook.refused_until {
             Some(until) if self.waits => Step::Wait { until },
-            _ => Step::Try { news: entry.outlook.news },
+            _ => Step::Try { news: entry.outlook.news, is_alone: entry.queue.len() == 1, since: entry.outlook.since },
         }
     }
 
@@ -119,6 +147,39 @@ impl Place {
     fn expects_release(&self, entry: &Entry) -> bool {
         let first = entry.releasing.first();
         first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
+    }
+
+    /// Registers `hold`, which takes the place of the `parked` one. False if that is not there for this waiter any more, or if it is not
+    /// accepted under the lock of the name.
+    pub(crate) fn take_over(
+        &mut self,
+        parked: &Arc<Hold>,
+        hold: &Arc<Hold>,
+        accept: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return false };
+        let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
+        if !is_head || !entry.is_parked(parked) || !accept() {
+            return false;
+        }
+        self.is_in = false;
+        entry.parked = None;
+        entry.queue.remove(&self.ticket);
+        entry.admit(hold, hold.deadline());
+        let next_is_patient = entry.queue.first_key_value().is_none_or(|(_, next)| next.waits);
+        if hold.window().is_none() || !next_is_patient {
+            entry.signal_head();
+        }
+        // A subscription stays for the next; if there is none, it is dropped outside of the map's lock.
+        let unneeded = if entry.queue.is_empty() {
+            entry.wakeups.take()
+        } else {
+            entry.wakeups = self.wakeups.take().or_else(|| entry.wakeups.take());
+            None
+        };
+        drop(entry);
+        drop(unneeded);
+        true
     }
 
     /// The ticket of who is first.
@@ -163,6 +224,7 @@ impl Place {
         if entry.outlook.news == news {
             entry.outlook.refused_until = Some(until);
         }
+        entry.outlook.since = None;
         entry.outlook.refusals += 1;
         entry.signal_impatient();
     }
@@ -170,6 +232,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if !self.is_in {
+            return;
+        }
         let wakeups = self.wakeups.take();
         self.names.change(&self.lane, |entry| {
             let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);

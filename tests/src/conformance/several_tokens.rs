@@ -1,0 +1,89 @@
+//! C37: a grant of several tokens gives them all away.
+
+use std::{sync::Arc, time::Duration};
+
+use lockcore::{FencingToken, Locks};
+use tokio::{sync::Mutex, task::JoinSet};
+
+use crate::{
+    Fixture,
+    conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
+};
+
+/// How many tokens are wanted at once.
+const SEVERAL: u32 = 10;
+
+/// Shows that `later` comes after all tokens of a grant whose first is `first`.
+fn assert_beyond(first: FencingToken, later: FencingToken) {
+    let last = u64::from(first) + u64::from(SEVERAL) - 1;
+    assert!(u64::from(later) > last, "{later} was given away with {first} already, whose last is {last}");
+}
+
+/// C37: the next hold has a token after all of them.
+pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let mut granted = Vec::new();
+    for round in 0..6 {
+        let hold = stranger();
+        let holder = if round % 2 == 0 { scene.one(&hold) } else { scene.two(&hold) };
+        granted.push(holder.with_tokens(SEVERAL).enters().await);
+        holder.releases().await;
+    }
+    for pair in granted.windows(2) {
+        assert_beyond(pair[0], pair[1]);
+    }
+    let single = stranger();
+    assert_beyond(granted[5], scene.one(&single).enters().await);
+}
+
+/// C37: they stay given away when their hold has ended otherwise than by its release.
+pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let (first, second, third) = (stranger(), stranger(), stranger());
+    let expired = {
+        let request = scene.one(&first).with_tokens(SEVERAL);
+        request.enters_for(Duration::from_millis(20)).await
+    };
+    fixture.pass(Duration::from_millis(25)).await;
+    let forced = scene.two(&second).with_tokens(SEVERAL).enters().await;
+    assert_beyond(expired, forced);
+    assert!(force(&scene.one, &scene.name).await);
+    assert_beyond(forced, scene.two(&third).enters().await);
+}
+
+/// C37: a request that arrives twice is answered with the same, the first of them.
+pub async fn a_repetition_is_answered_with_the_first_of_its_tokens<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let (hold, next) = (stranger(), stranger());
+    let first = scene.one(&hold).with_tokens(SEVERAL).enters().await;
+    assert_eq!(scene.one(&hold).with_tokens(SEVERAL).enters().await, first);
+    assert_eq!(scene.two(&hold).with_tokens(SEVERAL).enters().await, first, "by another way");
+    scene.one(&hold).releases().await;
+    assert_beyond(first, scene.two(&next).enters().await);
+}
+
+/// C4 and C37: tasks of two clients that contend have rising tokens, whether the backend or the task before gave them the lock.
+pub async fn tokens_rise_from_task_to_task<F: Fixture>(fixture: &F) {
+    const TASKS: usize = 6;
+    const TURNS: usize = 5;
+    let name = unique_name("").as_str().to_owned();
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for client in [fixture.client().await, fixture.client().await] {
+        let locks = Locks::builder(client).lease(LASTING).build().expect("a valid lease");
+        for _ in 0..TASKS {
+            let (lock, tokens) = (locks.lock(&name), tokens.clone());
+            tasks.spawn(async move {
+                for _ in 0..TURNS {
+                    let guard = lock.acquire().await.expect("acquire failed");
+                    tokens.try_lock().expect("two hold the lock at once").push(guard.token());
+                    guard.release().await.expect("release failed");
+                }
+            });
+        }
+    }
+    soon(tasks.join_all()).await;
+    let tokens = tokens.lock().await;
+    assert_eq!(tokens.len(), 2 * TASKS * TURNS);
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "tokens do not rise: {tokens:?}");
+}
