@@ -426,3 +426,48 @@ async fn a_place_in_the_queue_is_given_up_however_short_the_lease() {
     next.unwrap().release().await.unwrap();
     assert!(waited < SECOND, "{waited:?}");
 }
+
+/// Who asked between a release and the next one's entrance was told how long that one's place was kept, and waited so long although the hold
+/// ended much earlier.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_another_one_learns_that_its_hold_is_a_short_one() {
+    for is_fair in [true, false] {
+        let (store, faults, locks) = faulty();
+        let other = Locks::new(store);
+        let (held, short, next) = match is_fair {
+            true => (other.fair_lock("a"), locks.fair_lock("a"), other.fair_lock("a")),
+            // New readers are kept out by a writer that waits.
+            false => (other.rw_lock("a").read(), locks.rw_lock("a").write(), other.rw_lock("a").read()),
+        };
+        let held = held.acquire().await.unwrap();
+        let short = tokio::spawn(short.lease(100 * MS).acquire());
+        sleep(50 * MS).await;
+        let next = tokio::spawn(next.owned_by(&Owner::new()).acquire());
+        sleep(50 * MS).await;
+        faults.next(Op::Acquire, Fault::Delay(50 * MS));
+        held.release().await.unwrap();
+        let short = short.await.unwrap().unwrap();
+        let (next, waited) = took(next).await;
+        next.unwrap().unwrap().release().await.unwrap();
+        assert!(waited < 200 * MS, "{waited:?}");
+        drop(short);
+    }
+}
+
+/// An attempt that does not want to wait came while a writer of its client was asking, and waited for that one's whole hold.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_does_not_want_to_wait_gives_up_behind_a_writer_of_its_client() {
+    let (store, faults, locks) = faulty();
+    let held = Locks::new(store).rw_lock("a").write().acquire().await.unwrap();
+    let writers = [(); 2].map(|()| tokio::spawn(locks.rw_lock("a").write().acquire()));
+    sleep(50 * MS).await;
+    faults.next(Op::Acquire, Fault::Delay(50 * MS));
+    held.release().await.unwrap();
+    sleep(10 * MS).await;
+    let (tried, waited) = took(locks.rw_lock("a").read().try_acquire()).await;
+    assert!(tried.unwrap().is_none(), "a writer is in");
+    assert!(waited < 100 * MS, "{waited:?}");
+    for writer in writers {
+        writer.await.unwrap().unwrap().release().await.unwrap();
+    }
+}

@@ -183,10 +183,21 @@ impl Cell {
     fn grant(&mut self, request: &AcquireRequest, now: Instant, token: FencingToken) -> AcquireOutcome {
         let (hold, ends) = (request.hold.clone(), now + request.lease);
         let mode = self.mode_to_store(request.mode);
+        if self.told_to_others(request).is_some_and(|told| told > ends) {
+            self.listeners.wake();
+        }
         self.queue.retain(|queued| queued.hold != hold);
         self.holds.retain(|stored| !stored.gives_way_to(request));
         self.holds.push(Stored { hold, mode, count: 1, token, ends });
         AcquireOutcome::Acquired { token }
+    }
+
+    /// Until when others were told to wait for what the hold now replaces: its place in the queue, or an older hold. It may end earlier,
+    /// of which there is no message.
+    fn told_to_others(&self, request: &AcquireRequest) -> Option<Instant> {
+        let place = self.queue.iter().filter(|queued| queued.hold == request.hold).map(|queued| queued.until);
+        let older = self.holds.iter().filter(|stored| stored.gives_way_to(request)).map(|stored| stored.ends);
+        place.chain(older).max()
     }
 
     fn find(&mut self, hold: &HoldId) -> Option<&mut Stored> {

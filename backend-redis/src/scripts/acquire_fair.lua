@@ -6,7 +6,7 @@
 local head, kept = first(KEYS[4], KEYS[5])
 local held = not count and left ~= -2
 if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
-    if ARGV[6] ~= '0' then
+    local function take_place()
         local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
         local place = redis.call('LPOS', KEYS[4], ARGV[1])
         if score <= now or not place then
@@ -24,14 +24,17 @@ if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
         -- Nothing stays for ever: when the last place has lapsed, so have all.
         local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
         local ms = string.format('%.0f', last - now + 3600000)
-        for _, key in ipairs({KEYS[4], KEYS[5]}) do
-            -- Lua has no rollback: a user who may not set an expiry must not leave what has none.
-            local expiry = redis.pcall('PEXPIRE', key, ms)
-            if type(expiry) == 'table' and expiry.err then
-                leave(KEYS[4], KEYS[5], ARGV[1])
-                return expiry
-            end
-        end
+        redis.call('PEXPIRE', KEYS[4], ms)
+        redis.call('PEXPIRE', KEYS[5], ms)
+    end
+    local taken, failure = true
+    if ARGV[6] ~= '0' then
+        taken, failure = pcall(take_place)
+    end
+    if not taken then
+        -- Lua has no rollback: a user who lacks a right for it must not leave what has no expiry.
+        leave(KEYS[4], KEYS[5], ARGV[1])
+        error(failure, 0)
     end
     return {0, held and left or kept}
 end
@@ -41,6 +44,13 @@ if ARGV[3] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
     local later = now + 2 * ARGV[6]
     for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')) do
         redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], owner)
+    end
+    -- Who is next was told of an earlier hold, or how long this place is kept. This hold may end before he asks again, of which there is
+    -- no message.
+    local next = tonumber(ARGV[2]) < tonumber(ARGV[6]) and first(KEYS[4], KEYS[5])
+    if next then
+        local channel = 'redisson_lock__channel' .. string.sub(KEYS[4], #'redisson_lock_queue' + 1)
+        redis.pcall('PUBLISH', channel .. ':' .. next, '0')
     end
 end
 local tokens = 1

@@ -283,3 +283,25 @@ async fn those_who_wait_are_reported_in_their_order() {
     }
     assert!(clients[0].fair_lock("fair").state().await.unwrap().waiters().is_empty());
 }
+
+/// The next one had been told of the hold before, and slept until he asked again to keep his place.
+#[tokio::test]
+async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
+    let server = RedisServer::start();
+    let clients = [locks(&server).await, locks(&server).await];
+    let held = clients[0].fair_lock("fair").acquire().await.unwrap();
+    let short = tokio::spawn(clients[0].fair_lock("fair").lease(Duration::from_millis(200)).acquire());
+    queued(&server, 1).await;
+    let next = tokio::spawn(clients[1].fair_lock("fair").acquire());
+    queued(&server, 2).await;
+    // The subscription is made by now.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    held.release().await.unwrap();
+    let short = soon("the short hold", short).await.unwrap().unwrap();
+    let start = Instant::now();
+    let next = soon("the next hold", next).await.unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(1000), "{:?}", start.elapsed());
+    drop(short);
+    next.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}

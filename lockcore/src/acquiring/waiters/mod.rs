@@ -191,6 +191,11 @@ impl Entry {
     fn admit(&mut self, hold: &Arc<Hold>, until: Moment) {
         self.holds.push(hold.clone());
         self.outlook.refused_until = (!hold.mode.is_shared()).then_some(until);
+        if !hold.mode.is_shared() {
+            // Nobody asks now who could be refused for those who do not want to wait.
+            self.outlook.refusals += 1;
+            self.signal_impatient();
+        }
         if self.queue.len() > 1 {
             for waiter in self.queue.values().filter(|waiter| waiter.owner == hold.owner) {
                 waiter.signal.notify_one();
@@ -421,8 +426,9 @@ impl Names {
 
     /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
     pub(crate) fn holds_of(&self, name: &LockName) -> Vec<Arc<Hold>> {
-        let lanes = self.entries.iter().filter(|entry| &entry.key().name == name);
-        lanes.flat_map(|entry| entry.holds.clone()).collect()
+        let mut holds = self.all_holds();
+        holds.retain(|hold| &hold.name == name);
+        holds
     }
 
     /// What the backend may have of `name` for this client.
@@ -447,9 +453,11 @@ impl Names {
             .cloned()
     }
 
-    /// Every hold of this client.
+    /// Every hold of this client, in the order of the tokens: that of the map differs from machine to machine.
     pub(crate) fn all_holds(&self) -> Vec<Arc<Hold>> {
-        self.entries.iter().flat_map(|entry| entry.holds.clone()).collect()
+        let mut holds: Vec<_> = self.entries.iter().flat_map(|entry| entry.holds.clone()).collect();
+        holds.sort_by(|one, other| (one.token, &one.name).cmp(&(other.token, &other.name)));
+        holds
     }
 }
 
