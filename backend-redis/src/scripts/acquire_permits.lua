@@ -36,7 +36,8 @@ end
 
 -- The first write, so that full memory refuses all.
 token = new_tokens(1)
--- A user who may not set an expiry fails here, before there is anything without one.
+-- A user who may not set an expiry, or ask for one, fails here, before there is anything without one.
+redis.call('PTTL', KEYS[4])
 redis.call('PEXPIRE', KEYS[4], ARGV[9])
 -- What is left of an earlier semaphore of the name, or of an earlier hold that has partly ended, means nothing any more.
 if not available then

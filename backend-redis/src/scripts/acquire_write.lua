@@ -12,13 +12,15 @@ if not count then
     if found.mode then
         if found.mode == 'read' and ARGV[3] == '1' and ARGV[6] ~= '0' then
             redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
-            redis.call('ZADD', KEYS[3], now + ARGV[6], ARGV[7])
-            local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-            -- Lua has no rollback: a user who may not set an expiry must not leave what has none.
-            local expiry = redis.pcall('PEXPIRE', KEYS[3], last - now)
-            if type(expiry) == 'table' and expiry.err then
+            local kept, failure = pcall(function()
+                redis.call('ZADD', KEYS[3], now + ARGV[6], ARGV[7])
+                local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+                redis.call('PEXPIRE', KEYS[3], last - now)
+            end)
+            if not kept then
+                -- Lua has no rollback: a user who lacks a right for it must not leave what has no expiry.
                 redis.call('ZREM', KEYS[3], ARGV[7])
-                return expiry
+                error(failure, 0)
             end
         end
         return {0, reply_of(found.last)}

@@ -9,5 +9,10 @@ if not is_in(ARGV[1]) then
     end
     redis.call('RPUSH', KEYS[1], ARGV[1])
 end
-keep(ARGV[1], ARGV[2])
+-- Lua has no rollback: a user who lacks a right for it must not leave what has no expiry.
+local kept, failure = pcall(keep, ARGV[1], ARGV[2])
+if not kept then
+    leave(KEYS[1], KEYS[2], ARGV[1])
+    error(failure, 0)
+end
 return 1

@@ -6,7 +6,8 @@
 if not is_in(ARGV[1]) then
     return 0
 end
--- A write that is allowed when memory is full comes first, so that the others are.
-redis.call('PERSIST', KEYS[1])
+-- A write that is allowed when memory is full comes first, so that the others are; and it leaves the queue its expiry, whatever the user
+-- has no right for.
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), ARGV[2]))
 keep(ARGV[1], ARGV[2])
 return 1

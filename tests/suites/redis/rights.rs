@@ -3,29 +3,34 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore::{Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
 use tokio::task::JoinSet;
 
 use crate::{
-    errors::{LEAST_RIGHTS, set_user},
+    errors::{LEAST_RIGHTS, connect_as, set_user},
     everything::{assert_no_panic, call_everything, with_sources},
-    support::soon,
+    steps::{LEASE, enters, hold, keys, name, request},
+    support::{connect, soon},
 };
 
 /// What the server says of a right that is missing. Of a command inside a script it does not say which.
 const REFUSALS: [&str; 6] =
     ["can't run this command", "no permissions", "can't access", "NOPERM", "No permissions", "not permitted"];
 
+/// Connects as a user who has all rights but `missing`.
+async fn connect_without(server: &RedisServer, missing: &str) -> Result<RedisBackend, BackendError> {
+    let rights: Vec<&str> = LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
+    set_user(server, "poor", &rights.join(" ")).await;
+    connect_as(server, "poor").await
+}
+
 /// Calls everything with all rights but `missing`, and returns how much of it was refused.
 async fn without(missing: &str) -> usize {
     let server = RedisServer::start();
-    let rights: Vec<&str> = LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
-    set_user(&server, "poor", &rights.join(" ")).await;
-    let backend = RedisBackend::connect(format!("redis://poor:pw@127.0.0.1:{}", server.port())).await;
-    let backend = match backend {
+    let backend = match connect_without(&server, missing).await {
         Ok(backend) => backend,
         Err(error) => {
             let text = with_sources(&error);
@@ -55,8 +60,7 @@ async fn without(missing: &str) -> usize {
         }
     }
     let mut endless = server.keys_without_expiry().await;
-    // Locks and holds. The size of a semaphore is to be remembered, and latches have no lease.
-    endless.retain(|key| key.trim_start_matches('{').starts_with("locks:"));
+    // The size of a semaphore is to be remembered, and latches have no lease.
     endless.retain(|key| !key.contains("locks:s") && !key.contains("locks:l"));
     assert_eq!(endless, Vec::<String>::new(), "without {missing}");
     refused
@@ -87,4 +91,64 @@ async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever
         .retain(|right| !["+hello", "+client", "+info", "+ping", "+unsubscribe", "+publish"].contains(right));
     needless.retain(|right| !["+lpop", "+lrange", "+hexists", "+zincrby"].contains(right));
     assert_eq!(needless, Vec::<&str>::new(), "nothing needs them");
+}
+
+/// Takes a place in each kind of queue, as the waiter that is called so. What came of it.
+async fn queue_up(backend: &RedisBackend, waiter: &str) -> Vec<Result<(), BackendError>> {
+    let mut results = Vec::new();
+    for (lock, mode) in [("locks:f", Mode::Fair), ("locks:r", Mode::Write)] {
+        let request = request(lock, &hold(&format!("{waiter}:{mode}:1")), mode).queue(Some(LEASE));
+        results.push(backend.acquire(&request).await.map(drop));
+    }
+    let full = ConditionId::new(name("locks:box"), name("full"));
+    let waiter = format!("{waiter}:condition");
+    results.push(backend.conditions().unwrap().join(&full, &waiter, LEASE).await);
+    results.push(backend.conditions().unwrap().stay(&full, "there:condition", LEASE).await.map(drop));
+    results
+}
+
+/// Who has a place in any queue.
+async fn queued(server: &RedisServer) -> Vec<String> {
+    let mut queued = Vec::new();
+    for key in keys(server).await {
+        let members: Vec<String> = match &*server.query::<String>(&["TYPE", &key]).await {
+            "list" => server.query(&["LRANGE", &key, "0", "-1"]).await,
+            "zset" => server.query(&["ZRANGE", &key, "0", "-1"]).await,
+            _ => Vec::new(),
+        };
+        queued.extend(members);
+    }
+    queued
+}
+
+#[tokio::test]
+async fn a_place_in_a_queue_is_taken_as_a_whole_or_not_at_all() {
+    let server = RedisServer::start();
+    let rich = connect(&server).await;
+    for missing in LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with('+')) {
+        let Ok(poor) = connect_without(&server, missing).await else { continue };
+        for is_crowded in [false, true] {
+            let _: String = server.query(&["FLUSHALL"]).await;
+            enters(&rich, &request("locks:f", &hold("holder:1"), Mode::Fair)).await;
+            enters(&rich, &request("locks:r", &hold("holder:1"), Mode::Read)).await;
+            if is_crowded {
+                queue_up(&rich, "there").await.into_iter().collect::<Result<(), _>>().unwrap();
+            }
+            let before = queued(&server).await;
+            let refusals = queue_up(&poor, "poor").await;
+            let after = queued(&server).await;
+            for (result, kind) in refusals.iter().zip(["poor:fair", "poor:write", "poor:condition"]) {
+                let is_in = after.iter().any(|waiter| waiter.contains(kind));
+                assert_eq!(is_in, result.is_ok(), "without {missing}: {kind}: {result:?}");
+            }
+            for error in refusals.into_iter().filter_map(Result::err) {
+                assert_eq!(error.kind(), BackendErrorKind::Permission, "without {missing}: {error}");
+            }
+            assert!(
+                before.iter().all(|there| after.contains(there)),
+                "without {missing}: {before:?} {after:?}"
+            );
+            assert_eq!(server.keys_without_expiry().await, Vec::<String>::new(), "without {missing}");
+        }
+    }
 }
