@@ -255,21 +255,31 @@ impl Task {
 
     /// Carries out what was ordered meanwhile, with one command for all new subscriptions and one for all that ended.
     async fn carry_out(&mut self, batch: Vec<Order>) {
-        let before = self.subscribed.clone();
+        let nobody_listened = self.subscribed.is_empty();
         let mut waiting = Vec::new();
+        // Of those that orders are for: whether they were subscribed before. There may be thousands of others.
+        let mut before = HashMap::new();
         for order in batch {
             match order {
                 Order::Subscribe { channel, done } => {
-                    self.subscribed.insert(channel.clone());
+                    let is_new = self.subscribed.insert(channel.clone());
+                    before.entry(channel.clone()).or_insert(!is_new);
                     waiting.push((channel, done));
                 }
                 Order::Unsubscribe { channel } => {
-                    self.subscribed.remove(&channel);
+                    let was_in = self.subscribed.remove(&channel);
+                    before.entry(channel).or_insert(was_in);
                 }
             }
         }
-        let ended: Vec<&String> = before.difference(&self.subscribed).collect();
-        let new: Vec<String> = self.subscribed.difference(&before).cloned().collect();
+        let (mut ended, mut new) = (Vec::new(), Vec::new());
+        for (channel, was_in) in before {
+            match (was_in, self.subscribed.contains(&channel)) {
+                (true, false) => ended.push(channel),
+                (false, true) => new.push(channel),
+                _ => {}
+            }
+        }
         if !ended.is_empty()
             && let Some(connection) = &mut self.connection
             && connection.unsubscribe(&ended).await.is_err()
@@ -280,13 +290,15 @@ impl Task {
         if waiting.is_empty() {
             return;
         }
-        let result = self.subscribe(&new, before.is_empty()).await;
-        let refused = match &result {
+        let result = self.subscribe(&new, nobody_listened).await;
+        let refused: Vec<&String> = match &result {
             // Whoever is told of the failure asks again; the channel is not kept for one who gave up.
-            Err(_) => new,
-            Ok(refused) => refused.keys().cloned().collect(),
+            Err(_) => new.iter().collect(),
+            Ok(refused) => refused.keys().collect(),
         };
-        self.subscribed.retain(|channel| !refused.contains(channel));
+        for channel in refused {
+            self.subscribed.remove(channel);
+        }
         for (channel, done) in waiting {
             let result = match &result {
                 Ok(refused) => refused.get(&channel).cloned().map_or(Ok(()), Err),
