@@ -1,6 +1,6 @@
 //! [`Plan`]: all that a seed chooses before the run begins. What it chooses during the run is the order of things.
 
-use std::time::Duration;
+use std::{cmp::Ordering, time::Duration};
 
 use lockcore::BackendErrorKind;
 use lockcore_testkit::{Fault, Op};
@@ -25,6 +25,7 @@ pub(crate) struct Plan {
 pub(crate) struct ClientPlan {
     pub(crate) lease: Duration,
     pub(crate) retry_for: Duration,
+    pub(crate) hand_over: Duration,
     pub(crate) intensity: usize,
 }
 
@@ -212,49 +213,64 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// In which client each of the three is.
-    clients: [usize; 3],
-    locks: [Member; 3],
+    /// In which client each of them is, and what he wants.
+    tasks: &'static [(usize, Member)],
+    /// Who is the one that holds; the next gives up. Before it, one is in for a moment while the others come.
+    holder: usize,
     whose: Whose,
-    permits: u32,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 9] = {
-        const fn new(name: &'static str, clients: [usize; 3], locks: [Member; 3]) -> Scenario {
-            Scenario { name, clients, locks, whose: Whose::Own, permits: 1 }
+    pub(crate) const ALL: [Self; 12] = {
+        const fn new(name: &'static str, tasks: &'static [(usize, Member)]) -> Scenario {
+            // The first grant that others wait behind is the one that can be handed on.
+            Scenario { name, tasks, holder: tasks.len() - 3, whose: Whose::Own }
         }
         const LOCK: Member = Member::Lock("a");
         const FAIR: Member = Member::Fair("b");
+        const ALSO_FAIR: Member = Member::Fair("a");
         const ONE: Member = Member::Permits(1);
+        const READ: Member = Member::Read;
+        const WRITE: Member = Member::Write;
         [
-            new("one client", [0, 0, 0], [LOCK; 3]),
-            new("two clients", [0, 1, 1], [LOCK; 3]),
-            new("three clients", [0, 1, 2], [LOCK; 3]),
-            new("fair lock", [0, 1, 1], [FAIR; 3]),
-            new("mixed lock", [0, 1, 0], [Member::Fair("a"), LOCK, Member::Fair("a")]),
-            new("writer between readers", [0, 1, 1], [Member::Read, Member::Write, Member::Read]),
-            new("reader between writers", [0, 0, 1], [Member::Write, Member::Read, Member::Write]),
-            new("permits", [0, 1, 1], [ONE; 3]),
-            Scenario { whose: Whose::Named(0), ..new("one owner", [0, 0, 1], [LOCK; 3]) },
+            new("one client", &[(0, LOCK), (0, LOCK), (0, LOCK)]),
+            new("two clients", &[(0, LOCK), (1, LOCK), (1, LOCK)]),
+            new("three clients", &[(0, LOCK), (1, LOCK), (2, LOCK)]),
+            new("handed on", &[(0, LOCK), (0, LOCK), (0, LOCK), (0, LOCK)]),
+            new("handed on beside another client", &[(0, LOCK), (0, LOCK), (0, LOCK), (1, LOCK)]),
+            new("handed on beside a fair lock", &[(0, LOCK), (0, LOCK), (0, LOCK), (0, ALSO_FAIR)]),
+            new("fair lock", &[(0, FAIR), (1, FAIR), (1, FAIR)]),
+            new("mixed lock", &[(0, ALSO_FAIR), (1, LOCK), (0, ALSO_FAIR)]),
+            new("writer between readers", &[(0, READ), (1, WRITE), (1, READ)]),
+            new("reader between writers", &[(0, WRITE), (0, READ), (1, WRITE)]),
+            new("permits", &[(0, ONE), (1, ONE), (1, ONE)]),
+            Scenario { whose: Whose::Named(0), ..new("one owner", &[(0, LOCK), (0, LOCK), (1, LOCK)]) },
         ]
     };
 
-    /// The plan of it, in which the first of the three holds for so many turns, and the second gives up after so many polls.
+    /// The plan of it, in which the holder holds for so many turns, and the next gives up after so many polls.
     pub(crate) fn plan(self, turns: usize, polls: usize, leave: Leave) -> Plan {
-        let client = || ClientPlan { lease: LONGEST_LEASE, retry_for: Duration::ZERO, intensity: 1 };
-        let hows = [How::Acquire, How::Polls(polls), How::Acquire];
-        let task = |number: usize| TaskPlan {
-            client: self.clients[number],
+        let client = || ClientPlan {
+            lease: LONGEST_LEASE,
+            retry_for: Duration::ZERO,
+            hand_over: Duration::from_millis(50),
+            intensity: 1,
+        };
+        let task = |(number, &(client, lock)): (usize, &(usize, Member))| TaskPlan {
+            client,
             steps: vec![(
                 Duration::ZERO,
                 Step::Hold(Hold {
-                    lock: self.locks[number],
-                    how: hows[number],
+                    lock,
+                    how: if number == self.holder + 1 { How::Polls(polls) } else { How::Acquire },
                     whose: self.whose,
                     lease: None,
                     during: Duration::ZERO,
-                    turns: if number == 0 { turns } else { 0 },
+                    turns: match number.cmp(&self.holder) {
+                        Ordering::Less => 6,
+                        Ordering::Equal => turns,
+                        Ordering::Greater => 0,
+                    },
                     inner: Vec::new(),
                     leave,
                 }),
@@ -263,8 +279,8 @@ impl Scenario {
         Plan {
             clients: (0..3).map(|_| client()).collect(),
             queue_timeout: Duration::from_secs(3),
-            permits: self.permits,
-            tasks: (0..3).map(task).collect(),
+            permits: 1,
+            tasks: self.tasks.iter().enumerate().map(task).collect(),
             troubles: Vec::new(),
         }
     }
@@ -284,6 +300,7 @@ impl Draw<'_> {
         ClientPlan {
             lease: self.chance.pick(&[millis(300), millis(1000), LONGEST_LEASE]),
             retry_for: self.chance.pick(&[Duration::ZERO, millis(500), millis(5000)]),
+            hand_over: self.chance.pick(&[Duration::ZERO, millis(50), millis(50), millis(1000)]),
             intensity,
         }
     }

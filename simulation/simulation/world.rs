@@ -134,6 +134,7 @@ impl Client {
         let locks = Locks::builder(backend)
             .lease(client.lease)
             .retry_for(client.retry_for)
+            .hand_over(client.hand_over)
             .queue_timeout(plan.queue_timeout)
             .clock(clock)
             .build()

@@ -96,7 +96,12 @@ impl<'a> Waiting<'a> {
     }
 
     /// Asks the backend once. `None` if that decides nothing yet.
-    async fn attempt(&mut self, news: u64, is_alone: bool, since: Option<Moment>) -> Result<Option<Attempt>, LockError> {
+    async fn attempt(
+        &mut self,
+        news: u64,
+        is_alone: bool,
+        since: Option<Moment>,
+    ) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
         if let Some(error) = self.place.hopeless(client.settings.retry_for) {
             return Err(error);

@@ -193,7 +193,13 @@ pub(crate) struct Tenure {
 
 impl Tenure {
     /// What was granted to `request`, and may be handed on until then.
-    pub(crate) fn new(request: &AcquireRequest, first: FencingToken, lease: Lease, sent: Moment, until: Option<Moment>) -> Self {
+    pub(crate) fn new(
+        request: &AcquireRequest,
+        first: FencingToken,
+        lease: Lease,
+        sent: Moment,
+        until: Option<Moment>,
+    ) -> Self {
         let last_token = first.plus(u64::from(request.tokens) - 1);
         let window = until.map(|until| until.min(lease::last_handing_on(sent, lease.duration())));
         Self { sent, lease, last_token, window: window.filter(|_| last_token > first) }
@@ -240,12 +246,30 @@ impl Hold {
         tenure: Tenure,
         origin: &Origin<'_>,
     ) -> Arc<Self> {
-        Self::new(request.name.clone(), request.hold.clone(), request.mode, owner, token, tenure, origin, tenure.sent)
+        Self::new(
+            request.name.clone(),
+            request.hold.clone(),
+            request.mode,
+            owner,
+            token,
+            tenure,
+            origin,
+            tenure.sent,
+        )
     }
 
     /// The hold that follows this one, which is over, without the backend's doing.
     pub(crate) fn handed_on(&self, owner: Owner, origin: &Origin<'_>, now: Moment) -> Arc<Self> {
-        Self::new(self.name.clone(), self.id.clone(), self.mode, owner, self.token.plus(1), self.tenure, origin, now)
+        Self::new(
+            self.name.clone(),
+            self.id.clone(),
+            self.mode,
+            owner,
+            self.token.plus(1),
+            self.tenure,
+            origin,
+            now,
+        )
     }
 
     #[allow(clippy::too_many_arguments, reason = "the facts of one hold, all of them needed, none derivable")]

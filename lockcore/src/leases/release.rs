@@ -40,7 +40,13 @@ impl ReleaseWork {
     /// The release of a hold that nobody can enter any more.
     fn of(store: &Store, hold: &Hold, releasing: Releasing) -> Self {
         let until = hold.asked().max(store.clock.now());
-        Self { request: hold.release_request(), lane: hold.lane(), until, releasing: Some(releasing), unanswered: false }
+        Self {
+            request: hold.release_request(),
+            lane: hold.lane(),
+            until,
+            releasing: Some(releasing),
+            unanswered: false,
+        }
     }
 
     /// The release of a parked hold, unless somebody may still take it over, or has.

@@ -135,7 +135,9 @@ pub(crate) fn succeed(store: &Store, parked: &Hold, hold: &Arc<Hold>) {
 ///
 /// Holds that are due within a small part of their period are taken along, so that after the first time
 /// they are renewed together.
-pub(crate) fn collect(store: &Arc<Store>) -> (Vec<ReleaseWork>, Vec<impl Future<Output = ()> + Send + use<>>) {
+pub(crate) fn collect(
+    store: &Arc<Store>,
+) -> (Vec<ReleaseWork>, Vec<impl Future<Output = ()> + Send + use<>>) {
     let now = store.clock.now();
     let mut unclaimed = Vec::new();
     let mut batch = Vec::new();
@@ -145,7 +147,9 @@ pub(crate) fn collect(store: &Arc<Store>) -> (Vec<ReleaseWork>, Vec<impl Future<
             Phase::Lost(_) => store.names.wake(&hold.lane()),
             // Nobody has taken it over.
             Phase::Released => unclaimed.extend(ReleaseWork::of_parked(store, &hold, now)),
-            Phase::Live if hold.window().is_some_and(|window| now < window) => register(store, &hold, hold.sent()),
+            Phase::Live if hold.window().is_some_and(|window| now < window) => {
+                register(store, &hold, hold.sent())
+            }
             Phase::Live if hold.window().is_some() => {
                 hold.close_window();
                 store.names.rouse(&hold.lane());

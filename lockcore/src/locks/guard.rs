@@ -52,7 +52,8 @@ impl LockGuard {
     }
 
     /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
-    /// owner. It is what [`state`](crate::ReentrantLock::state) reports.
+    /// owner. It is what [`state`](crate::ReentrantLock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
+    /// task have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
         self.hold.id.owner()
@@ -117,7 +118,9 @@ impl LockGuard {
         async move { hold.ended(&clock).await }
     }
 
-    /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip.
+    /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip, and neither does a release
+    /// by which the next task of this client [has the lock](crate::LocksBuilder::hand_over): a loss that only the backend knows of
+    /// is then told to that one.
     ///
     /// # Errors
     /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped with that of another holder.

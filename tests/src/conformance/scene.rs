@@ -3,8 +3,9 @@
 use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId, Holder, LockName,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId, Holder,
+    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
+    Wakeups,
 };
 use tokio::time::timeout;
 use uuid::Uuid;

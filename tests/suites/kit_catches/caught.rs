@@ -46,10 +46,7 @@ const C37: Flaws = &[
         Flaw::GivesTheTokensOfTheExpiredAwayAgain,
         &["tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise"],
     ),
-    (
-        Flaw::RepetitionHasTheLastOfItsTokens,
-        &["a_repetition_is_answered_with_the_first_of_its_tokens"],
-    ),
+    (Flaw::RepetitionHasTheLastOfItsTokens, &["a_repetition_is_answered_with_the_first_of_its_tokens"]),
 ];
 
 const C1: Flaws = &[

@@ -138,7 +138,11 @@ impl Place {
         }
         match entry.outlook.refused_until {
             Some(until) if self.waits => Step::Wait { until },
-            _ => Step::Try { news: entry.outlook.news, is_alone: entry.queue.len() == 1, since: entry.outlook.since },
+            _ => Step::Try {
+                news: entry.outlook.news,
+                is_alone: entry.queue.len() == 1,
+                since: entry.outlook.since,
+            },
         }
     }
 
