@@ -12,6 +12,7 @@ use std::{
 use async_trait::async_trait;
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
 use lockcore::Wakeups;
+use rustc_hash::FxBuildHasher;
 use tokio::{sync::watch, time::Instant};
 
 use crate::state::{Cell, Condition};
@@ -48,14 +49,14 @@ impl Entry for Condition {
 /// Entries by their keys. An entry costs nothing while it is idle.
 #[derive(Debug)]
 pub(crate) struct Entries<K: Eq + Hash, E> {
-    entries: DashMap<K, E>,
+    entries: DashMap<K, E, FxBuildHasher>,
     /// Entries made since expired ones were last swept out.
     made: AtomicUsize,
 }
 
 impl<K: Eq + Hash, E> Default for Entries<K, E> {
     fn default() -> Self {
-        Self { entries: DashMap::new(), made: AtomicUsize::new(0) }
+        Self { entries: DashMap::default(), made: AtomicUsize::new(0) }
     }
 }
 

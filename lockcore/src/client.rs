@@ -1,7 +1,9 @@
 //! [`Client`]: what a [`Locks`](crate::Locks) and everything made from it share.
 
 use std::{
+    fmt::Write,
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -44,7 +46,8 @@ pub(crate) struct Client {
     pub(crate) store: Arc<Store>,
     pub(crate) background: Arc<Background>,
     pub(crate) settings: Settings,
-    id: Uuid,
+    /// Its id, and a colon: what its requests begin with.
+    prefix: String,
     next_number: AtomicU64,
     closed: watch::Sender<bool>,
     /// How many acquisitions are under way, and the signal that a closed client has none any more.
@@ -70,7 +73,7 @@ impl Client {
             store: Arc::new(store),
             background: Arc::default(),
             settings,
-            id: Uuid::new_v4(),
+            prefix: format!("{}:", Uuid::new_v4()),
             next_number: AtomicU64::new(1),
             closed: watch::Sender::new(false),
             acquiring: AtomicUsize::new(0),
@@ -91,7 +94,11 @@ impl Client {
     /// What no other request of any client is called.
     pub(crate) fn request_id(&self) -> String {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        format!("{}:{number}", self.id)
+        let mut id = String::with_capacity(self.prefix.len() + 20);
+        id.push_str(&self.prefix);
+        // Writing to a string does not fail.
+        let _ = write!(id, "{number}");
+        id
     }
 
     /// Makes a request that may be repeated, until it is answered or has gone unanswered for too long.
@@ -216,10 +223,12 @@ impl Client {
     }
 
     /// Does `work`, unless the client is closed first.
+    ///
+    /// `work` is pinned by the caller: futures that take others by value have room for them twice.
     pub(crate) async fn unless_closed<T>(
         &self,
         name: &LockName,
-        work: impl Future<Output = Result<T, LockError>>,
+        work: Pin<&mut impl Future<Output = Result<T, LockError>>>,
     ) -> Result<T, LockError> {
         let closed = || Err(LockError::Closed { lock: name.clone() });
         if self.is_closed() {

@@ -1,6 +1,11 @@
 //! [`LockName`]: what a lock may be called.
 
-use std::{fmt, sync::Arc};
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{BuildHasher, Hash, Hasher, RandomState},
+    sync::{Arc, LazyLock},
+};
 
 use crate::LockError;
 
@@ -23,8 +28,15 @@ use crate::LockError;
 /// assert!(LockName::new("order{42").is_err());
 /// # Ok::<(), lockcore::LockError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockName(Arc<str>);
+#[derive(Clone)]
+pub struct LockName {
+    name: Arc<str>,
+    /// Of the name. It is looked up several times for each acquisition.
+    hash: u64,
+}
+
+/// Different in each process, so that nobody can choose names that have one hash.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl LockName {
     /// The longest name, in bytes.
@@ -38,14 +50,40 @@ impl LockName {
         let name = name.into();
         match objection(&name) {
             Some(reason) => Err(LockError::InvalidName { name: excerpt(&name), reason }),
-            None => Ok(Self(name.into())),
+            None => Ok(Self { hash: HASHES.hash_one(&name), name: name.into() }),
         }
     }
 
     /// The name as the user wrote it, with the namespace in front.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+}
+
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.name == other.name
+    }
+}
+
+impl Eq for LockName {}
+
+impl PartialOrd for LockName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LockName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
@@ -91,19 +129,19 @@ fn excerpt(name: &str) -> String {
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.escape_debug().fmt(f)
+        self.name.escape_debug().fmt(f)
     }
 }
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.name.fmt(f)
     }
 }
 
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
-        &self.0
+        &self.name
     }
 }
 

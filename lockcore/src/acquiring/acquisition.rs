@@ -3,6 +3,7 @@
 
 use std::{
     panic::Location,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use tracing::{Instrument, Span};
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
     LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
-    acquiring::waiters::{Arrival, Inside, Lane, Place},
+    acquiring::waiters::{Arrival, Inside, Lane, Newcomer, Place},
     acquiring::waiting::Waiting,
     client::Client,
     leases::background::Job,
@@ -57,16 +58,54 @@ pub(crate) enum Attempt {
 
 impl Acquisition {
     /// Acquires, or returns `None` if the lock is not free and `waits` is false.
-    pub(crate) async fn acquire(mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    pub(crate) async fn acquire(self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+        // As tokio's own: a task that goes on acquiring without ever having to wait lets others run now and then.
+        tokio::task::consume_budget().await;
+        match self.enter_at_once()? {
+            Some(guard) => Ok(Some(guard)),
+            // In a box: who waits is not to move all of it, nor a task that never waits to have room for it.
+            None => Box::pin(self.acquire_in_turn(waits)).await,
+        }
+    }
+
+    /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
+    fn enter_at_once(&self) -> Result<Option<LockGuard>, LockError> {
+        // Who listens is told of it in full.
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            return Ok(None);
+        }
+        let Some(owner) = self.known_owner() else { return Ok(None) };
+        if self.client.is_closed() {
+            return Err(self.closed());
+        }
+        let store = &self.client.store;
+        let Some(Inside::Nested(hold)) = store.names.inside(&self.lane(&owner), self.mode, &owner) else {
+            return Ok(None);
+        };
+        match hold.enter(self.lease, store.clock.now()) {
+            Entry::Entered => Ok(Some(self.guard(hold))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The owner of the acquisition, if it is not to be a fresh one.
+    fn known_owner(&self) -> Option<Owner> {
+        self.owner.clone().or_else(Owner::current)
+    }
+
+    async fn acquire_in_turn(mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
         self.caller = Span::current();
-        let owner = self.owner.clone().or_else(Owner::current).unwrap_or_default();
+        let known = self.known_owner();
+        let is_lone = known.is_none();
+        let owner = known.unwrap_or_default();
         let span = tracing::debug_span!(
             "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
         );
-        let start = self.client.store.clock.now();
-        let acquired = self.run(owner, waits).instrument(span.clone()).await;
-        if let Ok(Some(guard)) = &acquired {
+        let start = (!span.is_disabled()).then(|| self.client.store.clock.now());
+        let run = pin!(self.run(&owner, is_lone, waits));
+        let acquired = run.instrument(span.clone()).await;
+        if let (Ok(Some(guard)), Some(start)) = (&acquired, start) {
             let wait = self.client.store.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
             span.record("token", u64::from(guard.token()));
@@ -75,36 +114,38 @@ impl Acquisition {
         acquired
     }
 
-    async fn run(&self, owner: Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    async fn run(&self, owner: &Owner, is_lone: bool, waits: bool) -> Result<Option<LockGuard>, LockError> {
         owner.check()?;
         self.client.require(self.mode, &self.name)?;
         let _acquiring = self.client.acquiring();
-        self.client
-            .unless_closed(&self.name, async {
-                self.client.background.ensure_running(&self.client.store);
-                self.enter_or_queue(&owner, waits).await
-            })
-            .await
+        let acquired = pin!(self.enter_or_queue(owner, is_lone, waits));
+        self.client.unless_closed(&self.name, acquired).await
     }
 
     pub(crate) fn closed(&self) -> LockError {
         LockError::Closed { lock: self.name.clone() }
     }
 
-    async fn enter_or_queue(&self, owner: &Owner, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    async fn enter_or_queue(
+        &self,
+        owner: &Owner,
+        is_lone: bool,
+        waits: bool,
+    ) -> Result<Option<LockGuard>, LockError> {
+        self.client.background.ensure_running(&self.client.store);
         loop {
-            let store = &self.client.store;
-            let (lane, heir, now) = (self.lane(owner), self.heir(owner), store.clock.now());
-            let arrival = store.names.arrive(&lane, self.mode, owner, waits, heir, now);
-            let inside = match arrival {
+            let inside = match self.arrive(owner, is_lone, waits) {
                 Arrival::Inside(inside) => inside,
                 Arrival::Contended => return Ok(None),
                 Arrival::Full(error) => return Err(error),
-                Arrival::Queued(place) => match Waiting::new(self, place, owner, waits).take_turn().await? {
-                    Turn::Granted(guard) => return Ok(Some(guard)),
-                    Turn::Refused => return Ok(None),
-                    Turn::Enter(inside) => inside,
-                },
+                Arrival::Queued(place) => {
+                    let mut waiting = Waiting::new(self, place, owner, waits);
+                    match waiting.take_turn().await? {
+                        Turn::Granted(guard) => return Ok(Some(guard)),
+                        Turn::Refused => return Ok(None),
+                        Turn::Enter(inside) => inside,
+                    }
+                }
             };
             let entered = match inside {
                 Inside::Nested(hold) => self.nest(&hold).await?.then(|| self.guard(hold)),
@@ -115,6 +156,13 @@ impl Acquisition {
                 return Ok(entered);
             }
         }
+    }
+
+    fn arrive(&self, owner: &Owner, is_lone: bool, waits: bool) -> Arrival {
+        let store = &self.client.store;
+        let (lane, heir) = (&self.lane(owner), self.heir(owner));
+        let newcomer = Newcomer { lane, mode: self.mode, owner, is_lone, waits, heir };
+        store.names.arrive(newcomer, store.clock.now())
     }
 
     pub(crate) fn lane(&self, owner: &Owner) -> Lane {
@@ -276,22 +324,35 @@ impl Acquisition {
         BackendError::new(BackendErrorKind::Protocol, message).with_lock(&self.name).into()
     }
 
-    /// Registers a new hold, past the queue or from a `place` in it, and makes its first guard.
-    pub(crate) fn enter_first(
+    /// Registers a new hold that was granted past the queue, and makes its first guard.
+    pub(crate) fn enter_past_the_queue(&self, hold: Arc<Hold>, sent: Moment) -> Result<LockGuard, LockError> {
+        self.enter_first(hold, sent, |hold| {
+            self.client.store.names.register(hold, || !self.client.is_closed())
+        })
+    }
+
+    /// Registers a new hold that was granted to who is at `place`, and makes its first guard.
+    pub(crate) fn enter_in_turn(
         &self,
-        place: Option<Place>,
+        place: &mut Place,
         hold: Arc<Hold>,
         sent: Moment,
     ) -> Result<LockGuard, LockError> {
-        let store = &self.client.store;
+        self.enter_first(hold, sent, |hold| place.enter(hold, || !self.client.is_closed()))
+    }
+
+    fn enter_first(
+        &self,
+        hold: Arc<Hold>,
+        sent: Moment,
+        register: impl FnOnce(&Arc<Hold>) -> bool,
+    ) -> Result<LockGuard, LockError> {
         // From here on the guard is what gives the hold back.
         let guard = self.guard(hold.clone());
-        let registered = store.names.register(&hold, || !self.client.is_closed());
-        drop(place);
-        if !registered {
+        if !register(&hold) {
             return Err(self.closed());
         }
-        renewal::register(store, &hold, sent);
+        renewal::register(&self.client.store, &hold, sent);
         Ok(guard)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use dashmap::{DashMap, mapref::entry::Entry};
+use rustc_hash::FxBuildHasher;
 
 use crate::{ConditionId, LockError, LockName};
 
@@ -15,8 +16,11 @@ pub(crate) struct Seats {
     limit: usize,
     limit_per_lock: usize,
     taken: AtomicUsize,
-    /// Only what somebody waits for: a lock, or a condition of it. Those who wait to be notified must not keep out who is to notify them.
-    taken_per_lock: DashMap<Awaited, usize>,
+    /// How many are counted in `taken_per_lock`, all together.
+    counted: AtomicUsize,
+    /// Only what somebody waits for who is not counted in a queue: a lock, or a condition of it. Those who wait to be notified must not keep
+    /// out who is to notify them.
+    taken_per_lock: DashMap<Awaited, usize, FxBuildHasher>,
 }
 
 /// A lock, and the condition of it if it is that.
@@ -28,6 +32,7 @@ impl Seats {
             limit,
             limit_per_lock,
             taken: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
             taken_per_lock: DashMap::default(),
         })
     }
@@ -42,23 +47,42 @@ impl Seats {
         self.take_of((condition.lock.clone(), Some(condition.name.clone())))
     }
 
+    /// Takes a seat behind so many others that wait for `lock`, whom the caller has counted.
+    pub(crate) fn take_behind(self: &Arc<Self>, others: usize, lock: &LockName) -> Result<Seat, LockError> {
+        let seat = self.take_any(lock)?;
+        let elsewhere = match self.counted.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.taken_per_lock.get(&(lock.clone(), None)).map_or(0, |taken| *taken),
+        };
+        if others + elsewhere >= self.limit_per_lock { Err(self.too_many_for(lock)) } else { Ok(seat) }
+    }
+
     fn take_of(self: &Arc<Self>, awaited: Awaited) -> Result<Seat, LockError> {
-        let lock = &awaited.0;
-        let full = |limit, option| LockError::TooManyWaiters { lock: lock.clone(), limit, option };
-        // Counted first, so that two who come at once cannot both have the last one.
-        if self.taken.fetch_add(1, Ordering::Relaxed) >= self.limit {
-            self.taken.fetch_sub(1, Ordering::Relaxed);
-            return Err(full(self.limit, "max_waiters"));
-        }
+        let mut seat = self.take_any(&awaited.0)?;
         let mut here = self.taken_per_lock.entry(awaited.clone()).or_default();
         if *here >= self.limit_per_lock {
-            drop(here);
-            self.taken.fetch_sub(1, Ordering::Relaxed);
-            return Err(full(self.limit_per_lock, "max_waiters_per_lock"));
+            return Err(self.too_many_for(&awaited.0));
         }
         *here += 1;
         drop(here);
-        Ok(Seat { seats: self.clone(), awaited })
+        self.counted.fetch_add(1, Ordering::Relaxed);
+        seat.counted = Some(Box::new(awaited));
+        Ok(seat)
+    }
+
+    fn take_any(self: &Arc<Self>, lock: &LockName) -> Result<Seat, LockError> {
+        // Counted first, so that two who come at once cannot both have the last one.
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+        let seat = Seat { seats: self.clone(), counted: None };
+        if taken < self.limit {
+            return Ok(seat);
+        }
+        Err(LockError::TooManyWaiters { lock: lock.clone(), limit: self.limit, option: "max_waiters" })
+    }
+
+    fn too_many_for(&self, lock: &LockName) -> LockError {
+        let option = "max_waiters_per_lock";
+        LockError::TooManyWaiters { lock: lock.clone(), limit: self.limit_per_lock, option }
     }
 }
 
@@ -66,12 +90,16 @@ impl Seats {
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    awaited: Awaited,
+    /// Where it is counted as well.
+    counted: Option<Box<Awaited>>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut here) = self.seats.taken_per_lock.entry(self.awaited.clone()) {
+        if let Some(awaited) = self.counted.take()
+            && let Entry::Occupied(mut here) = self.seats.taken_per_lock.entry(*awaited)
+        {
+            self.seats.counted.fetch_sub(1, Ordering::Relaxed);
             *here.get_mut() -= 1;
             if *here.get() == 0 {
                 here.remove();

@@ -22,7 +22,7 @@ pub(crate) struct Waiting<'a> {
     /// Drawn when it is first sent: ids of named owners are compared for their age.
     hold_id: Option<HoldId>,
     /// What the backend has of one that queues there, which must not outlive the waiting.
-    queued: Option<Undo<'a>>,
+    queued: Option<Box<Undo<'a>>>,
     place: Place,
     backoff: Backoff,
     /// Between attempts to subscribe.
@@ -47,9 +47,10 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for the turn, and takes it.
-    pub(crate) async fn take_turn(mut self) -> Result<Turn, LockError> {
+    pub(crate) async fn take_turn(&mut self) -> Result<Turn, LockError> {
         loop {
-            match self.place.step(self.acquisition.client.store.clock.now()) {
+            let client = &self.acquisition.client;
+            match self.place.step(client.store.clock.now(), client.settings.retry_for) {
                 Step::Enter(inside) => return Ok(Turn::Enter(inside)),
                 Step::GiveUp(None) => return Ok(Turn::Refused),
                 Step::GiveUp(Some(error)) => return Err(error),
@@ -82,7 +83,8 @@ impl<'a> Waiting<'a> {
                         if let Some(queued) = self.queued.take() {
                             queued.disarm();
                         }
-                        return self.acquisition.enter_first(Some(self.place), hold, sent).map(Turn::Granted);
+                        let acquisition = self.acquisition;
+                        return acquisition.enter_in_turn(&mut self.place, hold, sent).map(Turn::Granted);
                     }
                     Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
                     None => {}
@@ -103,9 +105,6 @@ impl<'a> Waiting<'a> {
         since: Option<Moment>,
     ) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
-        if let Some(error) = self.place.hopeless(client.settings.retry_for) {
-            return Err(error);
-        }
         if self.hold_id.is_none() && self.acquisition.mode == Mode::Fair {
             self.place.forget_wakeups();
         }
@@ -123,7 +122,7 @@ impl<'a> Waiting<'a> {
             }
             Ok(Attempt::Refused { until }) => {
                 if request.queue.is_some() && self.queued.is_none() {
-                    self.queued = Some(Undo::of(self.acquisition, &request, self.owner));
+                    self.queued = Some(Box::new(Undo::of(self.acquisition, &request, self.owner)));
                 }
                 self.answered();
                 self.place.refused(news, until);

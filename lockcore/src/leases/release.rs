@@ -60,6 +60,7 @@ impl ReleaseWork {
         if let Err(error) = &answer {
             self.unanswered |= error.is_outcome_unknown();
         }
+        // Which wakes who is first.
         self.releasing = None;
         answer.map_err(|error| error.with_lock(&self.request.name))
     }
@@ -129,7 +130,9 @@ impl PendingRelease {
                     return Err(LockError::Lost { lock, reason: LossReason::Gone });
                 }
                 Ok(_) => {
-                    self.store.names.wake(&work.lane);
+                    if attempts > 1 {
+                        self.store.names.wake(&work.lane);
+                    }
                     self.work = None;
                     return Ok(());
                 }

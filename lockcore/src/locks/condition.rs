@@ -1,6 +1,6 @@
 //! [`Condition`].
 
-use std::{future::Future, panic::Location, sync::Arc, time::Duration};
+use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -184,7 +184,7 @@ impl Condition {
             loop {
                 // A place is kept by asking again in time.
                 let news = tokio::time::timeout(keep / 3, wakeups.woken());
-                client.unless_closed(&id.lock, async { Ok(news.await) }).await?.ok();
+                client.unless_closed(&id.lock, pin!(async { Ok(news.await) })).await?.ok();
                 if !self.ask(id, || conditions.stay(id, &waiter, keep)).await? {
                     return Ok(());
                 }
@@ -259,7 +259,7 @@ impl Condition {
         F: Future<Output = Result<T, BackendError>>,
     {
         let client = &self.lock.client;
-        client.unless_closed(&id.lock, client.repeat(&id.lock, request)).await
+        client.unless_closed(&id.lock, pin!(client.repeat(&id.lock, request))).await
     }
 }
 

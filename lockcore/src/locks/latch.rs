@@ -1,6 +1,6 @@
 //! [`CountDownLatch`].
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use crate::{BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client};
 
@@ -140,7 +140,7 @@ impl CountDownLatch {
                 wakeups.woken().await;
                 Ok(())
             };
-            self.client.unless_closed(name, opened).await?;
+            self.client.unless_closed(name, pin!(opened)).await?;
         }
         Ok(())
     }
@@ -190,6 +190,8 @@ impl CountDownLatch {
         F: Future<Output = Result<T, BackendError>>,
     {
         let limit = self.client.settings.retry_for.min(REPEATED);
-        self.client.unless_closed(name, self.client.repeat_troubled(name, limit, trouble, request)).await
+        self.client
+            .unless_closed(name, pin!(self.client.repeat_troubled(name, limit, trouble, request)))
+            .await
     }
 }

@@ -1,6 +1,6 @@
 //! [`Semaphore`].
 
-use std::{future::Future, panic::Location, sync::Arc, time::Duration};
+use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
 use crate::{LockError, LockGuard, LockName, LockState, Mode, Owner, ReentrantLock, client::Client};
 
@@ -266,7 +266,7 @@ impl Semaphore {
         self.lock.client.require(self.lock.mode, &name)?;
         let client = &self.lock.client;
         let resize = client.repeat(&name, || client.store.backend.resize(&name, permits));
-        client.unless_closed(&name, resize).await
+        client.unless_closed(&name, pin!(resize)).await
     }
 
     /// Takes all leased permits from their holders: an operator's tool. True if there were any.

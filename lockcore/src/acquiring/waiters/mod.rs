@@ -10,20 +10,22 @@
 //! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
 
 mod place;
+mod queue;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use dashmap::{DashMap, mapref::entry::Entry as Slot};
+use rustc_hash::FxBuildHasher;
 use tokio::sync::Notify;
 
 pub(crate) use self::place::{Place, Step};
+use self::queue::{Queue, Waiter};
 use crate::{
     HoldId, LockError, LockName, Mode, Owner, Wakeups,
-    acquiring::{TaskKey, seats::Seats},
+    acquiring::{
+        TaskKey,
+        seats::{Seat, Seats},
+    },
     backend::Kind,
     leases::{clock::Moment, hold::Hold, lease::Lease, renewal::Schedule},
 };
@@ -31,7 +33,7 @@ use crate::{
 /// Everything that is going on under any name. Its locks are short and never held across an await.
 #[derive(Debug)]
 pub(crate) struct Names {
-    entries: DashMap<Lane, Entry>,
+    entries: DashMap<Lane, Entry, FxBuildHasher>,
     /// For those who wait, in whatever lane.
     pub(crate) seats: Arc<Seats>,
     /// Where it is noted until when a hold may be parked.
@@ -71,23 +73,13 @@ struct Entry {
     holds: Vec<Arc<Hold>>,
     /// A hold that is over, and still at the backend for whoever is first.
     parked: Option<Arc<Hold>>,
-    /// By ticket: the first is the head.
-    queue: BTreeMap<u64, Waiter>,
-    next_ticket: u64,
+    queue: Queue,
     /// Releases of this client that have not had their first answer, by their number.
     releasing: BTreeSet<u64>,
     next_release: u64,
     outlook: Outlook,
     /// The subscription, while no head has it.
     wakeups: Option<Box<dyn Wakeups>>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    owner: Owner,
-    waits: bool,
-    heir: Option<Lease>,
-    signal: Arc<Notify>,
 }
 
 /// What is known of the backend: whether an attempt is worth it.
@@ -114,6 +106,19 @@ struct Trouble {
     error: LockError,
     /// The first ticket that was not given out when it last failed.
     later: u64,
+}
+
+/// An acquisition that comes to its lane.
+#[derive(Debug)]
+pub(crate) struct Newcomer<'a> {
+    pub(crate) lane: &'a Lane,
+    pub(crate) mode: Mode,
+    pub(crate) owner: &'a Owner,
+    /// Nobody else has this owner.
+    pub(crate) is_lone: bool,
+    pub(crate) waits: bool,
+    /// The lease with which it could take over a hold.
+    pub(crate) heir: Option<Lease>,
 }
 
 /// How an acquisition stands when it arrives at a name.
@@ -149,7 +154,7 @@ impl Entry {
 
     /// Whether the head can take over `hold`.
     fn has_heir(&self, hold: &Hold, now: Moment) -> bool {
-        let heir = self.queue.first_key_value().and_then(|(_, first)| first.heir);
+        let heir = self.queue.head().and_then(|head| head.heir);
         heir.is_some_and(|lease| hold.suits(lease, now))
     }
 
@@ -196,22 +201,27 @@ impl Entry {
             self.outlook.refusals += 1;
             self.signal_impatient();
         }
-        if self.queue.len() > 1 {
-            for waiter in self.queue.values().filter(|waiter| waiter.owner == hold.owner) {
-                waiter.signal.notify_one();
-            }
+        for waiter in self.queue.of(&hold.owner) {
+            waiter.signal.notify_one();
         }
+    }
+
+    /// Admits a hold that the backend has just granted.
+    fn admit_granted(&mut self, hold: &Arc<Hold>) {
+        self.outlook.trouble = None;
+        self.outlook.since.get_or_insert(hold.sent());
+        self.admit(hold, hold.deadline());
     }
 
     /// Those who do not want to wait need not wait for the others.
     fn signal_impatient(&self) {
-        for waiter in self.queue.values().filter(|waiter| !waiter.waits) {
+        for waiter in self.queue.impatient() {
             waiter.signal.notify_one();
         }
     }
 
     fn signal_head(&self) {
-        if let Some((_, head)) = self.queue.first_key_value() {
+        if let Some(head) = self.queue.head() {
             head.signal.notify_one();
         }
     }
@@ -246,31 +256,24 @@ impl Entry {
 
 impl Names {
     pub(crate) fn new(seats: Arc<Seats>, schedule: Arc<Schedule>, hand_over: Option<Duration>) -> Arc<Self> {
-        Arc::new(Self { entries: DashMap::new(), seats, schedule, hand_over })
+        Arc::new(Self { entries: DashMap::default(), seats, schedule, hand_over })
     }
 
-    /// Brings an acquisition of `owner` to its lane, who would take over a hold with the lease of an `heir`. One that does not want to wait
-    /// only queues if it may be granted at once.
-    pub(crate) fn arrive(
-        self: &Arc<Self>,
-        lane: &Lane,
-        mode: Mode,
-        owner: &Owner,
-        waits: bool,
-        heir: Option<Lease>,
-        now: Moment,
-    ) -> Arrival {
-        if let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner)) {
+    /// Brings an acquisition to its lane. One that does not want to wait only queues if it may be granted at once.
+    pub(crate) fn arrive(self: &Arc<Self>, newcomer: Newcomer<'_>, now: Moment) -> Arrival {
+        let Newcomer { lane, mode, owner, is_lone, waits, heir } = newcomer;
+        if !is_lone && let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner))
+        {
             return Arrival::Inside(inside);
         }
         let mut entry = self.entries.entry(lane.clone()).or_default();
-        if let Some(inside) = entry.inside(owner, mode) {
+        if !is_lone && let Some(inside) = entry.inside(owner, mode) {
             return Arrival::Inside(inside);
         }
         if !waits && entry.turns_away(mode, now) {
             return Arrival::Contended;
         }
-        let seat = match waits.then(|| self.seats.take(&lane.name)).transpose() {
+        let seat = match waits.then(|| self.seat(lane, &entry)).transpose() {
             Ok(seat) => seat,
             Err(error) => {
                 drop(entry);
@@ -278,18 +281,17 @@ impl Names {
                 return Arrival::Full(error);
             }
         };
-        let ticket = entry.next_ticket;
-        entry.next_ticket += 1;
         let signal = Arc::new(Notify::new());
-        entry.queue.insert(ticket, Waiter { owner: owner.clone(), waits, heir, signal: signal.clone() });
+        let waiter = Waiter { owner: owner.clone(), is_lone, waits, heir, signal: signal.clone() };
         Arrival::Queued(Place {
             names: self.clone(),
             lane: lane.clone(),
             mode,
             owner: owner.clone(),
+            is_lone,
             waits,
             heir,
-            ticket,
+            ticket: entry.queue.push(waiter),
             releases_before: entry.next_release,
             refusals_before: entry.outlook.refusals,
             signal,
@@ -300,20 +302,26 @@ impl Names {
         })
     }
 
+    /// A seat for one that waits. Where all who wait for a name are in one lane, they are counted there.
+    fn seat(&self, lane: &Lane, entry: &Entry) -> Result<Seat, LockError> {
+        match lane.owner {
+            None => self.seats.take_behind(entry.queue.patient(), &lane.name),
+            Some(_) => self.seats.take(&lane.name),
+        }
+    }
+
     /// What `owner` holds in `lane`.
     pub(crate) fn inside(&self, lane: &Lane, mode: Mode, owner: &Owner) -> Option<Inside> {
         self.entries.get(lane)?.inside(owner, mode)
     }
 
-    /// Registers a hold that was granted. `accept` decides under the lock of the name whether it may still be.
+    /// Registers a hold that was granted past the queue. `accept` decides under the lock of the name whether it may still be.
     pub(crate) fn register(&self, hold: &Arc<Hold>, accept: impl FnOnce() -> bool) -> bool {
         let lane = hold.lane();
         let mut entry = self.entries.entry(lane.clone()).or_default();
         let accepted = accept();
         if accepted {
-            entry.outlook.trouble = None;
-            entry.outlook.since.get_or_insert(hold.sent());
-            entry.admit(hold, hold.deadline());
+            entry.admit_granted(hold);
         } else {
             drop(entry);
             self.change(&lane, |_| ());

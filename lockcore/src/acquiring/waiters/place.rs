@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
-use super::{Entry, Inside, Lane, Names, Trouble};
+use super::{Entry, Inside, Lane, Names, Outlook, Trouble};
 use crate::{
     LockError, Mode, Owner, Wakeups,
     acquiring::seats::Seat,
@@ -44,6 +44,8 @@ pub(crate) struct Place {
     pub(super) lane: Lane,
     pub(super) mode: Mode,
     pub(super) owner: Owner,
+    /// Nobody else has this owner.
+    pub(super) is_lone: bool,
     pub(super) waits: bool,
     /// The lease with which it could take over a hold.
     pub(super) heir: Option<Lease>,
@@ -73,7 +75,7 @@ impl Place {
         let recent =
             entry.outlook.trouble.as_ref().filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
         let since = recent.map_or(now, |trouble| trouble.since);
-        let later = entry.next_ticket;
+        let later = entry.queue.next_ticket();
         entry.outlook.trouble = Some(Trouble { since, last: now, error: error.clone(), later });
         entry.signal_impatient();
         since
@@ -86,26 +88,22 @@ impl Place {
         }
     }
 
-    /// What those before this waiter have failed with while it waited, after they had borne it for `limit`: it need not be borne again
-    /// by each.
-    pub(crate) fn hopeless(&self, limit: Duration) -> Option<LockError> {
-        let entry = self.names.entries.get(&self.lane)?;
-        let trouble = entry.outlook.trouble.as_ref()?;
-        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= limit;
-        borne.then(|| trouble.error.clone())
-    }
-
-    /// What to do now. One that does not want to wait tries whatever the outlook is.
-    pub(crate) fn step(&mut self, now: Moment) -> Step {
+    /// What to do now. One that does not want to wait tries whatever the outlook is. What those before it have borne for `patience` while it
+    /// waited need not be borne again by each.
+    pub(crate) fn step(&mut self, now: Moment, patience: Duration) -> Step {
         let (names, mode, owner) = (&self.names, self.mode, &self.owner);
-        if let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner)) {
+        if !self.is_lone
+            && let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner))
+        {
             return Step::Enter(inside);
         }
         let Some(mut entry) = names.entries.get_mut(&self.lane) else { return Step::Await };
-        if let Some(inside) = entry.inside(owner, mode) {
+        if !self.is_lone
+            && let Some(inside) = entry.inside(owner, mode)
+        {
             return Step::Enter(inside);
         }
-        let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
+        let is_head = entry.queue.head_ticket() == Some(self.ticket);
         if !is_head {
             // A later one may find the backend well again.
             let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
@@ -136,14 +134,21 @@ impl Place {
         if let Some(wakeups) = entry.wakeups.take() {
             self.wakeups = Some(wakeups);
         }
-        match entry.outlook.refused_until {
-            Some(until) if self.waits => Step::Wait { until },
-            _ => Step::Try {
-                news: entry.outlook.news,
-                is_alone: entry.queue.len() == 1,
-                since: entry.outlook.since,
-            },
+        if let Some(until) = entry.outlook.refused_until.filter(|_| self.waits) {
+            return Step::Wait { until };
         }
+        if let Some(error) = self.hopeless(&entry, patience) {
+            return Step::GiveUp(Some(error));
+        }
+        let Outlook { news, since, .. } = entry.outlook;
+        Step::Try { news, since, is_alone: entry.queue.len() == 1 }
+    }
+
+    /// What those before this waiter have failed with while it waited, if they have borne it for `patience`.
+    fn hopeless(&self, entry: &Entry, patience: Duration) -> Option<LockError> {
+        let trouble = entry.outlook.trouble.as_ref()?;
+        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= patience;
+        borne.then(|| trouble.error.clone())
     }
 
     /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
@@ -151,6 +156,17 @@ impl Place {
     fn expects_release(&self, entry: &Entry) -> bool {
         let first = entry.releasing.first();
         first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
+    }
+
+    /// Registers `hold`, which the backend has granted. False if it is not accepted under the lock of the name.
+    pub(crate) fn enter(&mut self, hold: &Arc<Hold>, accept: impl FnOnce() -> bool) -> bool {
+        self.enter_if(hold, |entry| {
+            let accepted = accept();
+            if accepted {
+                entry.admit_granted(hold);
+            }
+            accepted
+        })
     }
 
     /// Registers `hold`, which takes the place of the `parked` one. False if that is not there for this waiter any more, or if it is not
@@ -161,17 +177,28 @@ impl Place {
         hold: &Arc<Hold>,
         accept: impl FnOnce() -> bool,
     ) -> bool {
+        let ticket = self.ticket;
+        self.enter_if(hold, |entry| {
+            let accepted = entry.queue.head_ticket() == Some(ticket) && entry.is_parked(parked) && accept();
+            if accepted {
+                entry.parked = None;
+                entry.admit(hold, hold.deadline());
+            }
+            accepted
+        })
+    }
+
+    /// Leaves the queue if `admit` has admitted `hold`.
+    fn enter_if(&mut self, hold: &Arc<Hold>, admit: impl FnOnce(&mut Entry) -> bool) -> bool {
         let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return false };
-        let is_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-        if !is_head || !entry.is_parked(parked) || !accept() {
+        if !admit(&mut entry) {
             return false;
         }
         self.is_in = false;
-        entry.parked = None;
-        entry.queue.remove(&self.ticket);
-        entry.admit(hold, hold.deadline());
-        let next_is_patient = entry.queue.first_key_value().is_none_or(|(_, next)| next.waits);
-        if hold.window().is_none() || !next_is_patient {
+        entry.queue.remove(self.ticket);
+        // The next may rest until the hold is parked for it.
+        let may_rest = hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
+        if !may_rest {
             entry.signal_head();
         }
         // A subscription stays for the next; if there is none, it is dropped outside of the map's lock.
@@ -189,7 +216,7 @@ impl Place {
     /// The ticket of who is first.
     pub(crate) fn first(&self) -> Option<u64> {
         let entry = self.names.entries.get(&self.lane)?;
-        entry.queue.first_key_value().map(|(first, _)| *first)
+        entry.queue.head_ticket()
     }
 
     /// Resolves when [`step`](Self::step) may have changed. Cancel safe.
@@ -241,9 +268,7 @@ impl Drop for Place {
         }
         let wakeups = self.wakeups.take();
         self.names.change(&self.lane, |entry| {
-            let was_head = entry.queue.first_key_value().is_some_and(|(first, _)| *first == self.ticket);
-            entry.queue.remove(&self.ticket);
-            if was_head {
+            if entry.queue.remove(self.ticket) {
                 if wakeups.is_some() {
                     entry.wakeups = wakeups;
                 }
