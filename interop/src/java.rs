@@ -51,12 +51,22 @@ impl Java {
     /// # Errors
     /// [`JavaError::NotStarted`], with what to do about it.
     pub fn start() -> Result<Self, JavaError> {
+        // One that is started quickly and does not take much: the suite asks it little.
+        Self::start_with(&["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+    }
+
+    /// Starts the program with other options of the virtual machine.
+    ///
+    /// # Errors
+    /// [`JavaError::NotStarted`], with what to do about it.
+    pub fn start_with(options: &[&str]) -> Result<Self, JavaError> {
         let jar = Path::new(env!("CARGO_MANIFEST_DIR")).join("java/target/interop.jar");
         if !jar.is_file() {
             return Err(JavaError::NotStarted(format!("{} does not exist", jar.display())));
         }
         let mut child = Command::new(java())
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"])
+            .args(options)
+            .arg("-jar")
             .arg(&jar)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -117,6 +127,20 @@ impl Java {
         let (redisson, java) =
             versions.split_once(' ').ok_or_else(|| JavaError::Protocol(versions.clone()))?;
         Ok((redisson.to_owned(), java.to_owned()))
+    }
+
+    /// The id of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        locked(&self.process.child).id()
+    }
+
+    /// Has one thread carry out a verb of `Benchmark.java`, after those before it.
+    ///
+    /// # Errors
+    /// [`JavaError`].
+    pub async fn benchmark(&self, verb: &str, arguments: &[&str]) -> Result<String, JavaError> {
+        self.call("benchmark", verb, arguments).await
     }
 
     /// Ends the process at once, without any clean-up, as a crash would; resolves when it is gone.

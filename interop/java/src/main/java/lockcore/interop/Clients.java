@@ -40,6 +40,11 @@ final class Clients {
         config.setThreads(4);
         config.setNettyThreads(4);
         config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
+        return add(config);
+    }
+
+    /** A new client: its id. */
+    String add(Config config) {
         RedissonClient client = Redisson.create(config);
         clients.put(client.getId(), client);
         return client.getId();

@@ -38,6 +38,7 @@ public final class Main {
         commands.putAll(new SemaphoreCommands(clients).commands());
         commands.putAll(new LatchCommands(clients).commands());
         commands.putAll(new Contention(clients).commands());
+        commands.putAll(new Benchmark(clients).commands());
     }
 
     /** Reads requests until stdin ends. */

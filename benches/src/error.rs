@@ -1,0 +1,12 @@
+//! What can go wrong: anything, and then it is a sentence for whoever runs the benchmark.
+
+use std::io;
+
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// An error with a sentence.
+pub(crate) fn failure(message: impl Into<String>) -> Error {
+    io::Error::other(message.into()).into()
+}

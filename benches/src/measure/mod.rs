@@ -1,0 +1,6 @@
+//! How is measured: load, time, the server's commands, processes, and what is made of the samples.
+
+pub(crate) mod load;
+pub(crate) mod process;
+pub(crate) mod server;
+pub(crate) mod stats;

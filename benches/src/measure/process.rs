@@ -1,0 +1,54 @@
+//! What a process uses, as the kernel says in `/proc`.
+
+use std::{fs, time::Duration};
+
+use crate::error::{Result, failure};
+
+/// The memory of a process that is backed by no file, in bytes: its heap and its stacks.
+pub(crate) fn memory(pid: u32) -> Result<u64> {
+    let status = read(pid, "status")?;
+    resident(&status).ok_or_else(|| failure(format!("/proc/{pid}/status does not say RssAnon")))
+}
+
+fn resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// The processor time that a process has used so far, in steps of 10 ms as a rule.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
+    let stat = read(pid, "stat")?;
+    let ticks = ticks(&stat).ok_or_else(|| failure(format!("/proc/{pid}/stat is not understood")))?;
+    Ok(Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second())))
+}
+
+/// The user's and the system's. The name of the program comes before, in parentheses, and may contain anything.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    let path = format!("/proc/{pid}/{file}");
+    fs::read_to_string(&path).map_err(|error| failure(format!("{path}: {error}; the benchmark needs Linux")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_are_understood() {
+        assert_eq!(resident("VmRSS:\t  900 kB\nRssAnon:\t   12 kB\n"), Some(12 * 1024));
+        assert_eq!(ticks("7 (a) b) S 1 7 7 0 -1 4 0 0 0 0 30 12 0 0 20 0"), Some(42));
+        assert_eq!(ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        assert!(memory(std::process::id()).unwrap() > 0);
+        processor_time(std::process::id()).unwrap();
+    }
+}

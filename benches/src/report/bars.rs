@@ -1,0 +1,144 @@
+//! What is to be reached.
+
+use crate::report::record::{RATIO, Record, figure};
+
+/// What a figure of lockcore's is to reach.
+#[derive(Debug)]
+struct Bar {
+    scenario: &'static str,
+    metric: &'static str,
+    against: Option<&'static str>,
+    limit: Limit,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Limit {
+    fn is_kept_by(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(limit) => value >= limit,
+            Self::AtMost(limit) => value <= limit,
+        }
+    }
+
+    fn text(self, unit: &str) -> String {
+        match self {
+            Self::AtLeast(limit) => format!("at least {}", figure(limit, unit)),
+            Self::AtMost(limit) => format!("at most {}", figure(limit, unit)),
+        }
+    }
+}
+
+const fn ratio(scenario: &'static str, metric: &'static str, against: &'static str, limit: f64) -> Bar {
+    Bar { scenario, metric, against: Some(against), limit: Limit::AtLeast(limit) }
+}
+
+const fn at_least(scenario: &'static str, metric: &'static str, limit: f64) -> Bar {
+    Bar { scenario, metric, against: None, limit: Limit::AtLeast(limit) }
+}
+
+const fn at_most(scenario: &'static str, metric: &'static str, limit: f64) -> Bar {
+    Bar { scenario, metric, against: None, limit: Limit::AtMost(limit) }
+}
+
+/// How rslock is called where the better of its settings counts.
+pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
+
+const BARS: [Bar; 24] = [
+    ratio("uncontended", "pairs", "floor", 0.95),
+    ratio("distinct", "pairs of 64 tasks", "floor", 0.95),
+    ratio("distinct", "pairs of 64 tasks", "rslock", 1.0),
+    ratio("distinct", "pairs of 512 tasks", "floor", 0.95),
+    ratio("distinct", "pairs of 512 tasks", "rslock", 1.5),
+    ratio("contended", "pairs", BETTER_RSLOCK, 20.0),
+    at_least("contended", "Jain's index", 0.95),
+    at_most("contended", "p99 wait in turns", 3.0),
+    ratio("fleet", "grants", BETTER_RSLOCK, 10.0),
+    at_least("fleet", "smallest share", 15.0),
+    at_most("fleet", "commands a grant", 1.0),
+    Bar { limit: Limit::AtMost(2.5), ..ratio("pingpong", "p50", "PING", 0.0) },
+    at_most("idle", "commands", 2.0),
+    at_most("holds", "calls a tick", 100.0),
+    at_most("holds", "client CPU", 3.0),
+    at_most("holds", "late renewals", 0.0),
+    at_most("nested", "p50 of a pair", 1.0),
+    at_most("nested", "commands", 0.0),
+    ratio("memory", "pairs of 1 task", "floor", 0.3),
+    ratio("memory", "pairs of 64 tasks", "floor", 0.5),
+    at_most("footprint", "a hold", 1024.0),
+    at_most("footprint", "a waiter", 1024.0),
+    at_most("footprint", "an idle name", 0.0),
+    at_most("takeover", "p99 after the lease", 100.0),
+];
+
+/// A bar, and how it came out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) scenario: &'static str,
+    pub(crate) measure: String,
+    pub(crate) bar: String,
+    pub(crate) measured: String,
+    pub(crate) is_met: bool,
+}
+
+/// The bars of what was measured.
+pub(crate) fn judge(records: &[Record]) -> Vec<Verdict> {
+    BARS.iter().filter_map(|bar| bar.judge(records)).collect()
+}
+
+impl Bar {
+    fn judge(&self, records: &[Record]) -> Option<Verdict> {
+        let record = records.iter().find(|record| {
+            record.scenario == self.scenario
+                && record.subject == "lockcore"
+                && record.metric == self.metric
+                && record.against.as_deref() == self.against
+        })?;
+        let measure = match self.against {
+            Some(against) => format!("{}, against {against}", self.metric),
+            None => self.metric.to_owned(),
+        };
+        let unit = if self.against.is_some() { RATIO } else { record.unit };
+        Some(Verdict {
+            scenario: self.scenario,
+            measure,
+            bar: self.limit.text(unit),
+            measured: figure(record.value, unit),
+            is_met: self.limit.is_kept_by(record.value),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(metric: &str, value: f64, against: Option<&str>) -> Record {
+        let against = against.map(str::to_owned);
+        Record {
+            scenario: "contended",
+            subject: "lockcore".into(),
+            metric: metric.into(),
+            value,
+            unit: "",
+            against,
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_judged_and_nothing_else() {
+        let records = [
+            record("pairs", 19.9, Some(BETTER_RSLOCK)),
+            record("pairs", 50_000.0, None),
+            record("p99 wait in turns", 3.0, None),
+        ];
+        let verdicts = judge(&records);
+        let met: Vec<_> = verdicts.iter().map(|verdict| (verdict.measure.as_str(), verdict.is_met)).collect();
+        assert_eq!(met, [("pairs, against rslock's better setting", false), ("p99 wait in turns", true)]);
+        assert_eq!((verdicts[0].bar.as_str(), verdicts[0].measured.as_str()), ("at least 20", "19.9"));
+    }
+}

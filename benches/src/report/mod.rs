@@ -1,0 +1,124 @@
+//! What is told: records as JSON, tables, plots, and whether the bars are reached.
+
+mod bars;
+mod markdown;
+mod plot;
+mod record;
+mod table;
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+pub(crate) use self::{
+    bars::BETTER_RSLOCK,
+    record::{RATIO, Record},
+};
+use crate::{error::Result, run::Plan};
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    records: Vec<Record>,
+    /// Scenarios in the order in which they were run, and what they are.
+    scenarios: Vec<(&'static str, &'static str)>,
+    /// What the figures of a scenario do not tell.
+    notes: Vec<(&'static str, String)>,
+    /// Of each scenario, the subjects that have no part in it, by the reason.
+    left_out: Vec<(&'static str, String, Vec<&'static str>)>,
+    json: Option<BufWriter<File>>,
+}
+
+impl Report {
+    /// A report that writes every record into the file, as soon as there is one.
+    pub(crate) fn new(json: Option<&Path>) -> Result<Self> {
+        let json = json.map(File::create).transpose()?.map(BufWriter::new);
+        Ok(Self { json, ..Self::default() })
+    }
+
+    pub(crate) fn begin(&mut self, scenario: &'static str, about: &'static str) {
+        self.scenarios.push((scenario, about));
+    }
+
+    pub(crate) fn add(&mut self, record: Record) -> Result<()> {
+        if let Some(json) = &mut self.json {
+            serde_json::to_writer(&mut *json, &record)?;
+            json.write_all(b"\n")?;
+            json.flush()?;
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    pub(crate) fn note(&mut self, scenario: &'static str, note: String) {
+        if !self.notes.contains(&(scenario, note.clone())) {
+            self.notes.push((scenario, note));
+        }
+    }
+
+    pub(crate) fn leave_out(&mut self, scenario: &'static str, subject: &'static str, reason: &str) {
+        match self.left_out.iter_mut().find(|(of, known, _)| *of == scenario && known == reason) {
+            Some((_, _, subjects)) => subjects.push(subject),
+            None => self.left_out.push((scenario, reason.to_owned(), vec![subject])),
+        }
+    }
+
+    /// The table of one scenario, for a terminal.
+    pub(crate) fn scenario(&self, scenario: &str) -> String {
+        let mut text = table::values(&self.of(scenario), table::Style::Terminal);
+        for line in self.lines_of(scenario) {
+            text += &format!("\n  {line}");
+        }
+        text
+    }
+
+    /// What was to be reached, for a terminal.
+    pub(crate) fn bars(&self) -> String {
+        table::bars(&bars::judge(&self.records), table::Style::Terminal)
+    }
+
+    /// Writes a plot of each scenario into the directory.
+    pub(crate) fn write_plots(&self, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory)?;
+        for (scenario, about) in &self.scenarios {
+            plot::draw(&directory.join(plot::file(scenario)), about, &self.of(scenario))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the tables, and links to the plots, into a document that has a place for them.
+    pub(crate) fn write_tables(&self, document: &Path, plots: Option<&Path>, plan: &Plan) -> Result<()> {
+        let mut text = format!("{}\n\n", plan.describe());
+        text += &table::bars(&bars::judge(&self.records), table::Style::Markdown);
+        for (scenario, about) in &self.scenarios {
+            text += &format!("\n\n### `{scenario}`\n\n{about}\n\n");
+            text += &table::values(&self.of(scenario), table::Style::Markdown);
+            text += "\n";
+            for line in self.lines_of(scenario) {
+                text += &format!("\n- {line}");
+            }
+            if let Some(plots) = plots.filter(|_| plot::can_draw(&self.of(scenario))) {
+                let link = markdown::relative(document, &plots.join(plot::file(scenario)));
+                text += &format!("\n\n![{about}]({link})");
+            }
+        }
+        markdown::replace(document, &text)
+    }
+
+    fn of(&self, scenario: &str) -> Vec<&Record> {
+        self.records.iter().filter(|record| record.scenario == scenario).collect()
+    }
+
+    /// What stands below the table of a scenario: comparisons, then remarks.
+    fn lines_of(&self, scenario: &str) -> Vec<String> {
+        let records = self.of(scenario);
+        let ratios = records.iter().filter_map(|record| record.comparison());
+        let notes = self.notes.iter().filter(|(of, _)| *of == scenario).map(|(_, note)| note.clone());
+        let left_out = self.left_out.iter().filter(|(of, ..)| *of == scenario);
+        let left_out =
+            left_out.map(|(_, reason, subjects)| format!("without {}: {reason}", subjects.join(", ")));
+        ratios.chain(left_out).chain(notes).collect()
+    }
+}

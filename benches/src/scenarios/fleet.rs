@@ -1,0 +1,103 @@
+//! Several processes contend for one name, with several tasks each.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::{
+    error::Result,
+    measure::{
+        load::{Load, Span},
+        server::Server,
+        stats::{float, ratio, smallest_share},
+    },
+    run::{LEASE, Samples, Scenario, Stage, rotate},
+    subjects::{Ability, Names, Subject},
+    worker::Worker,
+};
+
+pub(crate) const SCENARIO: Scenario = Scenario {
+    name: "fleet",
+    about: "4 processes with 16 tasks each acquire and release the same name.",
+    run: |stage| Box::pin(run(stage)),
+};
+
+const PROCESSES: usize = 4;
+pub(crate) const TASKS: usize = 16;
+
+/// What a fleet has done.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) grants_per_second: f64,
+    smallest_share: f64,
+    commands_a_grant: f64,
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<()> {
+    let server = Server::start().await?;
+    let subjects = stage.subjects(&[Ability::Waiting]);
+    let mut fleets = Vec::new();
+    for subject in &subjects {
+        stage.step(&format!("{} starts", subject.name()));
+        fleets.push((*subject, start(*subject, &server, PROCESSES).await?));
+    }
+    // A process may have the lock for a while before another has it: the longer of the two.
+    let span = Span {
+        measured: stage.plan.either(Duration::from_millis(800), Duration::from_secs(3)),
+        ..stage.plan.span()
+    };
+    let mut samples = Samples::new();
+    for round in 0..stage.plan.rounds() {
+        for (subject, workers) in &mut fleets {
+            stage.turn(*subject, round);
+            let (seen, loads) = contend(*subject, workers, &server, TASKS, span).await?;
+            loads.iter().for_each(|load| stage.failures(*subject, load));
+            samples.add(*subject, seen);
+        }
+        rotate(&mut fleets);
+    }
+    stage.compare(&samples, "grants", "1/s", |seen| seen.grants_per_second)?;
+    stage.values(&samples, "smallest share", "%", |seen| seen.smallest_share)?;
+    stage.values(&samples, "commands a grant", "", |seen| seen.commands_a_grant)
+}
+
+/// Starts the processes of a subject, all at once.
+pub(crate) async fn start(subject: Subject, server: &Server, processes: usize) -> Result<Vec<Worker>> {
+    let mut starting = JoinSet::new();
+    for _ in 0..processes {
+        let url = server.url();
+        starting.spawn(async move { Worker::start(subject, &url, LEASE).await });
+    }
+    starting.join_all().await.into_iter().collect()
+}
+
+/// Has all processes contend for one name at the same time.
+pub(crate) async fn contend(
+    subject: Subject,
+    workers: &mut Vec<Worker>,
+    server: &Server,
+    tasks: usize,
+    span: Span,
+) -> Result<(Seen, Vec<Load>)> {
+    let before = server.calls().await?;
+    let mut running = JoinSet::new();
+    for mut worker in workers.drain(..) {
+        running.spawn(async move {
+            let load = worker.load(Names::One("fleet".into()), tasks, span).await;
+            (worker, load)
+        });
+    }
+    let mut loads = Vec::new();
+    for (worker, load) in running.join_all().await {
+        workers.push(worker);
+        loads.push(load?);
+    }
+    let commands = server.calls().await?.since(&before).of(subject.commands());
+    let shares: Vec<u64> = loads.iter().map(Load::total).collect();
+    let seen = Seen {
+        grants_per_second: loads.iter().map(Load::pairs_per_second).sum(),
+        smallest_share: smallest_share(&shares),
+        commands_a_grant: ratio(float(commands), float(loads.iter().map(|load| load.all_pairs).sum())),
+    };
+    Ok((seen, loads))
+}

@@ -1,0 +1,32 @@
+//! What is measured: one scenario a file.
+
+mod contended;
+mod distinct;
+mod fleet;
+mod footprint;
+mod growth;
+mod holds;
+mod idle;
+mod memory;
+mod nested;
+mod pingpong;
+mod takeover;
+mod uncontended;
+
+use crate::run::Scenario;
+
+/// All scenarios, in the order in which they run.
+pub(crate) const ALL: [Scenario; 12] = [
+    uncontended::SCENARIO,
+    distinct::SCENARIO,
+    contended::SCENARIO,
+    fleet::SCENARIO,
+    pingpong::SCENARIO,
+    idle::SCENARIO,
+    holds::SCENARIO,
+    nested::SCENARIO,
+    memory::SCENARIO,
+    footprint::SCENARIO,
+    takeover::SCENARIO,
+    growth::SCENARIO,
+];

@@ -1,0 +1,99 @@
+//! Two processes hand one lock to and fro.
+
+use std::time::{Duration, Instant};
+
+use lockcore_testkit::span;
+use redis::aio::MultiplexedConnection;
+use tokio::time::sleep;
+
+use crate::{
+    error::Result,
+    measure::{
+        server::Server,
+        stats::{Times, median, ratio},
+    },
+    run::{LEASE, Samples, Scenario, Stage, rotate},
+    subjects::{Ability, Subject},
+    worker::{Order, Worker},
+};
+
+pub(crate) const SCENARIO: Scenario = Scenario {
+    name: "pingpong",
+    about: "Two processes hand one lock to and fro: from the call of a release in one to the grant in the other.",
+    run: |stage| Box::pin(run(stage)),
+};
+
+const NAME: &str = "pingpong";
+
+/// What is seen in one round, in nanoseconds.
+#[derive(Debug)]
+struct Seen {
+    p50: f64,
+    p99: f64,
+    ping: f64,
+}
+
+async fn run(stage: &mut Stage<'_>) -> Result<()> {
+    let server = Server::start().await?;
+    let mut pairs = Vec::new();
+    for subject in stage.subjects(&[Ability::Waiting]) {
+        let workers = stage.workers(&[subject, subject], &server, LEASE).await?;
+        pairs.push((subject, workers));
+    }
+    let mut ping = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
+    let time = stage.plan.either(Duration::from_millis(700), Duration::from_secs(3));
+    let mut samples = Samples::new();
+    for round in 0..stage.plan.rounds() {
+        for (subject, workers) in &mut pairs {
+            stage.turn(*subject, round);
+            if let [(_, one), (_, other)] = workers.as_mut_slice() {
+                samples.add(*subject, hand_over(one, other, &mut ping, time).await?);
+            }
+        }
+        rotate(&mut pairs);
+    }
+    stage.values(&samples, "p50", "us", |seen| seen.p50 / 1e3)?;
+    stage.values(&samples, "p99", "us", |seen| seen.p99 / 1e3)?;
+    stage.values(&samples, "PING", "us", |seen| seen.ping / 1e3)?;
+    let in_pings = samples.of(Subject::Lockcore).iter().map(|seen| ratio(seen.p50, seen.ping));
+    stage.against("p50", median(&in_pings.collect::<Vec<_>>()), "PING")?;
+    let of = |subject| samples.median(subject, |seen: &Seen| seen.p50);
+    let theirs = stage.plan.has_redisson.then(|| of(Subject::Redisson));
+    stage.less_than_redisson("p50", of(Subject::Lockcore), theirs)
+}
+
+/// Each in turn waits for the lock, until the other, after a while, releases it. All clocks are the same one.
+async fn hand_over(
+    one: &mut Worker,
+    other: &mut Worker,
+    ping: &mut MultiplexedConnection,
+    time: Duration,
+) -> Result<Seen> {
+    let (mut holder, mut waiter) = (one, other);
+    holder.stamp(Order::Acquire(NAME.into())).await?;
+    let (mut times, mut pings) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        let pause = pause(times.len());
+        let release = async {
+            sleep(pause).await;
+            holder.stamp(Order::Release).await
+        };
+        let (had, released) = tokio::join!(waiter.stamp(Order::Acquire(NAME.into())), release);
+        times.push(had?.saturating_sub(released?));
+        (holder, waiter) = (waiter, holder);
+        // The machine is as idle before a PING as before a release.
+        sleep(Duration::from_millis(3)).await;
+        let asked = Instant::now();
+        let _pong: String = redis::cmd("PING").query_async(ping).await?;
+        pings.push(span(asked.elapsed()));
+    }
+    holder.stamp(Order::Release).await?;
+    let (times, pings) = (Times::of(times)?, Times::of(pings)?);
+    Ok(Seen { p50: times.quantile(0.5), p99: times.quantile(0.99), ping: pings.quantile(0.5) })
+}
+
+/// Long enough for the other to wait, and not in step with whoever asks at intervals.
+fn pause(turn: usize) -> Duration {
+    Duration::from_millis(4 + (turn as u64 * 7) % 10)
+}

@@ -1,0 +1,36 @@
+//! lockcore, on Redis.
+
+use std::time::Duration;
+
+use lockcore::{LockGuard, Locks, ReentrantLock};
+use lockcore_redis::RedisBackend;
+
+use crate::{error::Result, measure::load::Lock};
+
+pub(crate) struct Client(pub(crate) Locks);
+
+impl Client {
+    pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
+        let backend = RedisBackend::connect(url).await?;
+        Ok(Self(Locks::builder(backend).lease(lease).build()?))
+    }
+
+    pub(crate) fn lock(&self, name: &str) -> Handle {
+        Handle(self.0.lock(name))
+    }
+}
+
+/// A handle of a lock, on whatever backend.
+pub(crate) struct Handle(pub(crate) ReentrantLock);
+
+impl Lock for Handle {
+    type Hold = LockGuard;
+
+    async fn acquire(&self) -> Result<LockGuard> {
+        Ok(self.0.acquire().await?)
+    }
+
+    async fn release(&self, hold: LockGuard) -> Result<()> {
+        Ok(hold.release().await?)
+    }
+}

@@ -1,0 +1,257 @@
+//! What is compared.
+
+pub(crate) mod async_redis_lock;
+pub(crate) mod distkit;
+pub(crate) mod floor;
+pub(crate) mod lockcore;
+pub(crate) mod memory;
+pub(crate) mod redisson;
+pub(crate) mod rslock;
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Result, failure},
+    measure::load::Lock,
+};
+
+/// Whose locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Subject {
+    /// Ours.
+    Lockcore,
+    /// The least that our scripts cost: see [`floor`].
+    Floor,
+    /// With the pauses between attempts that it has by default.
+    Rslock,
+    /// With pauses of up to 5 ms.
+    RslockFast,
+    AsyncRedisLock,
+    Distkit,
+    /// On the JVM, with its own defaults.
+    Redisson,
+}
+
+/// What a scenario asks of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// To acquire and release.
+    Pairs,
+    /// To wait for somebody else's release.
+    Waiting,
+    /// To renew what is held, for as long as it is.
+    Renewal,
+    /// To enter again what is held.
+    Nesting,
+    /// To be measured by the memory of its process.
+    Footprint,
+}
+
+impl Subject {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Lockcore,
+        Self::Floor,
+        Self::Rslock,
+        Self::RslockFast,
+        Self::AsyncRedisLock,
+        Self::Distkit,
+        Self::Redisson,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lockcore => "lockcore",
+            Self::Floor => "floor",
+            Self::Rslock => "rslock",
+            Self::RslockFast => "rslock (5 ms)",
+            Self::AsyncRedisLock => "async-redis-lock",
+            Self::Distkit => "distkit",
+            Self::Redisson => "Redisson",
+        }
+    }
+
+    /// Why it has no part in what asks for this, if it has none.
+    pub(crate) fn cannot(self, ability: Ability) -> Option<&'static str> {
+        match (self, ability) {
+            (Self::RslockFast, Ability::Pairs) => Some("the pause between attempts has no part in this"),
+            (Self::Floor, Ability::Waiting) => Some("two scripts wait for nobody"),
+            (Self::Floor, Ability::Renewal) => Some("it renews nothing"),
+            (Self::Floor, Ability::Footprint) => Some("it keeps nothing"),
+            (Self::Rslock | Self::RslockFast, Ability::Renewal) => {
+                Some("what `acquire` returns is not renewed, only what `using` runs in")
+            }
+            (Self::RslockFast, Ability::Footprint) => Some("the same as with longer pauses"),
+            (Self::Lockcore | Self::Redisson, Ability::Nesting) => None,
+            (_, Ability::Nesting) => Some("it is not reentrant"),
+            (Self::Redisson, Ability::Footprint) => Some("a heap with a collector does not tell"),
+            _ => None,
+        }
+    }
+
+    /// The commands that it sends. What its scripts call is not in here.
+    pub(crate) fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Lockcore | Self::Floor | Self::Redisson => {
+                &["evalsha", "eval", "subscribe", "unsubscribe", "ping"]
+            }
+            Self::Rslock | Self::RslockFast => &["set", "evalsha", "eval", "ping"],
+            Self::AsyncRedisLock => &["evalsha", "eval", "ping"],
+            Self::Distkit => &["set", "evalsha", "eval", "ping"],
+        }
+    }
+
+    /// Where it keeps the lock of a name.
+    pub(crate) fn key(self, name: &str) -> String {
+        match self {
+            Self::Distkit => format!("distkit-locks:{name}"),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// A client of a subject, on one server.
+pub(crate) enum Client {
+    Lockcore(lockcore::Client),
+    Floor(floor::Client),
+    Rslock(rslock::Client),
+    AsyncRedisLock(async_redis_lock::Client),
+    Distkit(distkit::Client),
+}
+
+impl Client {
+    /// A client whose holds have this lease. Redisson has its own: [`redisson`].
+    pub(crate) async fn connect(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
+        Ok(match subject {
+            Subject::Lockcore => Self::Lockcore(lockcore::Client::connect(url, lease).await?),
+            Subject::Floor => Self::Floor(floor::Client::connect(url, lease).await?),
+            Subject::Rslock => Self::Rslock(rslock::Client::connect(url, lease, None)),
+            Subject::RslockFast => {
+                Self::Rslock(rslock::Client::connect(url, lease, Some(Duration::from_millis(5))))
+            }
+            Subject::AsyncRedisLock => {
+                Self::AsyncRedisLock(async_redis_lock::Client::connect(url, lease).await?)
+            }
+            Subject::Distkit => Self::Distkit(distkit::Client::connect(url, lease).await?),
+            Subject::Redisson => return Err(failure("Redisson runs on the JVM, not in this process")),
+        })
+    }
+
+    pub(crate) fn lock(&self, name: &str) -> Result<Arc<AnyLock>> {
+        Ok(Arc::new(match self {
+            Self::Lockcore(client) => AnyLock::Lockcore(client.lock(name)),
+            Self::Floor(client) => AnyLock::Floor(client.lock(name)),
+            Self::Rslock(client) => AnyLock::Rslock(client.lock(name)),
+            Self::AsyncRedisLock(client) => AnyLock::AsyncRedisLock(client.lock(name)),
+            Self::Distkit(client) => AnyLock::Distkit(client.lock(name)?),
+        }))
+    }
+
+    /// Acquires and releases once. As a future of its own size: waiters are counted in bytes.
+    pub(crate) fn turn(&self, name: &str) -> Result<Turn> {
+        Ok(match self {
+            Self::Lockcore(client) => Box::pin(turn(client.lock(name))),
+            Self::Floor(client) => Box::pin(turn(client.lock(name))),
+            Self::Rslock(client) => Box::pin(turn(client.lock(name))),
+            Self::AsyncRedisLock(client) => Box::pin(turn(client.lock(name))),
+            Self::Distkit(client) => Box::pin(turn(client.lock(name)?)),
+        })
+    }
+
+    /// One lock for each task: of a name of its own, or all of one name.
+    pub(crate) fn locks(&self, names: &Names, tasks: usize) -> Result<Vec<Arc<AnyLock>>> {
+        (0..tasks).map(|task| self.lock(&names.of(task))).collect()
+    }
+}
+
+/// When a lock was had and released.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+async fn turn<L: Lock>(lock: L) -> Result<()> {
+    let hold = lock.acquire().await?;
+    lock.release(hold).await
+}
+
+/// The names of the locks of so many tasks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Names {
+    One(String),
+    Each(String),
+}
+
+impl Names {
+    pub(crate) fn of(&self, task: usize) -> String {
+        match self {
+            Self::One(name) => name.clone(),
+            Self::Each(prefix) => format!("{prefix}-{task}"),
+        }
+    }
+}
+
+/// A lock of any of them. What is decided here costs a nanosecond.
+pub(crate) enum AnyLock {
+    Lockcore(lockcore::Handle),
+    Floor(floor::Handle),
+    Rslock(rslock::Handle),
+    AsyncRedisLock(async_redis_lock::Handle),
+    Distkit(distkit::Handle),
+}
+
+/// A hold of any of them. In boxes, so that one of lockcore's is not as large as the largest of theirs.
+pub(crate) enum AnyHold {
+    Lockcore(<lockcore::Handle as Lock>::Hold),
+    Floor(<floor::Handle as Lock>::Hold),
+    Rslock(Box<<rslock::Handle as Lock>::Hold>),
+    AsyncRedisLock(Box<<async_redis_lock::Handle as Lock>::Hold>),
+    Distkit(Box<<distkit::Handle as Lock>::Hold>),
+}
+
+impl Lock for AnyLock {
+    type Hold = AnyHold;
+
+    async fn acquire(&self) -> Result<AnyHold> {
+        Ok(match self {
+            Self::Lockcore(lock) => AnyHold::Lockcore(lock.acquire().await?),
+            Self::Floor(lock) => AnyHold::Floor(lock.acquire().await?),
+            Self::Rslock(lock) => AnyHold::Rslock(Box::new(lock.acquire().await?)),
+            Self::AsyncRedisLock(lock) => AnyHold::AsyncRedisLock(Box::new(lock.acquire().await?)),
+            Self::Distkit(lock) => AnyHold::Distkit(Box::new(lock.acquire().await?)),
+        })
+    }
+
+    async fn release(&self, hold: AnyHold) -> Result<()> {
+        match (self, hold) {
+            (Self::Lockcore(lock), AnyHold::Lockcore(hold)) => lock.release(hold).await,
+            (Self::Floor(lock), AnyHold::Floor(hold)) => lock.release(hold).await,
+            (Self::Rslock(lock), AnyHold::Rslock(hold)) => lock.release(*hold).await,
+            (Self::AsyncRedisLock(lock), AnyHold::AsyncRedisLock(hold)) => lock.release(*hold).await,
+            (Self::Distkit(lock), AnyHold::Distkit(hold)) => lock.release(*hold).await,
+            _ => Err(failure("the hold belongs to somebody else's lock")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::server::Server;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_subject_acquires_and_releases_under_the_key_that_is_said() {
+        let server = Server::start().await.unwrap();
+        for subject in Subject::ALL.into_iter().filter(|subject| *subject != Subject::Redisson) {
+            let client = Client::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
+            let before = server.calls().await.unwrap();
+            let lock = client.lock("name").unwrap();
+            let hold = lock.acquire().await.unwrap();
+            let keys = [subject.key("name")];
+            assert!(server.left(&keys).await.unwrap()[0] > 29_000, "{subject:?} holds");
+            lock.release(hold).await.unwrap();
+            assert!(server.left(&keys).await.unwrap()[0] < 0, "{subject:?} has released");
+            // A script that the server does not know yet is asked for twice.
+            let calls = server.calls().await.unwrap().since(&before).of(subject.commands());
+            assert!((2..=4).contains(&calls), "{subject:?}: {calls} commands");
+        }
+    }
+}

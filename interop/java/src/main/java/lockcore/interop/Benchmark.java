@@ -1,0 +1,221 @@
+package lockcore.interop;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.TreeMap;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/**
+ * What {@code benches/} measures of Redisson. The loops are here, so that the way into this process is not measured. The first
+ * argument of every verb but the first is the client; names are a prefix and a number. Times are in nanoseconds.
+ */
+final class Benchmark {
+    private static final int WARMING_UP = 0;
+    private static final int MEASURING = 1;
+    private static final int ENDING = 2;
+
+    /** How many acquisitions are under way at a time when many names are to be held. */
+    private static final int AT_A_TIME = 64;
+
+    private final Clients clients;
+    private final Queue<CompletableFuture<Long>> grants = new ConcurrentLinkedQueue<>();
+    private final AtomicReference<Thread> last = new AtomicReference<>();
+    private volatile int phase;
+
+    Benchmark(Clients clients) {
+        this.clients = clients;
+    }
+
+    Map<String, Command> commands() {
+        return Map.of(
+                "benchConnect", arguments -> connect(arguments.text(0), arguments.number(1)),
+                "benchLoad", this::load,
+                "benchAcquire", this::acquire,
+                "benchRelease", this::release,
+                "benchHold", this::hold,
+                "benchWait", this::waitFor,
+                "benchAwait", this::await,
+                "benchGrants", arguments -> grants(),
+                "benchNest", this::nest);
+    }
+
+    /** {@code url watchdogMs}: a client with Redisson's defaults, but for the time of the watchdog. */
+    private String connect(String url, long watchdog) {
+        Config config = new Config();
+        config.setLockWatchdogTimeout(watchdog);
+        config.useSingleServer().setAddress(url);
+        return clients.add(config);
+    }
+
+    /** {@code client one|each name tasks warmUpMs measuredMs}: what the threads have done, as {@code redisson.rs} reads it. */
+    private String load(Arguments arguments) throws Exception {
+        RedissonClient client = clients.of(arguments);
+        boolean isOne = arguments.text(1).equals("one");
+        String name = arguments.text(2);
+        int tasks = (int) arguments.number(3);
+        phase = WARMING_UP;
+        ExecutorService threads = Executors.newFixedThreadPool(tasks);
+        try {
+            List<Future<Pairs>> running = IntStream.range(0, tasks)
+                    .mapToObj(task -> client.getLock(isOne ? name : name + "-" + task))
+                    .map(lock -> threads.submit((Callable<Pairs>) () -> pairs(lock)))
+                    .toList();
+            Thread.sleep(arguments.number(4));
+            long begun = System.nanoTime();
+            phase = MEASURING;
+            Thread.sleep(arguments.number(5));
+            phase = ENDING;
+            return line(System.nanoTime() - begun, running);
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    private Pairs pairs(RLock lock) {
+        Pairs pairs = new Pairs();
+        while (true) {
+            long asked = System.nanoTime();
+            lock.lock();
+            long waited = System.nanoTime() - asked;
+            boolean isHandedOver = last.getAndSet(Thread.currentThread()) != Thread.currentThread();
+            lock.unlock();
+            pairs.all++;
+            if (phase == MEASURING) {
+                pairs.measured++;
+                pairs.handOvers += isHandedOver ? 1 : 0;
+                pairs.waits.merge(threeDigits(waited), 1L, Long::sum);
+            } else if (phase == ENDING) {
+                return pairs;
+            }
+        }
+    }
+
+    private static String line(long took, List<Future<Pairs>> running) throws Exception {
+        long all = 0;
+        long handOvers = 0;
+        List<String> measured = new ArrayList<>();
+        Map<Long, Long> waits = new TreeMap<>();
+        for (Future<Pairs> future : running) {
+            Pairs pairs = future.get();
+            all += pairs.all;
+            handOvers += pairs.handOvers;
+            measured.add(String.valueOf(pairs.measured));
+            pairs.waits.forEach((wait, count) -> waits.merge(wait, count, Long::sum));
+        }
+        String histogram =
+                waits.entrySet().stream().map(e -> e.getKey() + ":" + e.getValue()).collect(Collectors.joining(" "));
+        return took + " " + all + " " + handOvers + ";" + String.join(" ", measured) + ";" + histogram;
+    }
+
+    private static long threeDigits(long time) {
+        long unit = 1;
+        while (time / unit >= 1000) {
+            unit *= 10;
+        }
+        return time / unit * unit;
+    }
+
+    /** {@code client name}: when the lock was had. */
+    private long acquire(Arguments arguments) {
+        clients.of(arguments).getLock(arguments.text(1)).lock();
+        return System.nanoTime();
+    }
+
+    /** {@code client name}: when the release was begun. */
+    private long release(Arguments arguments) {
+        RLock lock = clients.of(arguments).getLock(arguments.text(1));
+        long begun = System.nanoTime();
+        lock.unlock();
+        return begun;
+    }
+
+    /** {@code client prefix from count}: acquires as many names and keeps them. */
+    private boolean hold(Arguments arguments) throws InterruptedException {
+        RedissonClient client = clients.of(arguments);
+        long from = arguments.number(2);
+        long count = arguments.number(3);
+        Semaphore places = new Semaphore(AT_A_TIME);
+        List<CompletionStage<Void>> holds = new ArrayList<>();
+        for (long number = from; number < from + count; number++) {
+            places.acquire();
+            CompletionStage<Void> hold = client.getLock(arguments.text(1) + "-" + number).lockAsync(number);
+            holds.add(hold.whenComplete((done, failure) -> places.release()));
+        }
+        holds.forEach(hold -> hold.toCompletableFuture().join());
+        return true;
+    }
+
+    /** {@code client prefix names count}: has as many wait for so many names. */
+    private boolean waitFor(Arguments arguments) {
+        RedissonClient client = clients.of(arguments);
+        for (long number = 0; number < arguments.number(3); number++) {
+            client.getLock(arguments.text(1) + "-" + number % arguments.number(2)).lockAsync(number);
+        }
+        return true;
+    }
+
+    /** {@code client prefix count}: has one wait for each of as many names. */
+    private boolean await(Arguments arguments) {
+        RedissonClient client = clients.of(arguments);
+        for (long number = 0; number < arguments.number(2); number++) {
+            RLock lock = client.getLock(arguments.text(1) + "-" + number);
+            long thread = number;
+            CompletionStage<Long> granted = lock.lockAsync(thread).thenApply(done -> {
+                long had = System.currentTimeMillis() * 1_000_000;
+                lock.unlockAsync(thread);
+                return had;
+            });
+            grants.add(granted.toCompletableFuture());
+        }
+        return true;
+    }
+
+    /** When those had them, by the wall clock. */
+    private String grants() {
+        List<String> stamps = new ArrayList<>();
+        for (CompletableFuture<Long> granted = grants.poll(); granted != null; granted = grants.poll()) {
+            stamps.add(String.valueOf(granted.join()));
+        }
+        return String.join(" ", stamps);
+    }
+
+    /** {@code client samples pairs}: the time of a pair inside a hold, for each sample of so many pairs. */
+    private String nest(Arguments arguments) {
+        RLock lock = clients.of(arguments).getLock("nested");
+        List<String> times = new ArrayList<>();
+        lock.lock();
+        for (long sample = 0; sample < arguments.number(1); sample++) {
+            long begun = System.nanoTime();
+            for (long pair = 0; pair < arguments.number(2); pair++) {
+                lock.lock();
+                lock.unlock();
+            }
+            times.add(String.valueOf((System.nanoTime() - begun) / arguments.number(2)));
+        }
+        lock.unlock();
+        return String.join(" ", times);
+    }
+
+    /** What one thread has done. */
+    private static final class Pairs {
+        private final Map<Long, Long> waits = new TreeMap<>();
+        private long measured;
+        private long all;
+        private long handOvers;
+    }
+}
