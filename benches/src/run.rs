@@ -144,6 +144,19 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Whether a subject has done it. That somebody else's library could not is a result, and noted; that lockcore could not is an
+    /// error.
+    pub(crate) fn done<T>(&mut self, subject: Subject, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if subject != Subject::Lockcore => {
+                self.left_out(subject, &format!("it was tried and failed: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Has a worker carry out a load of the plan's length in a round.
     pub(crate) async fn load(
         &mut self,

@@ -51,7 +51,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut of_ours = 0.0;
     for subject in subjects {
         stage.step(subject.name());
-        let used = keep(stage, subject, time).await?;
+        let kept = keep(stage, subject, time).await;
+        let Some(used) = stage.done(subject, kept)? else { continue };
         match subject {
             Subject::Lockcore => of_ours = used,
             Subject::Redisson => stage.less_than_redisson("client CPU", of_ours, Some(used))?,

@@ -44,22 +44,29 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     stage.note(format!("one round of {} s", time.as_secs()));
     for subject in subjects {
         stage.step(subject.name());
-        let server = Server::start().await?;
-        let mut holder = Worker::start(subject, &server.url(), LEASE).await?;
-        holder.carry_out(Order::Hold { prefix: "idle".into(), from: 0, count: NAMES }).await?;
-        let mut waiter = Worker::start(subject, &server.url(), LEASE).await?;
-        waiter.carry_out(Order::Wait { prefix: "idle".into(), names: NAMES, count: TASKS }).await?;
-        sleep(SETTLING).await;
-        let (before, used, begun) = (server.calls().await?, processor_time(waiter.pid()?)?, Instant::now());
-        sleep(time).await;
-        let calls = server.calls().await?.since(&before);
-        let (used, took) = (processor_time(waiter.pid()?)? - used, begun.elapsed().as_secs_f64());
-        let commands = if subject == Subject::Lockcore { calls.all() } else { calls.of(subject.commands()) };
-        stage.value(subject.name(), "commands", ratio(float(commands), took), "1/s")?;
-        stage.value(subject.name(), "client CPU", ratio(used.as_secs_f64() * 100.0, took), "% of a core")?;
-        for worker in [waiter, holder] {
-            worker.kill().await?;
-        }
+        let idled = idle(stage, subject, time).await;
+        stage.done(subject, idled)?;
+    }
+    Ok(())
+}
+
+/// Has a subject's tasks wait for that time.
+async fn idle(stage: &mut Stage<'_>, subject: Subject, time: Duration) -> Result<()> {
+    let server = Server::start().await?;
+    let mut holder = Worker::start(subject, &server.url(), LEASE).await?;
+    holder.carry_out(Order::Hold { prefix: "idle".into(), from: 0, count: NAMES }).await?;
+    let mut waiter = Worker::start(subject, &server.url(), LEASE).await?;
+    waiter.carry_out(Order::Wait { prefix: "idle".into(), names: NAMES, count: TASKS }).await?;
+    sleep(SETTLING).await;
+    let (before, used, begun) = (server.calls().await?, processor_time(waiter.pid()?)?, Instant::now());
+    sleep(time).await;
+    let calls = server.calls().await?.since(&before);
+    let (used, took) = (processor_time(waiter.pid()?)? - used, begun.elapsed().as_secs_f64());
+    let commands = if subject == Subject::Lockcore { calls.all() } else { calls.of(subject.commands()) };
+    stage.value(subject.name(), "commands", ratio(float(commands), took), "1/s")?;
+    stage.value(subject.name(), "client CPU", ratio(used.as_secs_f64() * 100.0, took), "% of a core")?;
+    for worker in [waiter, holder] {
+        worker.kill().await?;
     }
     Ok(())
 }

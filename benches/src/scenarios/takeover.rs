@@ -30,7 +30,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     for round in 0..stage.plan.either(2, 5) {
         for subject in &subjects {
             stage.step(&format!("{}, round {}", subject.name(), round + 1));
-            for late in take_over(*subject).await? {
+            let taken = take_over(*subject).await;
+            for late in stage.done(*subject, taken)?.unwrap_or_default() {
                 samples.add(*subject, late);
             }
         }

@@ -18,6 +18,9 @@ const WARM_UP: Span = Span { warm_up: Duration::ZERO, measured: Duration::from_s
 /// Tasks of that.
 const WARM_UP_TASKS: usize = 16;
 
+/// How long an order may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The virtual machine's own choice of compiler and collector.
 const OPTIONS: [&str; 1] = ["-Xmx512m"];
 
@@ -93,7 +96,8 @@ impl Redisson {
 
     async fn ask(&self, verb: &str, arguments: &[&str]) -> Result<String> {
         let arguments = [&[self.client.as_str()], arguments].concat();
-        Ok(self.java.benchmark(verb, &arguments).await?)
+        let answer = tokio::time::timeout(PATIENCE, self.java.benchmark(verb, &arguments)).await;
+        Ok(answer.map_err(|_| failure(format!("{verb} takes more than {PATIENCE:?}")))??)
     }
 }
 

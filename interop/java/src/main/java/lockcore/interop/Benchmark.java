@@ -12,7 +12,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -29,7 +28,10 @@ final class Benchmark {
     private static final int MEASURING = 1;
     private static final int ENDING = 2;
 
-    /** How many acquisitions are under way at a time when many names are to be held. */
+    /** Threads that acquire many names, to keep them. */
+    private static final int HOLDERS = 16;
+
+    /** How many waiters begin at a time. */
     private static final int AT_A_TIME = 64;
 
     private final Clients clients;
@@ -144,27 +146,41 @@ final class Benchmark {
         return begun;
     }
 
-    /** {@code client prefix from count}: acquires as many names and keeps them. */
-    private boolean hold(Arguments arguments) throws InterruptedException {
+    /** {@code client prefix from count}: acquires as many names and keeps them, on a few threads. */
+    private boolean hold(Arguments arguments) throws Exception {
         RedissonClient client = clients.of(arguments);
         long from = arguments.number(2);
-        long count = arguments.number(3);
-        Semaphore places = new Semaphore(AT_A_TIME);
-        List<CompletionStage<Void>> holds = new ArrayList<>();
-        for (long number = from; number < from + count; number++) {
-            places.acquire();
-            CompletionStage<Void> hold = client.getLock(arguments.text(1) + "-" + number).lockAsync(number);
-            holds.add(hold.whenComplete((done, failure) -> places.release()));
+        long end = from + arguments.number(3);
+        ExecutorService threads = Executors.newFixedThreadPool(HOLDERS);
+        try {
+            List<Future<?>> running = new ArrayList<>();
+            for (long first = from; first < from + HOLDERS; first++) {
+                long number = first;
+                running.add(threads.submit(() -> {
+                    for (long next = number; next < end; next += HOLDERS) {
+                        client.getLock(arguments.text(1) + "-" + next).lock();
+                    }
+                }));
+            }
+            for (Future<?> holder : running) {
+                holder.get();
+            }
+            return true;
+        } finally {
+            threads.shutdown();
         }
-        holds.forEach(hold -> hold.toCompletableFuture().join());
-        return true;
     }
 
     /** {@code client prefix names count}: has as many wait for so many names. */
     private boolean waitFor(Arguments arguments) {
         RedissonClient client = clients.of(arguments);
         for (long number = 0; number < arguments.number(3); number++) {
-            client.getLock(arguments.text(1) + "-" + number % arguments.number(2)).lockAsync(number);
+            RLock lock = client.getLock(arguments.text(1) + "-" + number % arguments.number(2));
+            lock.lockAsync(number);
+            if (number % AT_A_TIME == 0) {
+                // Those before have been sent: more than that at a time would wait too long for a connection, and fail.
+                lock.isLocked();
+            }
         }
         return true;
     }
