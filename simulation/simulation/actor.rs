@@ -2,12 +2,12 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use lockcore::{LockError, LockGuard, Locks, LossReason, MultiLock, Owner, ReentrantLock};
+use lockcore::{LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, ReentrantLock};
 use lockcore_testkit::poll_times;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    beliefs::Believed,
+    beliefs::{Believed, BelievedAll},
     noise::now_or_never,
     plan::{Hold, How, Leave, Member, Step, TaskPlan, Whose},
     world::World,
@@ -50,7 +50,10 @@ impl Actor {
             Step::Multi { members, how, during, leave } => self.multi(members, how, during, leave).await,
             Step::Downgrade { during } => self.downgrade(during).await,
             Step::SetLatch(count) => self.result("set_count", self.locks.latch("l").set_count(count).await),
-            Step::CountDown => self.result("count_down", self.locks.latch("l").count_down().await),
+            Step::CountDown => {
+                self.world.items.count_down();
+                self.result("count_down", self.locks.latch("l").count_down().await);
+            }
             Step::AwaitLatch(patience) => self.await_latch(patience).await,
             Step::Produce { all } => self.produce(all).await,
             Step::Consume { patience, polls } => self.consume(patience, polls).await,
@@ -114,6 +117,7 @@ impl Actor {
             How::Acquire | How::Run => lock.acquire().await.map(Some),
         };
         drop(waiting);
+        self.check_closed("an acquisition", start, &acquired);
         self.check_answer(hold, &acquired, start);
         acquired.ok().flatten()
     }
@@ -150,7 +154,22 @@ impl Actor {
     }
 
     fn enter(&self, guard: LockGuard, past: u64) -> Believed {
-        self.world.beliefs.enter(guard, past)
+        self.world.beliefs.enter(self.client, guard, past)
+    }
+
+    /// Who waits is told at once that the client is closed, and who comes later as well.
+    fn check_closed<T>(&self, what: &str, start: Instant, answer: &Result<T, LockError>) {
+        let Some(closed) = self.world.closed_at(self.client) else { return };
+        let was_told = matches!(answer, Err(LockError::Closed { .. }));
+        let is_late = closed < start || self.world.facts.is_prompt && closed.elapsed() > SOON;
+        // What is refused before anything is done is no answer of the client.
+        let is_refused = matches!(answer, Err(LockError::Upgrade { .. } | LockError::Lost { .. }));
+        if is_late && !was_told && !is_refused {
+            self.violation(format_args!(
+                "{what} went on for {:?} after its client was closed",
+                closed.elapsed()
+            ));
+        }
     }
 
     /// Holds, with whatever is within.
@@ -167,12 +186,13 @@ impl Actor {
             }
         }
         self.keep(believed, hold.during / 2).await;
-        // Long enough for the store to have been told what is true.
-        if self.world.is_undisturbed() && hold.during / 2 > self.world.latency() {
-            let (stored, count) = (believed.stored_count(), believed.look(LockGuard::hold_count));
-            if stored > count {
-                self.violation(format_args!("a hold that counts {count} is stored with {stored}"));
-            }
+    }
+
+    /// Whoever has listened since `start` is told at once of a loss.
+    fn check_told(&self, believed: &Believed, start: Instant) {
+        let lost_for = believed.lost_for().min(start.elapsed());
+        if self.world.facts.is_prompt && lost_for > SOON {
+            self.violation(format_args!("nobody was told for {lost_for:?} of a loss"));
         }
     }
 
@@ -187,10 +207,12 @@ impl Actor {
 
     /// Keeps a guard for a while, and sees to it that a loss is told.
     async fn keep(&self, believed: &Believed, during: Duration) {
+        let start = Instant::now();
         let (lost, left) = believed.look(|guard| (guard.lost(), guard.remaining()));
         match timeout(during, lost).await {
             Ok(reason) => {
                 self.note(format_args!("has lost a hold: {reason}"));
+                self.check_told(believed, start);
                 if believed.look(LockGuard::is_held) {
                     self.violation(format_args!("a hold that was lost ({reason}) is held"));
                 }
@@ -201,9 +223,7 @@ impl Actor {
             Err(_) => {
                 let held = believed.look(LockGuard::is_held);
                 let lost = believed.look(LockGuard::lost);
-                if !held && self.world.facts.healthy && believed.lost_for() > SOON {
-                    self.violation(format_args!("nobody was told for {:?} of a loss", believed.lost_for()));
-                }
+                self.check_told(believed, start);
                 if !held && now_or_never(lost).await.is_none() {
                     self.violation(format_args!("a hold is lost, which `lost()` does not tell"));
                 }
@@ -266,6 +286,7 @@ impl Actor {
 
     async fn multi(&self, members: Vec<Member>, how: How, during: Duration, leave: Leave) {
         let lock = MultiLock::of(members.iter().map(|member| self.lock(*member)));
+        let start = Instant::now();
         let guard = match how {
             How::Try => lock.try_acquire().await,
             How::Timeout(patience) => lock.acquire_timeout(patience).await.map(Some),
@@ -273,16 +294,35 @@ impl Actor {
             How::Until(patience) => timeout(patience, lock.acquire()).await.ok().transpose(),
             How::Acquire | How::Run => lock.acquire().await.map(Some),
         };
+        // It takes more than one poll to be told so.
+        if !matches!(how, How::Polls(_)) {
+            self.check_closed("an acquisition of several", start, &guard);
+        }
         match guard {
             Ok(Some(guard)) => {
                 self.note(format_args!("{how:?} {members:?} -> all"));
-                sleep(during).await;
+                if guard.tokens().count() != members.len() {
+                    self.violation(format_args!("{members:?} are held as {guard:?}"));
+                }
+                let believed = self.world.beliefs.enter_all(self.client, guard);
+                self.keep_all(&believed, during).await;
+                let guard = believed.leave();
                 if matches!(leave, Leave::Release) {
                     let in_time = guard.remaining() > self.world.latency();
+                    let tokens: Vec<_> =
+                        guard.tokens().map(|(name, token)| (name.to_owned(), token)).collect();
                     let released = guard.release().await;
                     self.note(format_args!("release of all -> {}", brief(&released)));
-                    if self.world.is_undisturbed() && in_time && released.is_err() {
-                        self.violation(format_args!("a multi-lock was not released: {released:?}"));
+                    if self.world.is_undisturbed() && in_time {
+                        if released.is_err() {
+                            self.violation(format_args!("a multi-lock was not released: {released:?}"));
+                        }
+                        let stored = |(name, token): &&(String, _)| {
+                            self.world.truth.has_grant(name, u64::from(*token))
+                        };
+                        if let Some((name, _)) = tokens.iter().find(stored) {
+                            self.violation(format_args!("{name} of a multi-lock was not released"));
+                        }
                     }
                 }
             }
@@ -293,6 +333,23 @@ impl Actor {
             }
             Err(error) => self.note(format_args!("{how:?} {members:?} -> {error}")),
         }
+    }
+
+    /// Keeps several holds for a while, and sees to it that the loss of one is told.
+    async fn keep_all(&self, believed: &BelievedAll, during: Duration) {
+        let told = timeout(during, believed.look(MultiGuard::lost)).await;
+        let (held, lost) = believed.look(|guard| (guard.is_held(), guard.lost()));
+        match told {
+            Ok(error) if held => {
+                self.violation(format_args!("holds of which one was lost ({error}) are held"))
+            }
+            Ok(error) => self.note(format_args!("has lost one of several: {error}")),
+            Err(_) if !held && now_or_never(lost).await.is_none() => {
+                self.violation(format_args!("one of several holds is lost, which `lost()` does not tell"));
+            }
+            Err(_) => {}
+        }
+        self.world.beliefs.check();
     }
 
     /// A writer that goes on as a reader, with no other writer in between.
@@ -326,8 +383,13 @@ impl Actor {
         let waited = self.locks.latch("l").wait_timeout(patience).await;
         self.note(format_args!("latch -> {}", brief(&waited)));
         let open_for = self.world.truth.latch_open_for(start);
+        self.check_closed("a wait for a latch", start, &waited);
         match waited {
-            Ok(()) => {}
+            Ok(()) => {
+                if self.world.truth.latch_closed_since(start) {
+                    self.violation(format_args!("somebody has passed a latch that was never open"));
+                }
+            }
             Err(LockError::Timeout { .. }) => {
                 if self.world.is_calm_since(start) && open_for > self.world.latency() {
                     self.violation(format_args!("nobody was woken at a latch that is open for {open_for:?}"));
@@ -367,14 +429,15 @@ impl Actor {
     async fn consume(&self, patience: Option<Duration>, mut polls: Option<usize>) {
         loop {
             let attempt = self.consume_once(patience);
-            let taken = match polls.take() {
-                Some(polls) => poll_times(polls, attempt).await.unwrap_or(false),
-                None => attempt.await,
+            let (taken, away) = match polls.take() {
+                // Whoever is cancelled is away for longer than others may wait for what he was notified of.
+                Some(polls) => (poll_times(polls, attempt).await.unwrap_or(false), 2000),
+                None => (attempt.await, 20),
             };
             if taken {
                 return;
             }
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(away)).await;
         }
     }
 
@@ -384,13 +447,21 @@ impl Actor {
         let Ok(mut guard) = lock.acquire().await else { return false };
         while !self.world.items.take() {
             self.note(format_args!("waits for an item"));
+            let waiting = self.world.items.wait();
             let waited = match patience {
-                None => filled.wait(guard).await,
-                Some(patience) => filled.wait_timeout(guard, patience).await.map(|(guard, _)| guard),
+                None => filled.wait(guard).await.map(|guard| (guard, true)),
+                Some(patience) => filled.wait_timeout(guard, patience).await,
             };
-            self.note(format_args!("wait -> {}", brief(&waited.as_ref().map(LockGuard::token))));
+            drop(waiting);
+            self.note(format_args!("wait -> {}", brief(&waited.as_ref().map(|(guard, _)| guard.token()))));
+            if waited.as_ref().is_ok_and(|(_, notified)| *notified)
+                && self.world.items.notified() > self.world.truth.notified()
+                && self.world.facts.healthy
+            {
+                self.violation(format_args!("more waits have ended than were notified"));
+            }
             match waited {
-                Ok(again) => guard = again,
+                Ok((again, _)) => guard = again,
                 Err(error) => {
                     self.result::<()>("wait", Err(error));
                     return false;

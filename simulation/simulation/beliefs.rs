@@ -6,25 +6,36 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Holder, LockGuard, Mode};
+use lockcore::{FencingToken, Holder, LockGuard, Mode, MultiGuard, Owner};
 use tokio::time::Instant;
 
-use crate::truth::Truth;
+use crate::truth::{Granted, Truth};
+
+/// How long the store may count more guards than there are. What corrects it is done in the background.
+const MISCOUNTED: Duration = Duration::from_millis(300);
 
 /// The guards that somebody has, for as long as he believes in them. Clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Beliefs {
     truth: Truth,
     permits: u32,
+    /// Whether the store can be told everything.
+    is_undisturbed: bool,
     record: Arc<Mutex<Record>>,
 }
 
 #[derive(Debug, Default)]
 struct Record {
     guards: BTreeMap<u64, LockGuard>,
+    /// Those of multi-locks.
+    several: BTreeMap<u64, MultiGuard>,
+    /// In which client they are.
+    clients: BTreeMap<u64, usize>,
     next: u64,
     /// Since when guards are lost.
     lost: BTreeMap<u64, Instant>,
+    /// Since when the store counts more than there are.
+    miscounted: BTreeMap<u64, Instant>,
     /// By name: the last token with which somebody entered alone.
     entered: BTreeMap<String, u64>,
     /// By name: the greatest token of those who left.
@@ -38,12 +49,53 @@ pub(crate) struct Believed {
     number: u64,
 }
 
-fn token(guard: &LockGuard) -> u64 {
-    guard.token().into()
+/// A belief in several guards. Dropping it is leaving, and drops them.
+#[derive(Debug)]
+pub(crate) struct BelievedAll {
+    beliefs: Beliefs,
+    number: u64,
 }
 
-fn is_writer(mode: Mode) -> bool {
-    mode == Mode::Write
+/// A hold that somebody believes in, whatever kind of guard he has.
+#[derive(Debug)]
+struct Inside {
+    name: String,
+    owner: Owner,
+    token: FencingToken,
+    granted: Granted,
+    remaining: Duration,
+}
+
+impl Inside {
+    fn by(guard: &LockGuard) -> Self {
+        Self {
+            name: guard.name().to_owned(),
+            owner: guard.owner().clone(),
+            token: guard.token(),
+            granted: Granted { owner: guard.wire_owner().to_owned(), mode: guard.mode() },
+            remaining: guard.remaining(),
+        }
+    }
+
+    fn by_all<'a>(guard: &'a MultiGuard, truth: &'a Truth) -> impl Iterator<Item = Self> + 'a {
+        guard.tokens().map(|(name, token)| Self {
+            name: name.to_owned(),
+            owner: guard.owner().clone(),
+            token,
+            granted: truth.granted_for(name, token.into()),
+            remaining: guard.remaining(),
+        })
+    }
+
+    fn excludes(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.owner != other.owner
+            && (is_alone(self.granted.mode) || is_alone(other.granted.mode))
+    }
+}
+
+fn token(guard: &LockGuard) -> u64 {
+    guard.token().into()
 }
 
 fn is_alone(mode: Mode) -> bool {
@@ -51,8 +103,8 @@ fn is_alone(mode: Mode) -> bool {
 }
 
 impl Beliefs {
-    pub(crate) fn new(truth: Truth, permits: u32) -> Self {
-        Self { truth, permits, record: Arc::default() }
+    pub(crate) fn new(truth: Truth, permits: u32, is_undisturbed: bool) -> Self {
+        Self { truth, permits, is_undisturbed, record: Arc::default() }
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -65,15 +117,24 @@ impl Beliefs {
     }
 
     /// Takes in a guard of which `past` was known when it was asked for.
-    pub(crate) fn enter(&self, guard: LockGuard, past: u64) -> Believed {
+    pub(crate) fn enter(&self, client: usize, guard: LockGuard, past: u64) -> Believed {
         let mut record = self.record();
         self.check_token(&mut record, &guard, past);
-        let number = record.next;
-        record.next += 1;
+        let number = record.number(client);
         record.guards.insert(number, guard);
         drop(record);
         self.check();
         Believed { beliefs: self.clone(), number }
+    }
+
+    /// Takes in the guard of a multi-lock.
+    pub(crate) fn enter_all(&self, client: usize, guard: MultiGuard) -> BelievedAll {
+        let mut record = self.record();
+        let number = record.number(client);
+        record.several.insert(number, guard);
+        drop(record);
+        self.check();
+        BelievedAll { beliefs: self.clone(), number }
     }
 
     fn leave(&self, number: u64) -> Option<LockGuard> {
@@ -124,41 +185,102 @@ impl Beliefs {
         for (number, _) in guards.iter().filter(|(_, guard)| !guard.is_held()) {
             lost.entry(*number).or_insert_with(Instant::now);
         }
-        let inside: Vec<&LockGuard> =
-            record.guards.values().filter(|guard| guard.is_held() && !self.excuses(guard)).collect();
-        for guard in &inside {
-            self.check_against_store(guard);
-            if let Some(other) = inside.iter().find(|other| exclude_each_other(guard, other)) {
-                self.truth.trace.violation(format!("inside together: {guard:?} and {other:?}"));
+        let guards = record.guards.values().filter(|guard| guard.is_held()).map(Inside::by);
+        let several = record.several.values().filter(|guard| guard.is_held());
+        let mut inside: Vec<Inside> =
+            guards.chain(several.flat_map(|guard| Inside::by_all(guard, &self.truth))).collect();
+        inside.retain(|hold| {
+            !self.truth.excuses(&hold.name, &hold.granted.owner, hold.granted.mode, hold.token.into())
+        });
+        for hold in &inside {
+            self.check_against_store(hold);
+            if let Some(other) = inside.iter().find(|other| hold.excludes(other)) {
+                self.truth.trace.violation(format!("inside together: {hold:?} and {other:?}"));
             }
         }
         let mut taken: BTreeMap<_, u32> = BTreeMap::new();
-        for guard in &inside {
-            if let Mode::Permit { count, .. } = guard.mode() {
-                taken.insert(guard.token(), count);
+        for hold in &inside {
+            if let Mode::Permit { count, .. } = hold.granted.mode {
+                taken.insert(hold.token, count);
             }
         }
         if taken.values().sum::<u32>() > self.permits {
             self.truth.trace.violation(format!("{taken:?} of {} permits", self.permits));
         }
+        if self.is_undisturbed {
+            self.check_counts(&mut record);
+        }
     }
 
     /// Nobody believes longer than the store has his hold.
-    fn check_against_store(&self, guard: &LockGuard) {
-        let state = self.truth.inspect(guard.name());
-        let is_there = state.holders().iter().any(|holder| {
-            holder.owner() == guard.wire_owner() && is_writer(holder.mode()) == is_writer(guard.mode())
-        });
-        if !is_there {
-            self.truth.trace.violation(format!("{guard:?} is believed in, and the store has {state:?}"));
+    fn check_against_store(&self, hold: &Inside) {
+        let state = self.truth.inspect(&hold.name);
+        if !state.holders().iter().any(|holder| hold.granted.is_stored_as(holder)) {
+            self.truth.trace.violation(format!("{hold:?} is believed in, and the store has {state:?}"));
+        }
+        if state.remaining().is_some_and(|left| hold.remaining > left) {
+            self.truth
+                .trace
+                .violation(format!("{hold:?} is believed in for longer than it is stored: {state:?}"));
+        }
+    }
+
+    /// The store counts as many guards as there are, or is told so soon.
+    fn check_counts(&self, record: &mut Record) {
+        let Record { guards, miscounted, .. } = record;
+        for (number, guard) in guards.iter().filter(|(_, guard)| guard.is_held()) {
+            let (stored, count) = (self.stored_count(guard), guard.hold_count());
+            if stored <= count {
+                miscounted.remove(number);
+            } else if miscounted.entry(*number).or_insert_with(Instant::now).elapsed() > MISCOUNTED {
+                self.truth.trace.violation(format!("a hold that counts {count} is stored with {stored}"));
+            }
+        }
+    }
+
+    /// How often the store has counted the owner in.
+    fn stored_count(&self, guard: &LockGuard) -> u32 {
+        let (state, hold) = (self.truth.inspect(guard.name()), Inside::by(guard));
+        let stored = state.holders().iter().find(|holder| hold.granted.is_stored_as(holder));
+        stored.map_or(0, Holder::hold_count)
+    }
+
+    /// The guards of a client that hold something of its own. A named owner may have it in another client as well.
+    pub(crate) fn held_by(&self, client: usize) -> Vec<u64> {
+        let record = self.record();
+        let is_own = |guard: &LockGuard| guard.is_held() && guard.owner().name().is_none();
+        let own =
+            record.guards.iter().filter(|(number, guard)| record.clients[number] == client && is_own(guard));
+        own.map(|(number, _)| *number).collect()
+    }
+
+    /// The client has closed: nobody believes in a guard of it, and the store has nothing of those that it `released`.
+    pub(crate) fn check_closed(&self, client: usize, released: &[u64]) {
+        let record = self.record();
+        let is_of_client = |number: &u64| record.clients[number] == client;
+        let held =
+            record.guards.iter().filter(|(number, guard)| is_of_client(number) && guard.is_held()).count();
+        let several =
+            record.several.iter().filter(|(number, guard)| is_of_client(number) && guard.is_held()).count();
+        if held + several > 0 {
+            self.truth
+                .trace
+                .violation(format!("{held} guards and {several} multi-guards of c{client}, which is closed"));
+        }
+        let left = released.iter().filter_map(|number| record.guards.get(number));
+        for left in left.filter(|guard| self.stored_count(guard) > 0) {
+            self.truth.trace.violation(format!("c{client} is closed, and the store has {left:?}"));
         }
     }
 }
 
-fn exclude_each_other(one: &LockGuard, other: &LockGuard) -> bool {
-    one.name() == other.name()
-        && one.owner() != other.owner()
-        && (is_alone(one.mode()) || is_alone(other.mode()))
+impl Record {
+    fn number(&mut self, client: usize) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.clients.insert(number, client);
+        number
+    }
 }
 
 impl Believed {
@@ -178,16 +300,6 @@ impl Believed {
         self.beliefs.record().lost.get(&self.number).map(Instant::elapsed).unwrap_or_default()
     }
 
-    /// How often the store has counted the owner in.
-    pub(crate) fn stored_count(&self) -> u32 {
-        let (name, owner, mode) =
-            self.look(|guard| (guard.name().to_owned(), guard.wire_owner().to_owned(), guard.mode()));
-        let state = self.beliefs.truth.inspect(&name);
-        let is_the_hold =
-            |holder: &&Holder| holder.owner() == owner && is_writer(holder.mode()) == is_writer(mode);
-        state.holders().iter().find(is_the_hold).map_or(0, Holder::hold_count)
-    }
-
     /// How many guards of this hold there are.
     pub(crate) fn guards(&self) -> usize {
         let record = self.beliefs.record();
@@ -199,5 +311,25 @@ impl Believed {
 impl Drop for Believed {
     fn drop(&mut self) {
         drop(self.beliefs.leave(self.number));
+    }
+}
+
+impl BelievedAll {
+    /// Looks at the guard.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&MultiGuard) -> T) -> T {
+        look(&self.beliefs.record().several[&self.number])
+    }
+
+    /// Gives the guard back: its owner no longer believes in it.
+    pub(crate) fn leave(self) -> MultiGuard {
+        self.beliefs.check();
+        self.beliefs.record().several.remove(&self.number).expect("it was not left before")
+    }
+}
+
+impl Drop for BelievedAll {
+    fn drop(&mut self) {
+        let left = self.beliefs.record().several.remove(&self.number);
+        drop(left);
     }
 }

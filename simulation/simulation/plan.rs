@@ -162,7 +162,8 @@ impl Plan {
         let permits = chance.within(1..5) as u32;
         let healthy = chance.once_in(3);
         let closes = !healthy && chance.once_in(6);
-        let draw = Draw { chance, clients, permits, healthy, closes };
+        let signals = chance.once_in(3);
+        let draw = Draw { chance, clients, permits, healthy, closes, signals };
         let intensity = chance.within(0..4);
         Self {
             clients: (0..clients).map(|_| draw.client(intensity)).collect(),
@@ -175,6 +176,12 @@ impl Plan {
 
     pub(crate) fn is_healthy(&self) -> bool {
         self.troubles.is_empty()
+    }
+
+    /// Whether everybody who is woken runs at once.
+    pub(crate) fn is_prompt(&self) -> bool {
+        let stops = |trouble| matches!(trouble, Trouble::Freeze { .. } | Trouble::Pause(_));
+        !self.troubles.iter().any(|(_, trouble)| stops(*trouble))
     }
 
     /// All holds, the inner ones included.
@@ -292,6 +299,8 @@ struct Draw<'a> {
     permits: u32,
     healthy: bool,
     closes: bool,
+    /// Latches and conditions are in use.
+    signals: bool,
 }
 
 impl Draw<'_> {
@@ -310,9 +319,12 @@ impl Draw<'_> {
         let subject = self.chance.below(7);
         let subjects = [subject, if self.chance.once_in(2) { self.chance.below(7) } else { subject }];
         let mut tasks: Vec<_> = (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
-        if !self.closes && self.chance.once_in(3) {
+        if self.signals {
             self.add_latches(&mut tasks);
-            self.add_consumers(&mut tasks);
+            // Those who have closed produce nothing any more.
+            if !self.closes {
+                self.add_consumers(&mut tasks);
+            }
         }
         tasks
     }
@@ -367,12 +379,17 @@ impl Draw<'_> {
 
     fn multi(&self) -> Step {
         let chance = self.chance;
-        let all = [
+        let mut all = [
             Member::Lock("a"),
             Member::Lock("b"),
             chance.pick(&[Member::Read, Member::Write]),
             self.some_permits(),
         ];
+        // In whatever order.
+        all.rotate_left(chance.below(4));
+        if chance.once_in(2) {
+            all.reverse();
+        }
         let members: Vec<_> = all.into_iter().filter(|_| chance.once_in(2)).collect();
         let members = if members.is_empty() { all[..2].to_vec() } else { members };
         Step::Multi { members, how: self.how(), during: self.during(), leave: self.leave() }
@@ -389,9 +406,19 @@ impl Draw<'_> {
             lease: chance.once_in(3).then(|| chance.millis(20..2000)),
             during: self.during(),
             turns: 0,
-            inner: (0..inner).map(|_| self.hold(self.within(lock), depth + 1)).collect(),
+            inner: (0..inner).map(|_| self.inner(lock, depth + 1)).collect(),
             leave: self.leave(),
         }
+    }
+
+    fn inner(&self, lock: Member, depth: usize) -> Hold {
+        let hold = self.hold(self.within(lock), depth);
+        if self.chance.once_in(4) {
+            // Wants more than the hold around it has, and gives up while that is asked for.
+            let how = How::Polls(self.chance.within(1..8));
+            return Hold { how, lease: Some(self.chance.millis(2000..3000)), ..hold };
+        }
+        hold
     }
 
     /// What may be asked for by somebody who holds this.
@@ -454,14 +481,26 @@ impl Draw<'_> {
         tasks[task].steps.insert(at, (self.idle(), step));
     }
 
-    fn add_latches(&self, tasks: &mut [TaskPlan]) {
+    fn add_latches(&self, tasks: &mut Vec<TaskPlan>) {
         let chance = self.chance;
-        for _ in 0..chance.below(3) {
+        if chance.once_in(2) {
+            // Somebody comes at the very moment at which it opens.
+            let at = chance.millis(0..2000);
+            let moment = || chance.millis(0..12);
+            let client = || chance.below(self.clients);
+            let opens = vec![(at, Step::SetLatch(1)), (moment(), Step::CountDown)];
+            tasks.push(TaskPlan { client: client(), steps: opens });
+            for _ in 0..chance.within(1..4) {
+                let waits = vec![(at + moment(), Step::AwaitLatch(chance.millis(1000..8000)))];
+                tasks.push(TaskPlan { client: client(), steps: waits });
+            }
+        }
+        for _ in 0..chance.below(4) {
             self.add(tasks, Step::SetLatch(chance.within(1..4) as u32));
             for _ in 0..chance.below(5) {
                 self.add(tasks, Step::CountDown);
             }
-            for _ in 0..chance.below(4) {
+            for _ in 0..chance.below(6) {
                 self.add(tasks, Step::AwaitLatch(chance.millis(0..8000)));
             }
         }
@@ -470,10 +509,13 @@ impl Draw<'_> {
     /// For each consumer a producer that depends on nobody.
     fn add_consumers(&self, tasks: &mut Vec<TaskPlan>) {
         let chance = self.chance;
-        // Where notifications may be lost with those who got them, nobody may rely on them alone.
-        let patience = (!self.healthy).then(|| Duration::from_millis(700));
         let count = tasks.len();
         for _ in 0..chance.below(5) {
+            // Where notifications may be lost with those who got them, nobody may rely on them alone.
+            let patience = match self.healthy {
+                false => Some(Duration::from_millis(700)),
+                true => chance.once_in(3).then(|| chance.millis(1..700)),
+            };
             let polls = chance.once_in(3).then(|| chance.within(1..30));
             self.add(&mut tasks[..count], Step::Consume { patience, polls });
             let produce = Step::Produce { all: chance.once_in(3) };
@@ -484,8 +526,11 @@ impl Draw<'_> {
 
     fn troubles(&self) -> Vec<(Duration, Trouble)> {
         let count = self.chance.within(1..25);
-        let mut troubles: Vec<_> =
-            (0..count).map(|_| (self.chance.millis(0..4000), self.trouble())).collect();
+        let mut troubles = Vec::new();
+        for _ in 0..count {
+            let at = self.chance.millis(0..4000);
+            troubles.extend(self.trouble().into_iter().map(|trouble| (at, trouble)));
+        }
         if self.closes {
             troubles.push((
                 self.chance.millis(0..4000),
@@ -496,9 +541,22 @@ impl Draw<'_> {
         troubles
     }
 
-    fn trouble(&self) -> Trouble {
+    /// Something that goes wrong, or two things at a time.
+    fn trouble(&self) -> Vec<Trouble> {
+        let client = self.chance.below(self.clients);
+        if self.chance.once_in(8) {
+            // An answer is lost, and so is what is to undo what it was about.
+            let next = |op, fault| Trouble::Next { client, op, fault, times: 1 };
+            return vec![
+                next(Op::Acquire, self.chance.pick(&[Fault::LostReply, Fault::LostRequest])),
+                next(Op::Release, Fault::Straggles(self.chance.millis(20..1500))),
+            ];
+        }
+        vec![self.single_trouble(client)]
+    }
+
+    fn single_trouble(&self, client: usize) -> Trouble {
         let chance = self.chance;
-        let client = chance.below(self.clients);
         match chance.below(16) {
             0..=5 => {
                 let (op, fault) = self.fault();
@@ -520,7 +578,19 @@ impl Draw<'_> {
 
     fn fault(&self) -> (Op, Fault) {
         let chance = self.chance;
-        let op = chance.pick(&[
+        let of_signals = [
+            Op::Subscribe,
+            Op::SetCount,
+            Op::CountDown,
+            Op::CountDown,
+            Op::Count,
+            Op::Join,
+            Op::Stay,
+            Op::Leave,
+            Op::Notify,
+            Op::Woken,
+        ];
+        let of_all = [
             Op::Acquire,
             Op::Acquire,
             Op::Acquire,
@@ -540,7 +610,9 @@ impl Draw<'_> {
             Op::Leave,
             Op::Notify,
             Op::Woken,
-        ]);
+        ];
+        let op =
+            if self.signals && chance.once_in(2) { chance.pick(&of_signals) } else { chance.pick(&of_all) };
         let delay = Fault::Delay(chance.millis(1..1500));
         if op == Op::Woken {
             return (op, delay);

@@ -8,9 +8,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions, Latches,
-    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
-    Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions, Holder,
+    Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use lockcore_memory::MemoryBackend;
 use tokio::time::Instant;
@@ -34,14 +34,36 @@ struct Events {
     last_token: u64,
     /// By name: when it was last granted, or set as a latch.
     granted_at: BTreeMap<String, Instant>,
+    /// By name and token: what was granted.
+    grants: BTreeMap<(String, u64), Granted>,
     /// Since when the latch is open.
     opened_at: Option<Instant>,
+    /// When the latch was last closed.
+    closed_at: Option<Instant>,
+    /// By how much it was counted down.
+    counted_down: u32,
+    /// How many waiters of a condition were notified.
+    notified: u32,
     /// By name: up to which token holds were forced away.
     forced: BTreeMap<String, u64>,
     /// By name, owner and side: the last token.
     latest: BTreeMap<(String, String, &'static str), u64>,
     /// The names that will be in use for ever.
     resized: BTreeSet<String>,
+}
+
+/// To whom a hold was granted, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    pub(crate) owner: String,
+    pub(crate) mode: Mode,
+}
+
+impl Granted {
+    /// Whether this is what the store tells of it.
+    pub(crate) fn is_stored_as(&self, holder: &Holder) -> bool {
+        holder.owner() == self.owner && (holder.mode() == Mode::Write) == (self.mode == Mode::Write)
+    }
 }
 
 /// Holds of one owner on different sides do not take each other over.
@@ -67,6 +89,8 @@ impl Truth {
         let mut events = self.events();
         let name = request.name.to_string();
         events.granted_at.insert(name.clone(), Instant::now());
+        let granted = Granted { owner: request.hold.owner().to_owned(), mode: request.mode };
+        events.grants.insert((name.clone(), token), granted);
         let key = (name.clone(), request.hold.owner().to_owned(), side(request.mode));
         let is_new = token > events.last_token;
         events.last_token = events.last_token.max(token);
@@ -100,6 +124,32 @@ impl Truth {
         self.events().granted_at.get(name).copied()
     }
 
+    /// To whom this token was granted: by itself, or as one of several that follow the first.
+    pub(crate) fn granted_for(&self, name: &str, token: u64) -> Granted {
+        let events = self.events();
+        let name = name.to_owned();
+        let (_, granted) =
+            events.grants.range((name.clone(), 0)..=(name, token)).next_back().expect("a grant");
+        granted.clone()
+    }
+
+    /// Whether the hold that this token was granted to is still stored, and not because it was handed on.
+    pub(crate) fn has_grant(&self, name: &str, token: u64) -> bool {
+        let granted = self.granted_for(name, token);
+        granted.mode != Mode::Exclusive
+            && self.inspect(name).holders().iter().any(|holder| granted.is_stored_as(holder))
+    }
+
+    /// How often the latch was counted down.
+    pub(crate) fn counted_down(&self) -> u32 {
+        self.events().counted_down
+    }
+
+    /// How many waiters were notified.
+    pub(crate) fn notified(&self) -> u32 {
+        self.events().notified
+    }
+
     /// How many names will be in use for ever.
     pub(crate) fn resized(&self) -> usize {
         self.events().resized.len()
@@ -121,9 +171,15 @@ impl Truth {
         let mut events = self.events();
         if is_open {
             events.opened_at.get_or_insert_with(Instant::now);
-        } else {
-            events.opened_at = None;
+        } else if events.opened_at.take().is_some() || events.closed_at.is_none() {
+            events.closed_at = Some(Instant::now());
         }
+    }
+
+    /// Whether the latch was closed all the time from `start` to now.
+    pub(crate) fn latch_closed_since(&self, start: Instant) -> bool {
+        let events = self.events();
+        events.opened_at.is_none() && events.closed_at.is_some_and(|closed| closed < start)
     }
 
     /// For how long the latch has been open, since `start` at most.
@@ -238,12 +294,27 @@ async fn without_debug(
 impl Latches for Observed {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
         let note = |_: &Result<bool, _>| self.truth.look_at_latch(name);
-        self.call(format!("set {name} {count}"), self.truth.store.set_count(name, count, id), note).await
+        let set = async {
+            let before = self.truth.latch_count(name.as_str());
+            let answer = self.truth.store.set_count(name, count, id).await;
+            let after = self.truth.latch_count(name.as_str());
+            if before > 0 && after != before {
+                self.truth.trace.violation(format!("a latch with {before} left was set to {after}"));
+            }
+            answer
+        };
+        self.call(format!("set {name} {count}"), set, note).await
     }
 
     async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
         let note = |_: &Result<u32, _>| self.truth.look_at_latch(name);
-        self.call(format!("count down {name}"), self.truth.store.count_down(name, id), note).await
+        let count_down = async {
+            let before = self.truth.latch_count(name.as_str());
+            let answer = self.truth.store.count_down(name, id).await;
+            self.truth.events().counted_down += before - self.truth.latch_count(name.as_str());
+            answer
+        };
+        self.call(format!("count down {name}"), count_down, note).await
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
@@ -276,7 +347,10 @@ impl Conditions for Observed {
     }
 
     async fn notify(&self, id: &ConditionId, count: u32) -> Result<u32, BackendError> {
-        self.call(format!("notify {count}"), self.truth.store.notify(id, count), |_| ()).await
+        let note = |notified: &Result<u32, _>| {
+            self.truth.events().notified += notified.as_ref().copied().unwrap_or_default();
+        };
+        self.call(format!("notify {count}"), self.truth.store.notify(id, count), note).await
     }
 
     async fn subscribe(&self, id: &ConditionId, waiter: &str) -> Result<Box<dyn Wakeups>, BackendError> {

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -36,6 +36,9 @@ const AFTERMATH: Duration = Duration::from_secs(9);
 /// How long a run may take after the last trouble before somebody is said to wait for ever.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
+/// How long those who were notified may take to get the lock, one after the other.
+const LATE: Duration = Duration::from_millis(1500);
+
 /// What all who take part know.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -46,32 +49,84 @@ pub(crate) struct World {
     pub(crate) items: Items,
     pub(crate) facts: Facts,
     calm_since: Mutex<Option<Instant>>,
+    /// By client: since when it is closed.
+    closed_at: Mutex<BTreeMap<usize, Instant>>,
 }
 
 /// What the plan allows to be expected.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) healthy: bool,
+    /// Whether everybody who is woken runs at once.
+    pub(crate) is_prompt: bool,
     pub(crate) permits: u32,
     pub(crate) has_named_owners: bool,
     pub(crate) counts_are_exact: bool,
     pub(crate) queue_timeout: Duration,
 }
 
-/// What is handed from producers to consumers.
+/// What is handed from producers to consumers, and how many of them wait for it. Also how often actors have begun to count down.
 #[derive(Debug, Default)]
-pub(crate) struct Items(Mutex<u32>);
+pub(crate) struct Items(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    items: u32,
+    waiting: u32,
+    notified: u32,
+    count_downs: u32,
+}
 
 impl Items {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn put(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.counts().items += 1;
     }
 
     pub(crate) fn take(&self) -> bool {
-        let mut items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = *items > 0;
-        *items -= u32::from(taken);
+        let mut counts = self.counts();
+        let taken = counts.items > 0;
+        counts.items -= u32::from(taken);
         taken
+    }
+
+    /// Somebody waits for an item, until the result is dropped.
+    pub(crate) fn wait(&self) -> impl Drop + '_ {
+        self.counts().waiting += 1;
+        Expecting(self)
+    }
+
+    /// Somebody's wait was ended by a notification. How many there were so far.
+    pub(crate) fn notified(&self) -> u32 {
+        let mut counts = self.counts();
+        counts.notified += 1;
+        counts.notified
+    }
+
+    /// Somebody begins to count down. How many there were so far.
+    pub(crate) fn count_down(&self) {
+        self.counts().count_downs += 1;
+    }
+
+    fn count_downs(&self) -> u32 {
+        self.counts().count_downs
+    }
+
+    /// Whether there is what somebody waits for.
+    fn are_missed(&self) -> bool {
+        let counts = self.counts();
+        counts.items > 0 && counts.waiting > 0
+    }
+}
+
+struct Expecting<'a>(&'a Items);
+
+impl Drop for Expecting<'_> {
+    fn drop(&mut self) {
+        self.0.counts().waiting -= 1;
     }
 }
 
@@ -153,14 +208,49 @@ impl World {
     fn new(plan: &Plan, trace: Trace, truth: Truth) -> Self {
         let facts = Facts {
             healthy: plan.is_healthy(),
+            is_prompt: plan.is_prompt(),
             permits: plan.permits,
             has_named_owners: plan.has_named_owners(),
             counts_are_exact: plan.counts_are_exact(),
             queue_timeout: plan.queue_timeout,
         };
         let calm_since = Mutex::new(facts.healthy.then(Instant::now));
-        let beliefs = Beliefs::new(truth.clone(), plan.permits);
-        Self { trace, truth, beliefs, waits: Waits::default(), items: Items::default(), facts, calm_since }
+        let is_undisturbed = facts.healthy && !facts.has_named_owners;
+        let beliefs = Beliefs::new(truth.clone(), plan.permits, is_undisturbed);
+        let closed_at = Mutex::default();
+        Self {
+            trace,
+            truth,
+            beliefs,
+            waits: Waits::default(),
+            items: Items::default(),
+            facts,
+            calm_since,
+            closed_at,
+        }
+    }
+
+    /// Since when the client is closed, if it is.
+    pub(crate) fn closed_at(&self, client: usize) -> Option<Instant> {
+        self.closed_at.lock().unwrap_or_else(PoisonError::into_inner).get(&client).copied()
+    }
+
+    /// Closes a client, and sees to it that nothing of it goes on.
+    async fn close(&self, client: usize, locks: Locks) {
+        self.closed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(client)
+            .or_insert_with(Instant::now);
+        let held = self.beliefs.held_by(client);
+        let closed = locks.close().await;
+        self.trace.event(format_args!("c{client} is closed: {closed:?}"));
+        self.beliefs.check_closed(client, if closed.is_ok() { &held } else { &[] });
+        let text = format!("{locks:?}");
+        let works_on = !text.contains("acquiring: 0") || !text.contains("running: Mutex { data: None");
+        if closed.is_ok() && self.facts.is_prompt && works_on {
+            self.trace.violation(format!("c{client} is closed, and works on: {text}"));
+        }
     }
 
     /// Whether no hold can be gone but by the end of its lease.
@@ -206,7 +296,12 @@ impl World {
     }
 
     /// Lets go wrong what is planned, and then nothing more.
-    async fn trouble(&self, troubles: &[(Duration, Trouble)], clients: &[Client], chance: &Chance) {
+    async fn trouble(
+        self: &Arc<Self>,
+        troubles: &[(Duration, Trouble)],
+        clients: &[Client],
+        chance: &Chance,
+    ) {
         if self.facts.healthy {
             return;
         }
@@ -225,7 +320,7 @@ impl World {
         *self.calm_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(calm);
     }
 
-    async fn happen(&self, trouble: Trouble, clients: &[Client], chance: &Chance) {
+    async fn happen(self: &Arc<Self>, trouble: Trouble, clients: &[Client], chance: &Chance) {
         match trouble {
             Trouble::Next { client, op, fault, times } => {
                 (0..times).for_each(|_| clients[client].faults.next(op, fault));
@@ -250,8 +345,8 @@ impl World {
                 tokio::spawn(async move { lock.force_release().await });
             }
             Trouble::Close { client } => {
-                let locks = clients[client].locks.clone();
-                tokio::spawn(async move { locks.close().await });
+                let (world, locks) = (self.clone(), clients[client].locks.clone());
+                tokio::spawn(async move { world.close(client, locks).await });
             }
         }
     }
@@ -259,9 +354,11 @@ impl World {
     /// In calm times, sees to it that whoever waits for a lock that nobody has gets it.
     async fn watch(&self) {
         let mut free_since = BTreeMap::new();
+        let mut missed_since = None;
         loop {
             sleep(Duration::from_millis(7)).await;
             self.beliefs.check();
+            self.check_signals(&mut missed_since);
             let Some(calm) = self.calm_since().filter(|calm| *calm <= Instant::now()) else { continue };
             for (name, waiting_since) in self.waits.longest() {
                 if self.truth.inspect(name).is_held() {
@@ -277,6 +374,19 @@ impl World {
                     self.trace.violation(format!("{name} has been free for {waited:?}, and somebody waits"));
                 }
             }
+        }
+    }
+
+    /// Nobody's request to count down is counted twice, and no notification is lost with the one who got it.
+    fn check_signals(&self, missed_since: &mut Option<Instant>) {
+        let (counted, begun) = (self.truth.counted_down(), self.items.count_downs());
+        if counted > begun {
+            self.trace.violation(format!("{begun} wanted to count down, and {counted} were counted"));
+        }
+        if !self.facts.healthy || !self.items.are_missed() {
+            *missed_since = None;
+        } else if missed_since.get_or_insert_with(Instant::now).elapsed() > LATE {
+            self.trace.violation(format!("there have been items for {LATE:?}, and somebody waits for one"));
         }
     }
 
