@@ -6,15 +6,12 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinSet,
-};
+use tokio::{sync::Notify, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
@@ -49,7 +46,9 @@ pub(crate) struct Client {
     /// Its id, and a colon: what its requests begin with.
     prefix: String,
     next_number: AtomicU64,
-    closed: watch::Sender<bool>,
+    closed: AtomicBool,
+    /// Signals it.
+    closing: Notify,
     /// How many acquisitions are under way, and the signal that a closed client has none any more.
     acquiring: AtomicUsize,
     settled: Notify,
@@ -75,7 +74,8 @@ impl Client {
             settings,
             prefix: format!("{}:", Uuid::new_v4()),
             next_number: AtomicU64::new(1),
-            closed: watch::Sender::new(false),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
             acquiring: AtomicUsize::new(0),
             settled: Notify::new(),
         }
@@ -213,13 +213,16 @@ impl Client {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Resolves when the client is closed.
     pub(crate) async fn closed(&self) {
-        // The sender is `self`: it cannot be gone.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+        // From here on it is not missed.
+        let closing = self.closing.notified();
+        if !self.is_closed() {
+            closing.await;
+        }
     }
 
     /// Does `work`, unless the client is closed first.
@@ -242,7 +245,8 @@ impl Client {
     }
 
     pub(crate) async fn close(&self) -> Result<(), LockError> {
-        self.closed.send_replace(true);
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
         let now = self.store.clock.now();
         let mut releases = JoinSet::new();
         for hold in self.store.names.all_holds() {

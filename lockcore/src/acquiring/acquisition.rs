@@ -58,12 +58,12 @@ pub(crate) enum Attempt {
 
 impl Acquisition {
     /// Acquires, or returns `None` if the lock is not free and `waits` is false.
-    pub(crate) async fn acquire(self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    pub(crate) async fn acquire(self: Box<Self>, waits: bool) -> Result<Option<LockGuard>, LockError> {
         // As tokio's own: a task that goes on acquiring without ever having to wait lets others run now and then.
         tokio::task::consume_budget().await;
         match self.enter_at_once()? {
             Some(guard) => Ok(Some(guard)),
-            // In a box: who waits is not to move all of it, nor a task that never waits to have room for it.
+            // In a box: a task that does not wait now need not have room for it.
             None => Box::pin(self.acquire_in_turn(waits)).await,
         }
     }
@@ -93,7 +93,7 @@ impl Acquisition {
         self.owner.clone().or_else(Owner::current)
     }
 
-    async fn acquire_in_turn(mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    async fn acquire_in_turn(mut self: Box<Self>, waits: bool) -> Result<Option<LockGuard>, LockError> {
         self.caller = Span::current();
         let known = self.known_owner();
         let is_lone = known.is_none();

@@ -21,7 +21,7 @@ impl Backoff {
 }
 
 /// A random number in [0, 1), good enough to spread retries.
-fn random_fraction() -> f64 {
+pub(crate) fn random_fraction() -> f64 {
     let [_, _, _, _, a, b, c, d, ..] = uuid::Uuid::new_v4().into_bytes();
     f64::from(u32::from_be_bytes([a, b, c, d]) & 0x000f_ffff) / f64::from(0x0010_0000)
 }

@@ -46,7 +46,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits for the turn, and takes it.
+    /// Waits for the turn, and takes it. What is not waited in for long is in boxes, so that those who wait are small.
     pub(crate) async fn take_turn(&mut self) -> Result<Turn, LockError> {
         loop {
             let client = &self.acquisition.client;
@@ -61,14 +61,14 @@ impl<'a> Waiting<'a> {
                         continue;
                     }
                     let first = self.place.first();
-                    let signalled = tokio::time::timeout(ANSWER, self.place.signalled()).await;
+                    let signalled = Box::pin(tokio::time::timeout(ANSWER, self.place.signalled())).await;
                     if signalled.is_err() && self.place.first() == first {
                         // Somebody is first who is not driven on.
                         return Ok(Turn::Refused);
                     }
                 }
                 Step::AwaitRelease => {
-                    if tokio::time::timeout(ANSWER, self.place.signalled()).await.is_err() {
+                    if Box::pin(tokio::time::timeout(ANSWER, self.place.signalled())).await.is_err() {
                         self.place.ignore_releases();
                     }
                 }
@@ -77,21 +77,25 @@ impl<'a> Waiting<'a> {
                         return Ok(Turn::Granted(guard));
                     }
                 }
-                Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
-                Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since).await? {
-                    Some(Attempt::Granted(hold, sent)) => {
-                        if let Some(queued) = self.queued.take() {
-                            queued.disarm();
+                Step::Leave { until } => {
+                    Box::pin(self.acquisition.client.store.clock.sleep_until(until)).await;
+                }
+                Step::Try { news, is_alone, since } => {
+                    match Box::pin(self.attempt(news, is_alone, since)).await? {
+                        Some(Attempt::Granted(hold, sent)) => {
+                            if let Some(queued) = self.queued.take() {
+                                queued.disarm();
+                            }
+                            let acquisition = self.acquisition;
+                            return acquisition.enter_in_turn(&mut self.place, hold, sent).map(Turn::Granted);
                         }
-                        let acquisition = self.acquisition;
-                        return acquisition.enter_in_turn(&mut self.place, hold, sent).map(Turn::Granted);
+                        Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
+                        None => {}
                     }
-                    Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
-                    None => {}
-                },
+                }
                 Step::Wait { until } => {
                     self.warn_of_deadlock();
-                    self.rest(until).await?;
+                    Box::pin(self.rest(until)).await?;
                 }
             }
         }
@@ -176,7 +180,7 @@ impl<'a> Waiting<'a> {
         };
         tokio::select! {
             biased;
-            () = wakeups.woken() => self.place.news(),
+            () = wakeups.woken() => self.place.woken(store.clock.now()),
             () = signal.notified() => {}
             () = store.clock.sleep_until(until) => self.place.news(),
         }

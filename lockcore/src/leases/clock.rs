@@ -47,19 +47,23 @@ pub struct Clock {
     suspended: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// A point in time on a [`Clock`], as the time since its origin.
+/// A point in time on a [`Clock`], as the time since its origin in nanoseconds: 584 years of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(Duration);
+pub(crate) struct Moment(u64);
 
 impl Moment {
     pub(crate) fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(span))
+        Self(self.0.saturating_add(nanos(span)))
     }
 
     /// The time from `earlier` to here, zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Clock {
@@ -76,7 +80,7 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment(Instant::now().saturating_duration_since(self.origin) + (self.suspended)())
+        Moment(nanos(Instant::now().saturating_duration_since(self.origin))).after((self.suspended)())
     }
 
     pub(crate) fn suspended(&self) -> Duration {

@@ -133,7 +133,8 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), LockError> {
         self.left = true;
         match self.client.depart(&self.hold, self.lease)? {
-            Some(pending) => pending.confirm().await,
+            // In a box: a task that releases now and then need not have room for it all the time.
+            Some(pending) => Box::pin(pending.confirm()).await,
             None => Ok(()),
         }
     }

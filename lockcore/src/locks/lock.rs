@@ -143,7 +143,11 @@ impl ReentrantLock {
         trouble: Trouble,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
-        async move { acquired(Acquisition { trouble, ..acquisition? }.acquire(true).await?) }
+        async move {
+            let mut acquisition = acquisition?;
+            acquisition.trouble = trouble;
+            acquired(acquisition.acquire(true).await?)
+        }
     }
 
     /// Acquires the lock if it is free now: one attempt, which makes no round trip when this client knows that the lock is
@@ -310,7 +314,7 @@ impl ReentrantLock {
         Ok(forced)
     }
 
-    fn acquisition(&self, site: &'static Location<'static>) -> Result<Acquisition, LockError> {
+    fn acquisition(&self, site: &'static Location<'static>) -> Result<Box<Acquisition>, LockError> {
         let name = self.name.clone()?;
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
@@ -320,7 +324,7 @@ impl ReentrantLock {
             }
         };
         let (client, owner) = (self.client.clone(), self.owner.clone());
-        Ok(Acquisition {
+        Ok(Box::new(Acquisition {
             client,
             name,
             mode: self.mode,
@@ -329,7 +333,7 @@ impl ReentrantLock {
             site,
             trouble: Trouble::default(),
             caller: Span::none(),
-        })
+        }))
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     HoldId, LockError, LockName, Mode, Owner, Wakeups,
     acquiring::{
         TaskKey,
+        retry::random_fraction,
         seats::{Seat, Seats},
     },
     backend::Kind,
@@ -44,7 +45,13 @@ pub(crate) struct Names {
 
 /// For how long who has had its time of handing on leaves the lock to other clients. They are woken by the release, but those of this client
 /// are nearer, and would be the first to ask each time.
-const COURTESY: Duration = Duration::from_millis(1);
+const COURTESY: Duration = Duration::from_millis(3);
+
+/// Within what time those ask that are woken and have had their turn before.
+const SPREAD: Duration = Duration::from_millis(2);
+
+/// How many turns are followed by no courtesy, once it has been in vain as often.
+const MOST_TURNS_IN_A_ROW: u8 = 4;
 
 /// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
 /// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
@@ -91,11 +98,16 @@ struct Outlook {
     refusals: u64,
     /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
     news: u64,
-    trouble: Option<Trouble>,
+    trouble: Option<Box<Trouble>>,
     /// Since when this client has had the lock, by turns of its tasks.
     since: Option<Moment>,
     /// Until then it is left to other clients.
     left_until: Option<Moment>,
+    /// Those who wait here have had the lock before.
+    had_turn: bool,
+    /// How often in a row nobody has wanted what was left to others, and for how many turns it is not left to them for that.
+    in_vain: u8,
+    turns_to_come: u8,
 }
 
 /// A backend that gives no answer.
@@ -228,14 +240,35 @@ impl Entry {
 
     /// Leaves the lock to other clients if those who wait here have had their time.
     fn end_turn(&mut self, hand_over: Option<Duration>, now: Moment) {
-        let Outlook { since, left_until, .. } = &mut self.outlook;
-        if self.queue.is_empty() {
-            *since = None;
-        } else if let (Some(hand_over), Some(from)) = (hand_over, *since)
-            && now >= from.after(hand_over)
-        {
-            (*since, *left_until) = (None, Some(now.after(COURTESY)));
+        let outlook = &mut self.outlook;
+        let (Some(hand_over), Some(from)) = (hand_over, outlook.since) else { return };
+        outlook.had_turn = !self.queue.is_empty();
+        if outlook.had_turn && now < from.after(hand_over) {
+            return;
         }
+        outlook.since = None;
+        if !outlook.had_turn {
+            return;
+        }
+        match outlook.turns_to_come.checked_sub(1) {
+            Some(fewer) => outlook.turns_to_come = fewer,
+            None => {
+                outlook.left_until = Some(now.after(COURTESY));
+                // Unless the next request is refused.
+                outlook.in_vain = MOST_TURNS_IN_A_ROW.min(outlook.in_vain + 1);
+                outlook.turns_to_come = outlook.in_vain;
+            }
+        }
+    }
+
+    /// Others have given the lock back. All clients learn of it one after the other, always in the same order: so those that have had
+    /// their turn come after those that have not, and among themselves in no order.
+    fn woken(&mut self, now: Moment) {
+        if self.outlook.had_turn {
+            let until = now.after(SPREAD.mul_f64(random_fraction()));
+            self.outlook.left_until = self.outlook.left_until.max(Some(until));
+        }
+        self.news();
     }
 
     /// Notes a release, and returns its number.

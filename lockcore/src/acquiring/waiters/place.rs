@@ -76,7 +76,8 @@ impl Place {
             entry.outlook.trouble.as_ref().filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
         let since = recent.map_or(now, |trouble| trouble.since);
         let later = entry.queue.next_ticket();
-        entry.outlook.trouble = Some(Trouble { since, last: now, error: error.clone(), later });
+        let trouble = Trouble { since, last: now, error: error.clone(), later };
+        entry.outlook.trouble = Some(Box::new(trouble));
         entry.signal_impatient();
         since
     }
@@ -244,6 +245,14 @@ impl Place {
         self.news();
     }
 
+    /// The backend has told that the lock may be free.
+    pub(crate) fn woken(&self, now: Moment) {
+        self.names.change(&self.lane, |entry| match self.heir {
+            Some(_) => entry.woken(now),
+            None => entry.news(),
+        });
+    }
+
     /// Something may have freed the lock.
     pub(crate) fn news(&self) {
         self.names.wake(&self.lane);
@@ -255,7 +264,9 @@ impl Place {
         if entry.outlook.news == news {
             entry.outlook.refused_until = Some(until);
         }
-        entry.outlook.since = None;
+        // Others want it.
+        let outlook = &mut entry.outlook;
+        (outlook.since, outlook.in_vain, outlook.turns_to_come) = (None, 0, 0);
         entry.outlook.refusals += 1;
         entry.signal_impatient();
     }

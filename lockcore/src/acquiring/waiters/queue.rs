@@ -46,6 +46,10 @@ impl Queue {
             self.patient -= usize::from(waiter.waits);
             self.sociable -= usize::from(!waiter.is_lone);
         }
+        if self.waiters.is_empty() {
+            // A hold that nobody waits for needs no room for a queue.
+            self.waiters = VecDeque::new();
+        }
         at == 0
     }
 
