@@ -114,8 +114,8 @@ const BUGS: &[Bug] = &[
     bug(
         "tokens are counted and not kept above the clock, so that they begin anew",
         "backend-redis/src/scripts/token.lua",
-        "math.max((tonumber(last_token or 0) or 0) + 1, time[1] * 1000000 + time[2])",
-        "(tonumber(last_token or 0) or 0) + 1",
+        "known >= micros and known + 1 or micros",
+        "known + 1",
         ("redis", "a_server_that_comes_back_empty_is_noticed_and_used_again"),
     ),
     bug(

@@ -35,7 +35,7 @@ if available and available < count then
 end
 
 -- The first write, so that full memory refuses all.
-token = new_tokens(1)
+token = string.format('%.0f', new_tokens(1))
 -- A user who may not set an expiry, or ask for one, fails here, before there is anything without one.
 redis.call('PTTL', KEYS[4])
 redis.call('PEXPIRE', KEYS[4], ARGV[9])

@@ -6,8 +6,9 @@ end
 local token
 if same then
     -- The last of those that were granted with it.
-    local last = tonumber(last_token())
-    token = last and string.format('%.0f', last - tokens + 1)
+    local last = redis.call('GET', KEYS[2])
+    local known = last and tonumber(last)
+    token = known and known - tokens + 1
 end
 token = token or new_tokens(tokens)
 
@@ -31,7 +32,7 @@ end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 -- Lua has no rollback: a user who may not set an expiry must not leave a lock without one.
 local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if type(expiry) == 'table' and expiry.err then
+if expiry ~= 1 then
     redis.call('DEL', KEYS[1])
     return expiry
 end

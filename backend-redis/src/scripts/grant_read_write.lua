@@ -21,7 +21,7 @@ if same then
     return type(answer) == 'table' and answer or {1, token}
 end
 
-token = new_tokens(1)
+token = string.format('%.0f', new_tokens(1))
 -- With PTTL, so that a user who may not ask for it, which `lengthen` does, fails before the first write.
 local is_free = redis.call('PTTL', KEYS[1]) == -2
 redis.call('HSET', KEYS[1], 'mode', mode, ARGV[1], ARGV[3])
