@@ -88,7 +88,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         progress.finish_and_clear();
         Ok::<(), error::Error>(())
     })?;
-    println!("\n{}", report.bars());
+    if let Some(bars) = report.bars() {
+        println!("\n{bars}");
+    }
     if let Some(directory) = &arguments.plot {
         report.write_plots(directory)?;
     }

@@ -74,9 +74,10 @@ impl Report {
         text
     }
 
-    /// What was to be reached, for a terminal.
-    pub(crate) fn bars(&self) -> String {
-        table::bars(&bars::judge(&self.records), table::Style::Terminal)
+    /// What was to be reached, for a terminal; nothing if the scenarios that were run have no bars.
+    pub(crate) fn bars(&self) -> Option<String> {
+        let verdicts = bars::judge(&self.records);
+        (!verdicts.is_empty()).then(|| table::bars(&verdicts, table::Style::Terminal))
     }
 
     /// Writes a plot of each scenario into the directory.
