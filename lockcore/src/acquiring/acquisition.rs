@@ -95,9 +95,10 @@ impl Acquisition {
 
     async fn acquire_in_turn(mut self: Box<Self>, waits: bool) -> Result<Option<LockGuard>, LockError> {
         self.caller = Span::current();
-        let known = self.known_owner();
-        let is_lone = known.is_none();
-        let owner = known.unwrap_or_default();
+        let (owner, is_lone) = match self.known_owner() {
+            Some(owner) => (owner, false),
+            None => (Owner::new(), true),
+        };
         let span = tracing::debug_span!(
             "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
@@ -134,19 +135,25 @@ impl Acquisition {
     ) -> Result<Option<LockGuard>, LockError> {
         self.client.background.ensure_running(&self.client.store);
         loop {
-            let inside = match self.arrive(owner, is_lone, waits) {
-                Arrival::Inside(inside) => inside,
-                Arrival::Contended => return Ok(None),
-                Arrival::Full(error) => return Err(error),
-                Arrival::Queued(place) => {
-                    let mut waiting = Waiting::new(self, place, owner, waits);
-                    match waiting.take_turn().await? {
-                        Turn::Granted(guard) => return Ok(Some(guard)),
-                        Turn::Refused => return Ok(None),
-                        Turn::Enter(inside) => inside,
-                    }
+            let mut inside = None;
+            // Who waits has room for the wait, and not for what came before it.
+            let waiting = match self.arrive(owner, is_lone, waits) {
+                Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
+                Arrival::Inside(entered) => {
+                    inside = Some(entered);
+                    None
                 }
+                Arrival::Contended => None,
+                Arrival::Full(error) => return Err(error),
             };
+            if let Some(mut waiting) = waiting {
+                match waiting.take_turn().await? {
+                    Turn::Granted(guard) => return Ok(Some(guard)),
+                    Turn::Refused => {}
+                    Turn::Enter(entered) => inside = Some(entered),
+                }
+            }
+            let Some(inside) = inside else { return Ok(None) };
             let entered = match inside {
                 Inside::Nested(hold) => self.nest(&hold).await?.then(|| self.guard(hold)),
                 Inside::Within(write) => Box::pin(self.read_within(&write, owner, waits)).await?,

@@ -46,59 +46,64 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits for the turn, and takes it. What is not waited in for long is in boxes, so that those who wait are small.
+    /// Waits for the turn, and takes it.
     pub(crate) async fn take_turn(&mut self) -> Result<Turn, LockError> {
         loop {
-            let client = &self.acquisition.client;
-            match self.place.step(client.store.clock.now(), client.settings.retry_for) {
-                Step::Enter(inside) => return Ok(Turn::Enter(inside)),
-                Step::GiveUp(None) => return Ok(Turn::Refused),
-                Step::GiveUp(Some(error)) => return Err(error),
-                Step::Await => {
-                    self.warn_of_deadlock();
-                    if self.waits {
-                        self.place.signalled().await;
-                        continue;
-                    }
-                    let first = self.place.first();
-                    let signalled = Box::pin(tokio::time::timeout(ANSWER, self.place.signalled())).await;
-                    if signalled.is_err() && self.place.first() == first {
-                        // Somebody is first who is not driven on.
-                        return Ok(Turn::Refused);
-                    }
+            let Acquisition { client, .. } = self.acquisition;
+            let step = self.place.step(client.store.clock.now(), client.settings.retry_for);
+            if let Step::TakeOver(parked) = &step {
+                if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, parked)? {
+                    return Ok(Turn::Granted(guard));
                 }
-                Step::AwaitRelease => {
-                    if Box::pin(tokio::time::timeout(ANSWER, self.place.signalled())).await.is_err() {
-                        self.place.ignore_releases();
-                    }
-                }
-                Step::TakeOver(parked) => {
-                    if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, &parked)? {
-                        return Ok(Turn::Granted(guard));
-                    }
-                }
-                Step::Leave { until } => {
-                    Box::pin(self.acquisition.client.store.clock.sleep_until(until)).await;
-                }
-                Step::Try { news, is_alone, since } => {
-                    match Box::pin(self.attempt(news, is_alone, since)).await? {
-                        Some(Attempt::Granted(hold, sent)) => {
-                            if let Some(queued) = self.queued.take() {
-                                queued.disarm();
-                            }
-                            let acquisition = self.acquisition;
-                            return acquisition.enter_in_turn(&mut self.place, hold, sent).map(Turn::Granted);
-                        }
-                        Some(Attempt::Refused { .. }) => return Ok(Turn::Refused),
-                        None => {}
-                    }
-                }
-                Step::Wait { until } => {
-                    self.warn_of_deadlock();
-                    Box::pin(self.rest(until)).await?;
-                }
+            } else if matches!(step, Step::Await) && self.waits {
+                self.warn_of_deadlock();
+                self.place.signalled().await;
+            // In a box: most of those who wait are not first, and need no room for this.
+            } else if let Some(turn) = Box::pin(self.take_step(step)).await? {
+                return Ok(turn);
             }
         }
+    }
+
+    /// Does what is to be done next. `None` if that does not end the wait.
+    async fn take_step(&mut self, step: Step) -> Result<Option<Turn>, LockError> {
+        match step {
+            Step::Enter(inside) => return Ok(Some(Turn::Enter(inside))),
+            Step::GiveUp(None) => return Ok(Some(Turn::Refused)),
+            Step::GiveUp(Some(error)) => return Err(error),
+            Step::TakeOver(_) => {}
+            Step::Await => {
+                let first = self.place.first();
+                let signalled = tokio::time::timeout(ANSWER, self.place.signalled()).await;
+                if signalled.is_err() && self.place.first() == first {
+                    // Somebody is first who is not driven on.
+                    return Ok(Some(Turn::Refused));
+                }
+            }
+            Step::AwaitRelease => {
+                if tokio::time::timeout(ANSWER, self.place.signalled()).await.is_err() {
+                    self.place.ignore_releases();
+                }
+            }
+            Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
+            Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since).await? {
+                Some(Attempt::Granted(hold, sent)) => {
+                    if let Some(queued) = self.queued.take() {
+                        queued.disarm();
+                    }
+                    let acquisition = self.acquisition;
+                    let guard = acquisition.enter_in_turn(&mut self.place, hold, sent)?;
+                    return Ok(Some(Turn::Granted(guard)));
+                }
+                Some(Attempt::Refused { .. }) => return Ok(Some(Turn::Refused)),
+                None => {}
+            },
+            Step::Wait { until } => {
+                self.warn_of_deadlock();
+                self.rest(until).await?;
+            }
+        }
+        Ok(None)
     }
 
     /// Asks the backend once. `None` if that decides nothing yet.
