@@ -195,6 +195,48 @@ const BUGS: &[Bug] = &[
         "redis.call('ZREM', times, permit_id(id, i))\n        removed = removed + 1",
         ("redis", "permits_whose_lease_is_over_come_back_once"),
     ),
+    bug(
+        "a hold is handed on although the time for it is over",
+        "lockcore/src/leases/hold.rs",
+        "account.window.is_some_and(|window| now < window)",
+        "account.window.is_some()",
+        ("suites", "hand_over::a_hold_is_given_back_after_its_time"),
+    ),
+    bug(
+        "a hold that is handed on has a lease from its own beginning",
+        "lockcore/src/leases/hold.rs",
+        "Account::granted(tenure.lease, tenure.sent)",
+        "Account::granted(tenure.lease, acquired_at)",
+        ("suites", "hand_over::a_hold_that_was_handed_on_is_lost_with_the_lease_of_the_grant"),
+    ),
+    bug(
+        "the tokens of hand-overs are given away again",
+        "backend-redis/src/scripts/token.lua",
+        "redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')",
+        "redis.call('SET', KEYS[2], micros, 'KEEPTTL')",
+        ("redis", "conformance::several_tokens::"),
+    ),
+    bug(
+        "what is parked for an heir that does not come stays",
+        "lockcore/src/leases/renewal.rs",
+        "Phase::Released => unclaimed.extend(ReleaseWork::of_parked(store, &hold, now)),",
+        "Phase::Released => {}",
+        ("suites", "hand_over::"),
+    ),
+    bug(
+        "an heir takes over what was freed by force",
+        "lockcore/src/client.rs",
+        "        names.forget_parked(name, ids);\n",
+        "",
+        ("suites", "hand_over::a_forced_release_ends_what_is_on_its_way_to_the_heir"),
+    ),
+    bug(
+        "a client leaves the lock to nobody, however long it has had it",
+        "lockcore/src/acquiring/waiters/mod.rs",
+        "outlook.left_until = Some(now.after(COURTESY));",
+        "outlook.left_until = None;",
+        ("suites", "hand_over::other_clients_get_their_turn"),
+    ),
 ];
 
 /// How long the tests of one bug may take, building included. Those that take longer hang, which is red as well.

@@ -37,6 +37,8 @@ struct Due {
     /// When the background task looks next; never, if nothing was due when it looked last. It is left to sleep by holds that
     /// come and go in between, so that short holds do not wake it each time.
     looks_at: Option<Moment>,
+    /// Whether nothing was due when it looked last.
+    was_empty: bool,
 }
 
 impl Schedule {
@@ -82,10 +84,17 @@ impl Schedule {
         }
     }
 
-    /// When to look next: when the first hold is due, or at `latest` if there are only later ones.
+    /// When to look next: when the first hold is due, or at `latest` if there are only later ones. Where there is none any more, one more
+    /// look is due, and only then no other: holds that come and go would signal each time that there is something to look at again.
     pub(crate) fn look_next(&self, latest: Moment) -> Option<Moment> {
         let mut due = self.due();
-        due.looks_at = due.holds.first_key_value().map(|((moment, _), _)| latest.min(*moment));
+        let first = due.holds.first_key_value().map(|((moment, _), _)| *moment);
+        let was_empty = std::mem::replace(&mut due.was_empty, first.is_none());
+        due.looks_at = match first {
+            Some(moment) => Some(latest.min(moment)),
+            None if was_empty => None,
+            None => Some(latest),
+        };
         due.looks_at
     }
 
