@@ -132,9 +132,10 @@ impl LockGuard {
     /// Dropped before it resolves, the release is completed in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.left = true;
-        match self.client.depart(&self.hold, self.lease)? {
-            // In a box: a task that releases now and then need not have room for it all the time.
-            Some(pending) => Box::pin(pending.confirm()).await,
+        let pending = self.client.depart(&self.hold, self.lease)?;
+        // In a box: a task that releases now and then need not have room for it all the time.
+        match pending.map(|pending| Box::pin(pending.confirm())) {
+            Some(confirmed) => confirmed.await,
             None => Ok(()),
         }
     }
