@@ -456,7 +456,7 @@ impl Actor {
             self.note(format_args!("wait -> {}", brief(&waited.as_ref().map(|(guard, _)| guard.token()))));
             if waited.as_ref().is_ok_and(|(_, notified)| *notified)
                 && self.world.items.notified() > self.world.truth.notified()
-                && self.world.facts.healthy
+                && self.world.facts.notifications_are_exact
             {
                 self.violation(format_args!("more waits have ended than were notified"));
             }

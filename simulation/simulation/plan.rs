@@ -207,6 +207,14 @@ impl Plan {
         self.holds().iter().any(|hold| hold.whose != Whose::Own)
     }
 
+    /// Whether no wait ends by a notification that was made up: one that is cancelled while it gives up may pass on what it has not got.
+    pub(crate) fn notifications_are_exact(&self) -> bool {
+        let gives_up_and_is_cancelled =
+            |step: &Step| matches!(step, Step::Consume { patience: Some(_), polls: Some(_) });
+        let mut steps = self.tasks.iter().flat_map(|task| &task.steps);
+        self.is_healthy() && !steps.any(|(_, step)| gives_up_and_is_cancelled(step))
+    }
+
     /// Whether every guard is seen: none is in a `run`, or on its way to be dropped by somebody else.
     pub(crate) fn counts_are_exact(&self) -> bool {
         let is_seen =

@@ -115,7 +115,10 @@ impl Truth {
     /// Whether whoever believes in this hold is excused: it was forced away, or taken over by its own owner.
     pub(crate) fn excuses(&self, name: &str, owner: &str, mode: Mode, token: u64) -> bool {
         let events = self.events();
-        let forced = events.forced.get(name).is_some_and(|forced| token <= *forced);
+        // Who has it from one whose hold was forced away knows as little of that as he did.
+        let grants = events.grants.range((name.to_owned(), 0)..=(name.to_owned(), token));
+        let first = grants.map(|((_, first), _)| *first).next_back().unwrap_or(token);
+        let forced = events.forced.get(name).is_some_and(|forced| first <= *forced);
         let latest = events.latest.get(&(name.to_owned(), owner.to_owned(), side(mode)));
         forced || side(mode) != "permit" && latest.is_some_and(|latest| token < *latest)
     }

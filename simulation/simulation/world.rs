@@ -62,6 +62,7 @@ pub(crate) struct Facts {
     pub(crate) permits: u32,
     pub(crate) has_named_owners: bool,
     pub(crate) counts_are_exact: bool,
+    pub(crate) notifications_are_exact: bool,
     pub(crate) queue_timeout: Duration,
 }
 
@@ -212,6 +213,7 @@ impl World {
             permits: plan.permits,
             has_named_owners: plan.has_named_owners(),
             counts_are_exact: plan.counts_are_exact(),
+            notifications_are_exact: plan.notifications_are_exact(),
             queue_timeout: plan.queue_timeout,
         };
         let calm_since = Mutex::new(facts.healthy.then(Instant::now));

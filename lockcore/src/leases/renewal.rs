@@ -117,7 +117,8 @@ impl Schedule {
 pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
     let now = store.clock.now();
     if !hold.is_live(now) {
-        // It was taken back or forced away at this very moment.
+        // It was taken back, forced away, or over at this very moment, and those behind it may rely on its being in the schedule.
+        store.names.wake(&hold.lane());
         return;
     }
     let moment = match (hold.window(), hold.renewal(now)) {
@@ -133,6 +134,7 @@ pub(crate) fn succeed(store: &Store, parked: &Hold, hold: &Arc<Hold>) {
     if hold.window().is_some() && store.schedule.pass_on(parked, hold) {
         if !hold.is_live(store.clock.now()) {
             store.schedule.remove(hold);
+            store.names.wake(&hold.lane());
         }
         return;
     }

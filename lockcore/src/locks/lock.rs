@@ -294,7 +294,8 @@ impl ReentrantLock {
     /// Frees the lock, whoever holds it: an operator's tool. True if it was held.
     ///
     /// Holders in this client learn of it at once, those in other clients with their next renewal, and those with a fixed lease only
-    /// when they release. Until then both they and the next holder are inside; only the fencing token tells them apart.
+    /// when they release. Until then both they, or those to whom they hand the lock on, and the next holder are inside; only the fencing token tells
+    /// them apart.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
