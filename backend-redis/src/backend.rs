@@ -106,7 +106,7 @@ impl Backend for RedisBackend {
         // A nested acquisition that went unanswered must not take the outer hold with it.
         let undo = (request.count == 1).then(|| release(&keys, &request.undo()));
         let unanswered = Unanswered { connection: &connection, undo };
-        let reply = connection.call(&call).await;
+        let reply = connection.share(call).await;
         let answer = reply.and_then(reply::acquire);
         if !matches!(&answer, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
@@ -131,7 +131,8 @@ impl Backend for RedisBackend {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let keys = self.keys(&request.name)?;
-        reply::release(&self.call(&release(&keys, request)).await?)
+        let connection = self.commands.connection().await?;
+        reply::release(&connection.share(release(&keys, request)).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -222,7 +223,7 @@ impl Drop for Unanswered<'_> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let connection = self.connection.clone();
         runtime.spawn(async move {
-            if let Err(error) = connection.call(&undo).await {
+            if let Err(error) = connection.share(undo).await {
                 tracing::debug!(%error, "an unanswered acquire could not be undone on its own connection");
             }
         });

@@ -7,8 +7,9 @@ use std::sync::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{PushKind, Value, aio::MultiplexedConnection};
+use tokio::runtime::Handle;
 
-use crate::{connect::Connector, script::Call};
+use crate::{batch::Queue, connect::Connector, script::Call};
 
 /// Sends script calls, each at most once.
 #[derive(Debug)]
@@ -32,7 +33,11 @@ impl Current {
 /// A connection, and whether it has been found unusable.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    inner: MultiplexedConnection,
+    pub(crate) inner: MultiplexedConnection,
+    /// Where its driver runs.
+    pub(crate) runtime: Handle,
+    /// What goes out together.
+    pub(crate) queue: Arc<Queue>,
     broken: Arc<AtomicBool>,
     /// Where it is kept for others.
     current: Weak<Current>,
@@ -52,15 +57,18 @@ impl Connection {
     /// connection that does not answer may arrive much later.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
         let reply = call.send(&mut self.inner.clone()).await;
-        if let Err(error) = &reply
-            && matches!(
-                error.kind(),
-                BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
-            )
-        {
-            self.give_up();
+        if let Err(error) = &reply {
+            self.give_up_after(error);
         }
         reply
+    }
+
+    /// Gives the connection up if the error is its own.
+    pub(crate) fn give_up_after(&self, error: &BackendError) {
+        use BackendErrorKind::{Connection, Protocol, Timeout};
+        if matches!(error.kind(), Connection | Timeout | Protocol) {
+            self.give_up();
+        }
     }
 
     /// Has nobody else use the connection, nor keep it: what is kept is read, and a server that never ends its answer would fill
@@ -106,6 +114,8 @@ impl Commands {
         };
         let connection = Connection {
             inner: self.connector.open_checked(on_push).await?,
+            runtime: Handle::current(),
+            queue: Arc::default(),
             broken,
             current: Arc::downgrade(&self.current),
         };

@@ -65,8 +65,10 @@
 //! The first line of commands is for the connection. The others are for exclusive locks, fair locks, read-write locks,
 //! semaphores and conditions, and latches: each kind needs its line and those before it. `client` is used for its harmless
 //! `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
+//! `mget` is not needed; a user who has it spares the server some work when many locks are taken at the same time.
 
 mod backend;
+mod batch;
 mod commands;
 mod conditions;
 mod connect;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use lockcore::BackendError;
-use redis::{Cmd, ErrorKind, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use crate::error;
 
@@ -11,7 +11,7 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) struct Script {
     /// What it does, for error messages.
-    name: &'static str,
+    pub(crate) name: &'static str,
     source: &'static str,
     digest: LazyLock<String>,
 }
@@ -20,7 +20,31 @@ impl Script {
     const fn new(name: &'static str, source: &'static str, digest: fn() -> String) -> Self {
         Self { name, source, digest: LazyLock::new(digest) }
     }
+
+    pub(crate) fn is(&self, other: &'static Self) -> bool {
+        std::ptr::eq(self, other)
+    }
 }
+
+/// Scripts as a function of their KEYS and ARGV, for another script.
+macro_rules! function {
+    ($name:literal, $($file:literal)+) => {
+        concat!(
+            "local function ", $name, "(KEYS, ARGV)\n",
+            $(include_str!(concat!("scripts/", $file, ".lua"))),+,
+            "\nend\n"
+        )
+    };
+}
+
+pub(crate) static BATCH: Script = {
+    const SOURCE: &str = concat!(
+        function!("acquire", "token" "overtaken" "hold" "acquire" "grant"),
+        function!("release", "release"),
+        include_str!("scripts/batch.lua"),
+    );
+    Script::new("batch", SOURCE, || digest(SOURCE))
+};
 
 /// Declares a script that consists of these files, one after the other.
 macro_rules! script {
@@ -58,6 +82,11 @@ fn digest(source: &str) -> String {
     redis::Script::new(source).get_hash().to_owned()
 }
 
+/// Whether the server does not know the script that it was to run.
+pub(crate) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
 /// One call of a script.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -69,17 +98,19 @@ pub(crate) struct Call {
 impl Call {
     /// Sends the call once. A server that does not know the script has not run it, so the source may follow.
     pub(crate) async fn send(&self, connection: &mut MultiplexedConnection) -> Result<Value, BackendError> {
-        let by_digest = self.command("EVALSHA", &self.script.digest).query_async(connection).await;
+        let by_digest = self.command(true).query_async(connection).await;
         let reply = match by_digest {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.command("EVAL", self.script.source).query_async(connection).await
-            }
+            Err(error) if is_unknown(&error) => self.command(false).query_async(connection).await,
             reply => reply,
         };
         reply.map_err(|error| error::of_request(error, self.script.name))
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
+    pub(crate) fn command(&self, by_digest: bool) -> Cmd {
+        let (name, script) = match by_digest {
+            true => ("EVALSHA", self.script.digest.as_str()),
+            false => ("EVAL", self.script.source),
+        };
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.len());
         for key in &self.keys {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
 
 mod agreement;
+mod batches;
 mod conditions;
 mod conformance;
 mod errors;
