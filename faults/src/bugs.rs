@@ -251,6 +251,7 @@ pub(crate) fn run(only: &str) -> Result<bool> {
     if chosen.is_empty() {
         return Err(failure(format!("no bug is called like `{only}`")));
     }
+    build(&tree, &place)?;
     for bug in &chosen {
         if !test(&tree, &place, bug.tests)?.passed {
             return Err(failure(format!("the tests {:?} are red without any bug", bug.tests)));
@@ -281,6 +282,25 @@ pub(crate) fn run(only: &str) -> Result<bool> {
     Ok(all_caught)
 }
 
+/// Builds all tests once, which may take long, so that only what a bug has changed is built against time.
+fn build(tree: &Path, place: &Path) -> Result<()> {
+    let mut command = cargo(tree, place);
+    command.args(["-p", "lockcore", "-p", "lockcore-testkit", "--tests", "--no-run"]).stderr(Stdio::null());
+    if command.status()?.success() {
+        Ok(())
+    } else {
+        Err(failure("the tests do not compile without any bug"))
+    }
+}
+
+/// `cargo test` in a copy of the tree, with a target directory beside it.
+fn cargo(tree: &Path, place: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(tree).env("CARGO_TARGET_DIR", place.join("build"));
+    command.args(["test", "--quiet", "--locked"]);
+    command
+}
+
 struct Tested {
     passed: bool,
     /// The tests were built, and there was at least one.
@@ -289,10 +309,8 @@ struct Tested {
 
 fn test(tree: &Path, place: &Path, (binary, filters): (&str, &str)) -> Result<Tested> {
     let log = place.join("tests.log");
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(tree).env("CARGO_TARGET_DIR", place.join("build"));
+    let mut command = cargo(tree, place);
     command.stdout(fs::File::create(&log)?).stderr(Stdio::null());
-    command.args(["test", "--quiet", "--locked"]);
     match binary {
         "lib" => command.args(["-p", "lockcore", "--lib", "--"]),
         binary => command.args(["-p", "lockcore-testkit", "--test", binary, "--"]),
