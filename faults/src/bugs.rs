@@ -123,13 +123,13 @@ const BUGS: &[Bug] = &[
         "lockcore/src/acquiring/waiters/place.rs",
         "                    entry.wakeups = wakeups;\n                }\n                entry.signal_head();",
         "                    entry.wakeups = wakeups;\n                }",
-        ("redis", "an_acquire_dropped_at_any_point_lets_the_next_in_at_once"),
+        ("suites", "heads_that_give_up_together_leave_their_subscription_to_the_next"),
     ),
     bug(
         "a stranger nests in the hold of another owner",
         WAITERS,
-        "self.holds.iter().find(|hold| &hold.owner == owner && held(hold.mode))",
-        "self.holds.iter().find(|hold| (&hold.owner == owner || true) && held(hold.mode))",
+        "        if !is_lone && let Some(inside) = entry.inside(owner, mode) {",
+        "        if let Some(inside) = entry.holds.first().cloned().map(Inside::Nested) {",
         ("redis", "strangers_are_excluded_and_run_nests"),
     ),
     bug(
@@ -197,9 +197,9 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a hold is handed on although the time for it is over",
-        "lockcore/src/leases/hold.rs",
-        "account.window.is_some_and(|window| now < window)",
-        "account.window.is_some()",
+        ATTEMPT,
+        "since.unwrap_or(sent).after(time)",
+        "since.unwrap_or(sent).after(100 * time)",
         ("suites", "hand_over::a_hold_is_given_back_after_its_time"),
     ),
     bug(

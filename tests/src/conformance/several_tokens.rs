@@ -10,8 +10,8 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
 };
 
-/// How many tokens are wanted at once.
-const SEVERAL: u32 = 10;
+/// How many tokens are wanted at once: more than microseconds pass between two grants, where tokens follow a clock.
+const SEVERAL: u32 = 100_000;
 
 /// Shows that `later` comes after all tokens of a grant whose first is `first`.
 fn assert_beyond(first: FencingToken, later: FencingToken) {

@@ -21,7 +21,7 @@ const HOLDS: [(&str, &str); 7] = [
 ];
 
 /// How many tokens go with an exclusive hold of an owner without a name.
-const TOKENS: u32 = 3;
+const TOKENS: u32 = 100_000;
 
 /// Which of the [`HOLDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
