@@ -19,6 +19,7 @@ use crate::{
     acquiring::waiters::{Lane, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
     leases::background::{Background, Job},
+    leases::clock::Moment,
     leases::hold::{Departure, Hold},
     leases::lease::Lease,
     leases::release::PendingRelease,
@@ -158,26 +159,26 @@ impl Client {
     /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
     pub(crate) fn depart(&self, hold: &Arc<Hold>, lease: Lease) -> Result<Option<PendingRelease>, LockError> {
         let lock = || hold.name.clone();
-        match hold.leave(lease, self.store.clock.now()) {
+        let now = self.store.clock.now();
+        match hold.leave(lease, now) {
             Departure::Nested { store: false } => Ok(None),
             Departure::Nested { store: true } => {
                 self.background.submit(&self.store, Job::StoreCount(hold.clone()));
                 Ok(None)
             }
             Departure::Last => {
-                let now = self.store.clock.now();
                 let held_for = now.since(hold.acquired_at);
                 if self.store.names.park(hold, now, || !self.is_closed()) {
                     tracing::debug!(parent: &hold.span, lock = %hold.name, token = %hold.token, ?held_for, "handed on");
                     return Ok(None);
                 }
-                let pending = self.withdraw(hold);
+                let pending = self.withdraw(hold, now);
                 tracing::debug!(parent: &hold.span, lock = %hold.name, token = %hold.token, ?held_for, "released");
                 Ok(Some(pending))
             }
             Departure::Lost { reason, last } => {
                 if last {
-                    self.clear_away(hold, reason);
+                    self.clear_away(hold, reason, now);
                 }
                 Err(LockError::Lost { lock: lock(), reason })
             }
@@ -186,9 +187,9 @@ impl Client {
     }
 
     /// Takes a hold that is over out of the local layer, and prepares its release.
-    fn withdraw(&self, hold: &Arc<Hold>) -> PendingRelease {
+    fn withdraw(&self, hold: &Arc<Hold>, now: Moment) -> PendingRelease {
         self.store.schedule.remove(hold);
-        self.pending(hold, self.store.names.withdraw(hold, self.store.clock.now()))
+        self.pending(hold, self.store.names.withdraw(hold, now))
     }
 
     fn pending(&self, hold: &Hold, releasing: Releasing) -> PendingRelease {
@@ -197,8 +198,8 @@ impl Client {
 
     /// Takes a lost hold out. If only our own clock says that it is over, the backend may still have it: it is freed
     /// there, so that others need not wait for the rest of the lease.
-    fn clear_away(&self, hold: &Arc<Hold>, reason: LossReason) {
-        let pending = self.withdraw(hold);
+    fn clear_away(&self, hold: &Arc<Hold>, reason: LossReason, now: Moment) {
+        let pending = self.withdraw(hold, now);
         if reason == LossReason::LeaseEnded {
             drop(pending);
         } else {
@@ -250,7 +251,7 @@ impl Client {
         let now = self.store.clock.now();
         let mut releases = JoinSet::new();
         for hold in self.store.names.all_holds() {
-            let pending = self.withdraw(&hold);
+            let pending = self.withdraw(&hold, now);
             if hold.take_back(now) {
                 releases.spawn(pending.confirm());
             } else {

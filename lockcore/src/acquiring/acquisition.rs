@@ -52,7 +52,7 @@ pub(crate) enum Turn {
 
 /// How one attempt ended.
 pub(crate) enum Attempt {
-    Granted(Arc<Hold>, Moment),
+    Granted(Arc<Hold>),
     Refused { until: Moment },
 }
 
@@ -275,7 +275,7 @@ impl Acquisition {
                 let until = store.names.hand_over.map(|time| since.unwrap_or(sent).after(time));
                 let tenure = Tenure::new(request, token, self.lease, sent, until);
                 let hold = Hold::granted(request, owner.clone(), token, tenure, &self.origin());
-                Ok(Attempt::Granted(hold, sent))
+                Ok(Attempt::Granted(hold))
             }
             Ok(AcquireOutcome::Held { remaining }) => {
                 unanswered.disarm();
@@ -332,26 +332,18 @@ impl Acquisition {
     }
 
     /// Registers a new hold that was granted past the queue, and makes its first guard.
-    pub(crate) fn enter_past_the_queue(&self, hold: Arc<Hold>, sent: Moment) -> Result<LockGuard, LockError> {
-        self.enter_first(hold, sent, |hold| {
-            self.client.store.names.register(hold, || !self.client.is_closed())
-        })
+    pub(crate) fn enter_past_the_queue(&self, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+        self.enter_first(hold, |hold| self.client.store.names.register(hold, || !self.client.is_closed()))
     }
 
     /// Registers a new hold that was granted to who is at `place`, and makes its first guard.
-    pub(crate) fn enter_in_turn(
-        &self,
-        place: &mut Place,
-        hold: Arc<Hold>,
-        sent: Moment,
-    ) -> Result<LockGuard, LockError> {
-        self.enter_first(hold, sent, |hold| place.enter(hold, || !self.client.is_closed()))
+    pub(crate) fn enter_in_turn(&self, place: &mut Place, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+        self.enter_first(hold, |hold| place.enter(hold, || !self.client.is_closed()))
     }
 
     fn enter_first(
         &self,
         hold: Arc<Hold>,
-        sent: Moment,
         register: impl FnOnce(&Arc<Hold>) -> bool,
     ) -> Result<LockGuard, LockError> {
         // From here on the guard is what gives the hold back.
@@ -359,7 +351,7 @@ impl Acquisition {
         if !register(&hold) {
             return Err(self.closed());
         }
-        renewal::register(&self.client.store, &hold, sent);
+        renewal::register(&self.client.store, &hold, hold.sent());
         Ok(guard)
     }
 }

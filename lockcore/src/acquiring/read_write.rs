@@ -35,7 +35,7 @@ impl Acquisition {
             }
             let request = self.request(&self.client.hold_id(owner), waits).within(Some(write.id.clone()));
             match self.attempt(owner, &request, None).await {
-                Ok(Attempt::Granted(hold, sent)) => return self.enter_past_the_queue(hold, sent).map(Some),
+                Ok(Attempt::Granted(hold)) => return self.enter_past_the_queue(hold).map(Some),
                 // Nobody else can have it while the write hold is there.
                 Ok(Attempt::Refused { .. }) => renewal::gone(store, write),
                 Err(LockError::Backend(error))

@@ -87,12 +87,12 @@ impl<'a> Waiting<'a> {
             }
             Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
             Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since).await? {
-                Some(Attempt::Granted(hold, sent)) => {
+                Some(Attempt::Granted(hold)) => {
                     if let Some(queued) = self.queued.take() {
                         queued.disarm();
                     }
                     let acquisition = self.acquisition;
-                    let guard = acquisition.enter_in_turn(&mut self.place, hold, sent)?;
+                    let guard = acquisition.enter_in_turn(&mut self.place, hold)?;
                     return Ok(Some(Turn::Granted(guard)));
                 }
                 Some(Attempt::Refused { .. }) => return Ok(Some(Turn::Refused)),

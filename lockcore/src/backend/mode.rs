@@ -129,7 +129,7 @@ impl Capabilities {
     /// Whether locks can be held in `mode`.
     #[must_use]
     pub fn supports(self, mode: Mode) -> bool {
-        self.0 & mode.capability().0 != 0
+        self.contains(mode.capability())
     }
 
     /// Whether everything in `other` is in this set.

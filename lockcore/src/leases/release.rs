@@ -38,12 +38,11 @@ pub(crate) struct ReleaseWork {
 
 impl ReleaseWork {
     /// The release of a hold that nobody can enter any more.
-    fn of(store: &Store, hold: &Hold, releasing: Releasing) -> Self {
-        let until = hold.asked().max(store.clock.now());
+    fn of(hold: &Hold, releasing: Releasing) -> Self {
         Self {
             request: hold.release_request(),
             lane: hold.lane(),
-            until,
+            until: hold.asked(),
             releasing: Some(releasing),
             unanswered: false,
         }
@@ -51,7 +50,7 @@ impl ReleaseWork {
 
     /// The release of a parked hold, unless somebody may still take it over, or has.
     pub(crate) fn of_parked(store: &Store, hold: &Arc<Hold>, now: Moment) -> Option<Self> {
-        store.names.unpark(hold, now).map(|releasing| Self::of(store, hold, releasing))
+        store.names.unpark(hold, now).map(|releasing| Self::of(hold, releasing))
     }
 
     /// One attempt. Its answer, or its failure, lets local waiters go on.
@@ -93,7 +92,7 @@ impl PendingRelease {
         hold: &Hold,
         releasing: Releasing,
     ) -> Self {
-        let work = ReleaseWork::of(store, hold, releasing);
+        let work = ReleaseWork::of(hold, releasing);
         Self { store: store.clone(), background: background.clone(), work: Some(work) }
     }
 

@@ -158,12 +158,11 @@ pub(crate) fn collect(
             Phase::Lost(_) => store.names.wake(&hold.lane()),
             // Nobody has taken it over.
             Phase::Released => unclaimed.extend(ReleaseWork::of_parked(store, &hold, now)),
-            Phase::Live if hold.window().is_some_and(|window| now < window) => {
-                register(store, &hold, hold.sent())
-            }
             Phase::Live if hold.window().is_some() => {
-                hold.close_window();
-                store.names.rouse(&hold.lane());
+                if hold.window() <= Some(now) {
+                    hold.close_window();
+                    store.names.rouse(&hold.lane());
+                }
                 register(store, &hold, hold.sent());
             }
             Phase::Live if hold.renewal(now).is_some() => {

@@ -57,7 +57,7 @@ pub(crate) struct Place {
     pub(super) signal: Arc<Notify>,
     pub(super) wakeups: Option<Box<dyn Wakeups>>,
     pub(super) ignores_releases: bool,
-    /// Until it has taken over a hold.
+    /// Until it has left the queue with a hold.
     pub(super) is_in: bool,
     /// If it waits.
     pub(super) _seat: Option<Seat>,
