@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
-    acquiring::waiters::{Lane, Releasing},
+    acquiring::waiters::{Cell, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
     leases::background::{Background, Job},
     leases::clock::Moment,
@@ -150,10 +150,10 @@ impl Client {
     pub(crate) fn pending_undo(
         &self,
         request: ReleaseRequest,
-        lane: Lane,
+        cell: &Arc<Cell>,
         lease: Duration,
     ) -> PendingRelease {
-        PendingRelease::undoing(&self.store, &self.background, request, lane, lease)
+        PendingRelease::undoing(&self.store, &self.background, request, cell, lease)
     }
 
     /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
@@ -248,6 +248,7 @@ impl Client {
     pub(crate) async fn close(&self) -> Result<(), LockError> {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
+        self.store.names.signal_all();
         let now = self.store.clock.now();
         let mut releases = JoinSet::new();
         for hold in self.store.names.all_holds() {

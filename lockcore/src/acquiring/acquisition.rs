@@ -2,6 +2,7 @@
 //! between is in `waiting.rs`.
 
 use std::{
+    borrow::Borrow,
     panic::Location,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
@@ -12,8 +13,8 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
-    LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
-    acquiring::waiters::{Arrival, Inside, Lane, Newcomer, Place},
+    LossReason, Mode, Owner, ReentrantLock,
+    acquiring::waiters::{Arrival, Cell, Inside, Lane, Newcomer, Place},
     acquiring::waiting::Waiting,
     client::Client,
     leases::background::Job,
@@ -37,7 +38,8 @@ pub(crate) struct Acquisition {
     /// The one given with `owned_by`.
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
-    pub(crate) trouble: Trouble,
+    /// Where it is told what it is struggling with, if somebody wants to know.
+    pub(crate) trouble: Option<Trouble>,
     /// Where the caller was when the acquisition began to run.
     pub(crate) caller: Span,
 }
@@ -58,7 +60,7 @@ pub(crate) enum Attempt {
 
 impl Acquisition {
     /// Acquires, or returns `None` if the lock is not free and `waits` is false.
-    pub(crate) async fn acquire(self: Box<Self>, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    pub(crate) async fn acquire(&mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
         // As tokio's own: a task that goes on acquiring without ever having to wait lets others run now and then.
         tokio::task::consume_budget().await;
         match self.enter_at_once()? {
@@ -79,9 +81,7 @@ impl Acquisition {
             return Err(self.closed());
         }
         let store = &self.client.store;
-        let Some(Inside::Nested(hold)) = store.names.inside(&self.lane(&owner), self.mode, &owner) else {
-            return Ok(None);
-        };
+        let Some(Inside::Nested(hold)) = self.inside(&owner) else { return Ok(None) };
         match hold.enter(self.lease, store.clock.now()) {
             Entry::Entered => Ok(Some(self.guard(hold))),
             _ => Ok(None),
@@ -93,7 +93,7 @@ impl Acquisition {
         self.owner.clone().or_else(Owner::current)
     }
 
-    async fn acquire_in_turn(mut self: Box<Self>, waits: bool) -> Result<Option<LockGuard>, LockError> {
+    async fn acquire_in_turn(&mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
         self.caller = Span::current();
         let (owner, is_lone) = match self.known_owner() {
             Some(owner) => (owner, false),
@@ -103,10 +103,14 @@ impl Acquisition {
             "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
         );
-        let start = (!span.is_disabled()).then(|| self.client.store.clock.now());
         let run = pin!(self.run(&owner, is_lone, waits));
+        if span.is_disabled() {
+            drop(span);
+            return run.await;
+        }
+        let start = self.client.store.clock.now();
         let acquired = run.instrument(span.clone()).await;
-        if let (Ok(Some(guard)), Some(start)) = (&acquired, start) {
+        if let Ok(Some(guard)) = &acquired {
             let wait = self.client.store.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
             span.record("token", u64::from(guard.token()));
@@ -119,25 +123,12 @@ impl Acquisition {
         owner.check()?;
         self.client.require(self.mode, &self.name)?;
         let _acquiring = self.client.acquiring();
-        let acquired = pin!(self.enter_or_queue(owner, is_lone, waits));
-        self.client.unless_closed(&self.name, acquired).await
-    }
-
-    pub(crate) fn closed(&self) -> LockError {
-        LockError::Closed { lock: self.name.clone() }
-    }
-
-    async fn enter_or_queue(
-        &self,
-        owner: &Owner,
-        is_lone: bool,
-        waits: bool,
-    ) -> Result<Option<LockGuard>, LockError> {
         self.client.background.ensure_running(&self.client.store);
         loop {
             let mut inside = None;
+            let now = self.client.store.clock.now();
             // Who waits has room for the wait, and not for what came before it.
-            let waiting = match self.arrive(owner, is_lone, waits) {
+            let waiting = match self.arrive(owner, is_lone, waits, now) {
                 Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
                 Arrival::Inside(entered) => {
                     inside = Some(entered);
@@ -147,47 +138,77 @@ impl Acquisition {
                 Arrival::Full(error) => return Err(error),
             };
             if let Some(mut waiting) = waiting {
-                match waiting.take_turn().await? {
+                match waiting.take_turn(now).await? {
                     Turn::Granted(guard) => return Ok(Some(guard)),
                     Turn::Refused => {}
                     Turn::Enter(entered) => inside = Some(entered),
                 }
             }
             let Some(inside) = inside else { return Ok(None) };
-            let entered = match inside {
-                Inside::Nested(hold) => self.nest(&hold).await?.then(|| self.guard(hold)),
-                Inside::Within(write) => Box::pin(self.read_within(&write, owner, waits)).await?,
-                Inside::Upgrade(read) => self.refuse_upgrade(&read)?,
-            };
+            let entered = Box::pin(self.enter(inside, owner, waits)).await?;
             if entered.is_some() {
                 return Ok(entered);
             }
         }
     }
 
-    fn arrive(&self, owner: &Owner, is_lone: bool, waits: bool) -> Arrival {
-        let store = &self.client.store;
-        let (lane, heir) = (&self.lane(owner), self.heir(owner));
-        let newcomer = Newcomer { lane, mode: self.mode, owner, is_lone, waits, heir };
-        store.names.arrive(newcomer, store.clock.now())
+    /// Enters what the owner holds. `None` if that has ended.
+    async fn enter(
+        &self,
+        inside: Inside,
+        owner: &Owner,
+        waits: bool,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let entered = pin!(async {
+            match inside {
+                Inside::Nested(hold) => Ok(self.nest(&hold).await?.then(|| self.guard(hold))),
+                Inside::Within(write) => self.read_within(&write, owner, waits).await,
+                Inside::Upgrade(read) => self.refuse_upgrade(&read),
+            }
+        });
+        self.client.unless_closed(&self.name, entered).await
     }
 
-    pub(crate) fn lane(&self, owner: &Owner) -> Lane {
+    pub(crate) fn closed(&self) -> LockError {
+        LockError::Closed { lock: self.name.clone() }
+    }
+
+    fn arrive<'a>(&'a self, owner: &'a Owner, is_lone: bool, waits: bool, now: Moment) -> Arrival<'a> {
+        let heir = self.heir(owner);
+        let newcomer = Newcomer { mode: self.mode, owner, is_lone, waits, heir };
+        self.client.store.names.arrive(&self.lane(owner), newcomer, now)
+    }
+
+    fn lane(&self, owner: &Owner) -> Lane {
         Lane::new(&self.name, self.mode, owner)
+    }
+
+    /// What `owner` holds of the lock.
+    pub(crate) fn inside(&self, owner: &Owner) -> Option<Inside> {
+        self.client.store.names.inside(&self.lane(owner), self.mode, owner)
     }
 
     /// The lease with which `owner` could take over a hold of another task, if that is possible at all. What named owners have is stored
     /// under their names, and a fixed lease counts from its own beginning.
-    pub(crate) fn heir(&self, owner: &Owner) -> Option<Lease> {
+    pub(crate) fn heir(&self, owner: &Owner) -> Option<Duration> {
         let is_possible = self.client.store.names.hand_over.is_some()
             && self.mode == Mode::Exclusive
-            && owner.name().is_none()
-            && matches!(self.lease, Lease::Renewed(_));
-        is_possible.then_some(self.lease)
+            && owner.name().is_none();
+        match self.lease {
+            Lease::Renewed(lease) => is_possible.then_some(lease),
+            Lease::Fixed(_) => None,
+        }
     }
 
-    fn origin(&self) -> Origin<'_> {
-        Origin { site: self.site, caller: &self.caller }
+    /// Tells who wants to know what it is struggling with.
+    pub(crate) fn is_troubled_by(&self, error: Option<LockError>) {
+        if let Some(trouble) = &self.trouble {
+            trouble.set(error);
+        }
+    }
+
+    fn origin<'a>(&'a self, cell: &'a Arc<Cell>) -> Origin<'a> {
+        Origin { site: self.site, caller: &self.caller, cell }
     }
 
     pub(crate) fn guard(&self, hold: Arc<Hold>) -> LockGuard {
@@ -251,17 +272,18 @@ impl Acquisition {
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind. `since` is when this client began to have the lock
-    /// by turns.
+    /// by turns, `sent` is now.
     pub(crate) async fn attempt(
         &self,
         owner: &Owner,
         request: &AcquireRequest,
+        cell: &Arc<Cell>,
         since: Option<Moment>,
+        sent: Moment,
     ) -> Result<Attempt, LockError> {
         let store = &self.client.store;
         let lease = self.lease.duration();
-        let unanswered = Undo::of(self, request, owner);
-        let sent = store.clock.now();
+        let unanswered = Undo::of(&self.client, request, cell);
         let answer = store.answer(store.backend.acquire(request)).await;
         let now = store.clock.now();
         match answer {
@@ -274,7 +296,7 @@ impl Acquisition {
                 unanswered.disarm();
                 let until = store.names.hand_over.map(|time| since.unwrap_or(sent).after(time));
                 let tenure = Tenure::new(request, token, self.lease, sent, until);
-                let hold = Hold::granted(request, owner.clone(), token, tenure, &self.origin());
+                let hold = Hold::granted(request, owner.clone(), token, tenure, &self.origin(cell));
                 Ok(Attempt::Granted(hold))
             }
             Ok(AcquireOutcome::Held { remaining }) => {
@@ -310,12 +332,13 @@ impl Acquisition {
     /// Takes over a hold that is parked for the waiter at `place`. `None` if somebody was quicker.
     pub(crate) fn take_over(
         &self,
-        place: &mut Place,
+        place: &mut Place<'_>,
         owner: &Owner,
         parked: &Arc<Hold>,
+        now: Moment,
     ) -> Result<Option<LockGuard>, LockError> {
         let store = &self.client.store;
-        let hold = parked.handed_on(owner.clone(), &self.origin(), store.clock.now());
+        let hold = parked.handed_on(owner.clone(), &self.origin(place.cell()), now);
         if place.take_over(parked, &hold, || !self.client.is_closed()) {
             let guard = self.guard(hold.clone());
             renewal::succeed(store, parked, &hold);
@@ -337,7 +360,11 @@ impl Acquisition {
     }
 
     /// Registers a new hold that was granted to who is at `place`, and makes its first guard.
-    pub(crate) fn enter_in_turn(&self, place: &mut Place, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    pub(crate) fn enter_in_turn(
+        &self,
+        place: &mut Place<'_>,
+        hold: Arc<Hold>,
+    ) -> Result<LockGuard, LockError> {
         self.enter_first(hold, |hold| place.enter(hold, || !self.client.is_closed()))
     }
 
@@ -358,22 +385,15 @@ impl Acquisition {
 
 /// Releases, when dropped, what a request may have left at the backend: a hold whose outcome is not known, or a place in a
 /// fair queue.
-pub(crate) struct Undo<'a> {
+pub(crate) struct Undo<'a, R: Borrow<AcquireRequest>> {
     client: &'a Client,
-    lane: Lane,
-    lease: Duration,
-    request: Option<ReleaseRequest>,
+    cell: Arc<Cell>,
+    request: Option<R>,
 }
 
-impl<'a> Undo<'a> {
-    pub(crate) fn of(acquisition: &'a Acquisition, request: &AcquireRequest, owner: &Owner) -> Self {
-        Self {
-            client: &acquisition.client,
-            lane: acquisition.lane(owner),
-            // A place in a queue may outlive the lease that was asked for.
-            lease: request.lease.max(request.queue.unwrap_or_default()),
-            request: Some(request.undo()),
-        }
+impl<'a, R: Borrow<AcquireRequest>> Undo<'a, R> {
+    pub(crate) fn of(client: &'a Client, request: R, cell: &Arc<Cell>) -> Self {
+        Self { client, cell: cell.clone(), request: Some(request) }
     }
 
     pub(crate) fn disarm(mut self) {
@@ -381,10 +401,13 @@ impl<'a> Undo<'a> {
     }
 }
 
-impl Drop for Undo<'_> {
+impl<R: Borrow<AcquireRequest>> Drop for Undo<'_, R> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
-            drop(self.client.pending_undo(request, self.lane.clone(), self.lease));
+            let request = request.borrow();
+            // A place in a queue may outlive the lease that was asked for.
+            let lease = request.lease.max(request.queue.unwrap_or_default());
+            drop(self.client.pending_undo(request.undo(), &self.cell, lease));
         }
     }
 }

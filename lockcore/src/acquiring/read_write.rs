@@ -23,8 +23,7 @@ impl Acquisition {
         let store = &self.client.store;
         // One at a time: the next one nests in the hold of the first.
         let _order = write.storing.lock().await;
-        let inside = store.names.inside(&self.lane(owner), self.mode, owner);
-        if let Some(Inside::Nested(read)) = inside {
+        if let Some(Inside::Nested(read)) = self.inside(owner) {
             return Ok(self.nest(&read).await?.then(|| self.guard(read)));
         }
         let mut backoff = Backoff::default();
@@ -34,7 +33,7 @@ impl Acquisition {
                 return Ok(None);
             }
             let request = self.request(&self.client.hold_id(owner), waits).within(Some(write.id.clone()));
-            match self.attempt(owner, &request, None).await {
+            match self.attempt(owner, &request, &write.cell, None, store.clock.now()).await {
                 Ok(Attempt::Granted(hold)) => return self.enter_past_the_queue(hold).map(Some),
                 // Nobody else can have it while the write hold is there.
                 Ok(Attempt::Refused { .. }) => renewal::gone(store, write),
@@ -44,7 +43,7 @@ impl Acquisition {
                         && store.clock.now().since(start) < self.client.settings.retry_for =>
                 {
                     tracing::debug!(%error, "attempt failed, will be retried");
-                    self.trouble.set(Some(error.into()));
+                    self.is_troubled_by(Some(error.into()));
                     tokio::time::sleep(backoff.next()).await;
                 }
                 Err(error) => return Err(error),

@@ -1,7 +1,9 @@
 //! The wait of one acquisition that has queued: try, subscribe, try again, sleep until woken.
 
+use std::pin::pin;
+
 use crate::{
-    BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
+    AcquireRequest, BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
     acquiring::TaskKey,
     acquiring::acquisition::{Acquisition, Attempt, Turn, Undo},
     acquiring::retry::Backoff,
@@ -22,8 +24,8 @@ pub(crate) struct Waiting<'a> {
     /// Drawn when it is first sent: ids of named owners are compared for their age.
     hold_id: Option<HoldId>,
     /// What the backend has of one that queues there, which must not outlive the waiting.
-    queued: Option<Box<Undo<'a>>>,
-    place: Place,
+    queued: Option<Box<Undo<'a, AcquireRequest>>>,
+    place: Place<'a>,
     backoff: Backoff,
     /// Between attempts to subscribe.
     deaf: Backoff,
@@ -31,7 +33,7 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(acquisition: &'a Acquisition, place: Place, owner: &'a Owner, waits: bool) -> Self {
+    pub(crate) fn new(acquisition: &'a Acquisition, place: Place<'a>, owner: &'a Owner, waits: bool) -> Self {
         let backoff = Backoff::default();
         Self {
             acquisition,
@@ -46,27 +48,37 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits for the turn, and takes it.
-    pub(crate) async fn take_turn(&mut self) -> Result<Turn, LockError> {
+    /// Waits for the turn, and takes it. It is `now` when it begins.
+    pub(crate) async fn take_turn(&mut self, mut now: Moment) -> Result<Turn, LockError> {
+        let client = &self.acquisition.client;
         loop {
-            let Acquisition { client, .. } = self.acquisition;
-            let step = self.place.step(client.store.clock.now(), client.settings.retry_for);
+            // Whoever waits for a signal gets one when the client is closed.
+            if client.is_closed() {
+                return Err(self.acquisition.closed());
+            }
+            let step = self.place.step(now, client.settings.retry_for);
             if let Step::TakeOver(parked) = &step {
-                if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, parked)? {
+                if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, parked, now)? {
                     return Ok(Turn::Granted(guard));
                 }
             } else if matches!(step, Step::Await) && self.waits {
-                self.warn_of_deadlock();
-                self.place.signalled().await;
+                self.warn_of_deadlock(now);
+                self.place.signal().given().await;
             // In a box: most of those who wait are not first, and need no room for this.
-            } else if let Some(turn) = Box::pin(self.take_step(step)).await? {
+            } else if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
                 return Ok(turn);
             }
+            now = client.store.clock.now();
         }
     }
 
+    async fn take_step_unless_closed(&mut self, step: Step, now: Moment) -> Result<Option<Turn>, LockError> {
+        let Acquisition { client, name, .. } = self.acquisition;
+        client.unless_closed(name, pin!(self.take_step(step, now))).await
+    }
+
     /// Does what is to be done next. `None` if that does not end the wait.
-    async fn take_step(&mut self, step: Step) -> Result<Option<Turn>, LockError> {
+    async fn take_step(&mut self, step: Step, now: Moment) -> Result<Option<Turn>, LockError> {
         match step {
             Step::Enter(inside) => return Ok(Some(Turn::Enter(inside))),
             Step::GiveUp(None) => return Ok(Some(Turn::Refused)),
@@ -74,19 +86,19 @@ impl<'a> Waiting<'a> {
             Step::TakeOver(_) => {}
             Step::Await => {
                 let first = self.place.first();
-                let signalled = tokio::time::timeout(ANSWER, self.place.signalled()).await;
+                let signalled = tokio::time::timeout(ANSWER, self.place.signal().given()).await;
                 if signalled.is_err() && self.place.first() == first {
                     // Somebody is first who is not driven on.
                     return Ok(Some(Turn::Refused));
                 }
             }
             Step::AwaitRelease => {
-                if tokio::time::timeout(ANSWER, self.place.signalled()).await.is_err() {
+                if tokio::time::timeout(ANSWER, self.place.signal().given()).await.is_err() {
                     self.place.ignore_releases();
                 }
             }
             Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
-            Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since).await? {
+            Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since, now).await? {
                 Some(Attempt::Granted(hold)) => {
                     if let Some(queued) = self.queued.take() {
                         queued.disarm();
@@ -99,7 +111,7 @@ impl<'a> Waiting<'a> {
                 None => {}
             },
             Step::Wait { until } => {
-                self.warn_of_deadlock();
+                self.warn_of_deadlock(now);
                 self.rest(until).await?;
             }
         }
@@ -112,6 +124,7 @@ impl<'a> Waiting<'a> {
         news: u64,
         is_alone: bool,
         since: Option<Moment>,
+        sent: Moment,
     ) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
         if self.hold_id.is_none() && self.acquisition.mode == Mode::Fair {
@@ -123,7 +136,7 @@ impl<'a> Waiting<'a> {
             // For those behind it.
             request = request.tokens(TOKENS);
         }
-        match self.acquisition.attempt(self.owner, &request, since).await {
+        match self.acquisition.attempt(self.owner, &request, self.place.cell(), since, sent).await {
             Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
             Ok(refused) if !self.waits => {
                 self.answered();
@@ -131,7 +144,7 @@ impl<'a> Waiting<'a> {
             }
             Ok(Attempt::Refused { until }) => {
                 if request.queue.is_some() && self.queued.is_none() {
-                    self.queued = Some(Box::new(Undo::of(self.acquisition, &request, self.owner)));
+                    self.queued = Some(Box::new(Undo::of(client, request, self.place.cell())));
                 }
                 self.answered();
                 self.place.refused(news, until);
@@ -186,7 +199,7 @@ impl<'a> Waiting<'a> {
         tokio::select! {
             biased;
             () = wakeups.woken() => self.place.woken(store.clock.now()),
-            () = signal.notified() => {}
+            () = signal.given() => {}
             () = store.clock.sleep_until(until) => self.place.news(),
         }
         Ok(())
@@ -195,7 +208,7 @@ impl<'a> Waiting<'a> {
     fn answered(&mut self) {
         self.backoff = Backoff::default();
         self.place.answered();
-        self.acquisition.trouble.set(None);
+        self.acquisition.is_troubled_by(None);
     }
 
     /// Pauses after `error`, or returns it if it will not pass, or if nobody of this lane has had an answer for too long.
@@ -209,7 +222,7 @@ impl<'a> Waiting<'a> {
                     return Err(error);
                 }
                 tracing::debug!(%error, "attempt failed, will be retried");
-                self.acquisition.trouble.set(Some(error));
+                self.acquisition.is_troubled_by(Some(error));
                 tokio::time::sleep(self.backoff.next()).await;
                 Ok(())
             }
@@ -218,15 +231,13 @@ impl<'a> Waiting<'a> {
     }
 
     /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
-    fn warn_of_deadlock(&mut self) {
+    fn warn_of_deadlock(&mut self, now: Moment) {
         let is_permit = matches!(self.acquisition.mode, Mode::Permit { .. });
         if is_permit || !self.waits || std::mem::replace(&mut self.warned, true) {
             return;
         }
-        let Acquisition { client, name, site, .. } = self.acquisition;
-        let (store, lane) = (&client.store, self.acquisition.lane(self.owner));
-        let task = TaskKey::current();
-        if let Some(hold) = store.names.held_by_task(&lane, task, self.owner, store.clock.now()) {
+        let Acquisition { name, site, .. } = self.acquisition;
+        if let Some(hold) = self.place.held_by(TaskKey::current(), now) {
             tracing::warn!(
                 lock = %name, held_since = %hold.site, waiting_at = %site,
                 "this task waits for a lock that it holds itself under another owner, which is probably a deadlock; \

@@ -44,7 +44,14 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Clock {
     origin: Instant,
-    suspended: Arc<dyn Fn() -> Duration + Send + Sync>,
+    suspension: Suspension,
+}
+
+/// Who knows how long the host was suspended.
+#[derive(Clone)]
+enum Suspension {
+    Host(Arc<Host>),
+    Given(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
 /// A point in time on a [`Clock`], as the time since its origin in nanoseconds: 584 years of them.
@@ -63,28 +70,40 @@ impl Moment {
 }
 
 fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+    span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos().into())
 }
 
 impl Clock {
     /// The clock of this host.
     #[must_use]
     pub fn system() -> Self {
-        Self::with_suspension(host_suspension())
+        let origin = Instant::now();
+        Self { origin, suspension: Suspension::Host(Arc::new(Host::new())) }
     }
 
     /// A clock that takes `suspended` for the total time which the host has been suspended so far.
     #[must_use]
     pub fn with_suspension(suspended: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { origin: Instant::now(), suspended: Arc::new(suspended) }
+        Self { origin: Instant::now(), suspension: Suspension::Given(Arc::new(suspended)) }
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment(nanos(Instant::now().saturating_duration_since(self.origin))).after((self.suspended)())
+        let awake = || nanos(Instant::now().saturating_duration_since(self.origin));
+        match &self.suspension {
+            Suspension::Host(host) => {
+                let always_on = host.always_on();
+                let awake = awake();
+                Moment(awake.saturating_add(host.suspended_by(always_on, awake)))
+            }
+            Suspension::Given(suspended) => Moment(awake()).after(suspended()),
+        }
     }
 
     pub(crate) fn suspended(&self) -> Duration {
-        (self.suspended)()
+        match &self.suspension {
+            Suspension::Host(host) => Duration::from_nanos(host.suspended()),
+            Suspension::Given(suspended) => suspended(),
+        }
     }
 
     /// Sleeps until `moment`, as far as a timer can: one that spans a suspension fires late by the time
@@ -113,34 +132,58 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// How long the host was suspended since now: the difference between a system clock that goes on meanwhile
-/// and the one behind `std::time::Instant`, which does not.
+/// How long the host was suspended since this was made: the difference between a system clock that goes on meanwhile and the one
+/// behind `std::time::Instant`, which does not. All in nanoseconds.
 ///
 /// The two cannot be read at the same instant. Reading the one that goes on first makes every reading a lower
 /// bound, and the greatest bound so far keeps the result from ever running backwards.
-#[cfg(unix)]
-fn host_suspension() -> impl Fn() -> Duration + Send + Sync {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const ALWAYS_ON: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const ALWAYS_ON: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+#[derive(Debug)]
+struct Host {
+    awake_since: std::time::Instant,
+    /// What the clock that goes on said then.
+    first: u64,
+    greatest: AtomicU64,
+}
 
-    let always_on = || Duration::try_from(rustix::time::clock_gettime(ALWAYS_ON)).unwrap_or_default();
-    let awake_since = std::time::Instant::now();
-    let first = always_on();
-    let greatest_nanos = AtomicU64::new(0);
-    move || {
-        let passed = always_on().saturating_sub(first);
-        let nanos =
-            u64::try_from(passed.saturating_sub(awake_since.elapsed()).as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(greatest_nanos.fetch_max(nanos, Ordering::Relaxed).max(nanos))
+impl Host {
+    fn new() -> Self {
+        let awake_since = std::time::Instant::now();
+        Self { awake_since, first: always_on(), greatest: AtomicU64::new(0) }
+    }
+
+    /// What the clock that goes on says.
+    fn always_on(&self) -> u64 {
+        always_on().saturating_sub(self.first)
+    }
+
+    /// As [`suspended`](Self::suspended), where `awake` was read from tokio's clock after `always_on`. As long as they agree, which is
+    /// but when the host has slept or tokio's clock is paused, no clock is read again: for short holds that is what costs most.
+    fn suspended_by(&self, always_on: u64, awake: u64) -> u64 {
+        let greatest = self.greatest.load(Ordering::Relaxed);
+        if always_on.saturating_sub(awake) <= greatest { greatest } else { self.suspended() }
+    }
+
+    fn suspended(&self) -> u64 {
+        let passed = self.always_on();
+        let suspended = passed.saturating_sub(nanos(self.awake_since.elapsed()));
+        self.greatest.fetch_max(suspended, Ordering::Relaxed).max(suspended)
     }
 }
 
-/// `QueryPerformanceCounter`, behind `Instant` on Windows, goes on while the host sleeps.
+#[cfg(unix)]
+fn always_on() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    Duration::try_from(rustix::time::clock_gettime(CLOCK)).map_or(0, nanos)
+}
+
+/// `QueryPerformanceCounter`, behind `Instant` on Windows, goes on while the host sleeps: there is nothing to add.
 #[cfg(not(unix))]
-fn host_suspension() -> impl Fn() -> Duration + Send + Sync {
-    || Duration::ZERO
+fn always_on() -> u64 {
+    0
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{
     AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
     RenewRequest,
     acquiring::TaskKey,
-    acquiring::waiters::Lane,
+    acquiring::waiters::Cell,
     leases::clock::{Clock, Moment},
     leases::lease::{self, Lease},
 };
@@ -173,6 +173,15 @@ impl Account {
         }
     }
 
+    fn next_due(&self, sent: Moment) -> Option<Moment> {
+        let due = match self.window {
+            Some(window) => window,
+            None if self.renewed > 0 => sent.after(lease::renewal_period(self.renewal_lease)),
+            None => self.deadline,
+        };
+        (self.phase == Phase::Live).then_some(due.min(self.deadline))
+    }
+
     /// The lease to ask for in a renewal now, if the watchdog is wanted.
     fn renewal(&self, now: Moment) -> Option<Duration> {
         (self.phase == Phase::Live && self.renewed > 0)
@@ -213,6 +222,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) site: &'static Location<'static>,
     /// The parent of its span.
     pub(crate) caller: &'a Span,
+    /// Where it is registered.
+    pub(crate) cell: &'a Arc<Cell>,
 }
 
 /// A hold, shared by its guards, the local layer and the renewal.
@@ -224,6 +235,8 @@ pub(crate) struct Hold {
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
     tenure: Tenure,
+    /// Where it is registered, and who queues behind it.
+    pub(crate) cell: Arc<Cell>,
     /// Where and by which task it was acquired, for the deadlock warning.
     pub(crate) site: &'static Location<'static>,
     pub(crate) task: TaskKey,
@@ -295,6 +308,7 @@ impl Hold {
             mode,
             token,
             tenure,
+            cell: origin.cell.clone(),
             site: origin.site,
             task: TaskKey::current(),
             acquired_at,
@@ -303,11 +317,6 @@ impl Hold {
             account: Mutex::new(account),
             ended: Notify::new(),
         })
-    }
-
-    /// Where it is registered, and who queues behind it.
-    pub(crate) fn lane(&self) -> Lane {
-        Lane::new(&self.name, self.mode, &self.owner)
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -390,10 +399,16 @@ impl Hold {
     }
 
     /// Whether the backend's lease is still the one that was granted, so that it can be handed on to `lease`.
-    pub(crate) fn suits(&self, lease: Lease, now: Moment) -> bool {
+    pub(crate) fn suits(&self, lease: Duration, now: Moment) -> bool {
         let account = self.account();
         let is_as_granted = account.asked == self.tenure.sent.after(self.tenure.lease.duration());
-        is_as_granted && self.tenure.lease == lease && account.window.is_some_and(|window| now < window)
+        let is_wanted = self.tenure.lease == Lease::Renewed(lease);
+        is_as_granted && is_wanted && account.window.is_some_and(|window| now < window)
+    }
+
+    /// Whether it may be handed on when its last guard is gone.
+    pub(crate) fn may_be_handed_on(&self, now: Moment) -> bool {
+        self.window().is_some_and(|window| now < window) && self.is_live(now)
     }
 
     /// It is not handed on any more.
@@ -463,6 +478,12 @@ impl Hold {
     pub(crate) fn renewal(&self, now: Moment) -> Option<RenewRequest> {
         let lease = self.account().renewal(now)?;
         Some(RenewRequest::new(self.name.clone(), self.id.clone(), lease).mode(self.mode))
+    }
+
+    /// When it is due next: at the end of the time in which it may be handed on, for a renewal so long after `sent`, or when it ends.
+    /// `None` if it has ended.
+    pub(crate) fn next_due(&self, sent: Moment) -> Option<Moment> {
+        self.account().next_due(sent)
     }
 
     /// The lease that renewals ask for, for spacing them.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     BackendError, LockError, LossReason, ReleaseOutcome, ReleaseRequest,
     acquiring::retry::Backoff,
-    acquiring::waiters::{Lane, Releasing},
+    acquiring::waiters::{Cell, Releasing},
     leases::background::{Background, Job},
     leases::clock::Moment,
     leases::hold::Hold,
@@ -27,11 +27,10 @@ pub(crate) struct PendingRelease {
 #[derive(Debug)]
 pub(crate) struct ReleaseWork {
     request: ReleaseRequest,
-    lane: Lane,
     /// When the hold ends by itself at the latest.
     until: Moment,
     /// Until the first answer, no acquisition of this client asks for the name.
-    releasing: Option<Releasing>,
+    releasing: Releasing,
     /// An attempt went unanswered, so the hold may be gone already.
     unanswered: bool,
 }
@@ -39,13 +38,7 @@ pub(crate) struct ReleaseWork {
 impl ReleaseWork {
     /// The release of a hold that nobody can enter any more.
     fn of(hold: &Hold, releasing: Releasing) -> Self {
-        Self {
-            request: hold.release_request(),
-            lane: hold.lane(),
-            until: hold.asked(),
-            releasing: Some(releasing),
-            unanswered: false,
-        }
+        Self { request: hold.release_request(), until: hold.asked(), releasing, unanswered: false }
     }
 
     /// The release of a parked hold, unless somebody may still take it over, or has.
@@ -59,8 +52,7 @@ impl ReleaseWork {
         if let Err(error) = &answer {
             self.unanswered |= error.is_outcome_unknown();
         }
-        // Which wakes who is first.
-        self.releasing = None;
+        self.releasing.end();
         answer.map_err(|error| error.with_lock(&self.request.name))
     }
 
@@ -80,7 +72,7 @@ impl ReleaseWork {
                 }
             }
         }
-        store.names.wake(&self.lane);
+        store.names.wake(&self.releasing.cell);
     }
 }
 
@@ -101,14 +93,13 @@ impl PendingRelease {
         store: &Arc<Store>,
         background: &Arc<Background>,
         request: ReleaseRequest,
-        lane: Lane,
+        cell: &Arc<Cell>,
         lease: Duration,
     ) -> Self {
         let work = ReleaseWork {
-            until: store.clock.now().after(lease),
-            releasing: Some(store.names.releasing(&lane)),
-            lane,
             request,
+            until: store.clock.now().after(lease),
+            releasing: store.names.releasing(cell),
             unanswered: false,
         };
         Self { store: store.clone(), background: background.clone(), work: Some(work) }
@@ -130,7 +121,7 @@ impl PendingRelease {
                 }
                 Ok(_) => {
                     if attempts > 1 {
-                        self.store.names.wake(&work.lane);
+                        self.store.names.wake(&work.releasing.cell);
                     }
                     self.work = None;
                     return Ok(());

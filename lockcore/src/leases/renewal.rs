@@ -115,26 +115,19 @@ impl Schedule {
 
 /// Takes a granted hold into the schedule.
 pub(crate) fn register(store: &Store, hold: &Arc<Hold>, sent: Moment) {
-    let now = store.clock.now();
-    if !hold.is_live(now) {
+    match hold.next_due(sent) {
+        Some(moment) => store.schedule.set(hold, moment),
         // It was taken back, forced away, or over at this very moment, and those behind it may rely on its being in the schedule.
-        store.names.wake(&hold.lane());
-        return;
+        None => store.names.wake(&hold.cell),
     }
-    let moment = match (hold.window(), hold.renewal(now)) {
-        (Some(window), _) => window,
-        (None, Some(_)) => sent.after(lease::renewal_period(hold.renewal_lease())),
-        (None, None) => hold.deadline(),
-    };
-    store.schedule.set(hold, moment.min(hold.deadline()));
 }
 
 /// Takes `hold`, which follows `parked`, into the schedule.
 pub(crate) fn succeed(store: &Store, parked: &Hold, hold: &Arc<Hold>) {
     if hold.window().is_some() && store.schedule.pass_on(parked, hold) {
-        if !hold.is_live(store.clock.now()) {
+        if hold.next_due(hold.sent()).is_none() {
             store.schedule.remove(hold);
-            store.names.wake(&hold.lane());
+            store.names.wake(&hold.cell);
         }
         return;
     }
@@ -155,13 +148,13 @@ pub(crate) fn collect(
     for hold in store.schedule.take_until(now.after(store.batching)) {
         match hold.phase(now) {
             // What was lost here may be free there: local waiters try.
-            Phase::Lost(_) => store.names.wake(&hold.lane()),
+            Phase::Lost(_) => store.names.wake(&hold.cell),
             // Nobody has taken it over.
             Phase::Released => unclaimed.extend(ReleaseWork::of_parked(store, &hold, now)),
             Phase::Live if hold.window().is_some() => {
                 if hold.window() <= Some(now) {
                     hold.close_window();
-                    store.names.rouse(&hold.lane());
+                    store.names.rouse(&hold.cell);
                 }
                 register(store, &hold, hold.sent());
             }
@@ -183,7 +176,7 @@ pub(crate) fn check_all(store: &Store) {
     for hold in store.schedule.holds() {
         if matches!(hold.phase(now), Phase::Lost(_)) {
             store.schedule.remove(&hold);
-            store.names.wake(&hold.lane());
+            store.names.wake(&hold.cell);
         }
     }
 }
@@ -242,7 +235,7 @@ fn renewed(store: &Store, hold: &Arc<Hold>, lease: Duration, sent: Moment) {
 pub(crate) fn gone(store: &Store, hold: &Hold) {
     store.schedule.remove(hold);
     hold.gone(store.clock.now());
-    store.names.wake(&hold.lane());
+    store.names.wake(&hold.cell);
 }
 
 /// A failed renewal is no loss: it is tried again until the deadline.

@@ -133,20 +133,22 @@ impl ReentrantLock {
         &self,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        self.acquire_troubled(site, Trouble::default())
+        self.acquire_troubled(site, None)
     }
 
     /// Acquires, and keeps `trouble` informed of what it is struggling with.
     pub(crate) fn acquire_troubled(
         &self,
         site: &'static Location<'static>,
-        trouble: Trouble,
+        trouble: Option<Trouble>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(site);
+        let mut acquisition = self.acquisition(site, trouble);
+        // Used where it is: moved, the future would have room for it twice.
         async move {
-            let mut acquisition = acquisition?;
-            acquisition.trouble = trouble;
-            acquired(acquisition.acquire(true).await?)
+            match &mut acquisition {
+                Ok(acquisition) => acquired(acquisition.acquire(true).await?),
+                Err(error) => Err(error.clone()),
+            }
         }
     }
 
@@ -170,8 +172,13 @@ impl ReentrantLock {
         &self,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(site);
-        async move { acquisition?.acquire(false).await }
+        let mut acquisition = self.acquisition(site, None);
+        async move {
+            match &mut acquisition {
+                Ok(acquisition) => acquisition.acquire(false).await,
+                Err(error) => Err(error.clone()),
+            }
+        }
     }
 
     /// Acquires the lock, and waits for it at most `timeout`. With zero, it is tried once.
@@ -195,10 +202,11 @@ impl ReentrantLock {
         timeout: Duration,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let acquisition = self.acquisition(site);
+        let trouble = Trouble::default();
+        let mut acquisition = self.acquisition(site, Some(trouble.clone()));
         async move {
-            let acquisition = acquisition?;
-            let (lock, trouble) = (acquisition.name.clone(), acquisition.trouble.clone());
+            let acquisition = acquisition.as_mut().map_err(|error| error.clone())?;
+            let lock = acquisition.name.clone();
             let waits = !timeout.is_zero();
             let acquire = acquisition.acquire(waits);
             let acquired = if waits {
@@ -315,7 +323,11 @@ impl ReentrantLock {
         Ok(forced)
     }
 
-    fn acquisition(&self, site: &'static Location<'static>) -> Result<Box<Acquisition>, LockError> {
+    fn acquisition(
+        &self,
+        site: &'static Location<'static>,
+        trouble: Option<Trouble>,
+    ) -> Result<Acquisition, LockError> {
         let name = self.name.clone()?;
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
@@ -325,16 +337,7 @@ impl ReentrantLock {
             }
         };
         let (client, owner) = (self.client.clone(), self.owner.clone());
-        Ok(Box::new(Acquisition {
-            client,
-            name,
-            mode: self.mode,
-            lease,
-            owner,
-            site,
-            trouble: Trouble::default(),
-            caller: Span::none(),
-        }))
+        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site, trouble, caller: Span::none() })
     }
 }
 

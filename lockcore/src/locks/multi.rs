@@ -257,7 +257,7 @@ impl Attempt {
             if let Some(first_missing) = members.get(guards.len()) {
                 missing.member.store(guards.len(), Ordering::Relaxed);
                 let trouble = missing.trouble.clone();
-                guards.push(first_missing.acquire_troubled(self.site, trouble).await?);
+                guards.push(first_missing.acquire_troubled(self.site, Some(trouble)).await?);
             }
         }
         Ok(MultiGuard { guards, owner })

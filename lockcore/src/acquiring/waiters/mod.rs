@@ -7,34 +7,35 @@
 //! A hold that its last guard has left can be *parked*: it waits here for the head, which takes it over as a hold of its own without
 //! the backend's doing. Whatever becomes of the head, it does not stay: the background task gives back what nobody has taken in time.
 //!
-//! An entry exists only while its name has a hold, a waiter or a release under way: an idle name costs nothing.
+//! A [`Cell`] is in the map only while its lane has a hold, a waiter or a release under way: an idle name costs nothing.
 
+mod cell;
+mod entry;
 mod place;
 mod queue;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use dashmap::{DashMap, mapref::entry::Entry as Slot};
+use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
-use tokio::sync::Notify;
 
-pub(crate) use self::place::{Place, Step};
-use self::queue::{Queue, Waiter};
+pub(crate) use self::{
+    cell::{Cell, Lane},
+    entry::Inside,
+    place::{Place, Step},
+};
+use self::{entry::Entry, queue::Waiter};
 use crate::{
-    HoldId, LockError, LockName, Mode, Owner, Wakeups,
-    acquiring::{
-        TaskKey,
-        retry::random_fraction,
-        seats::{Seat, Seats},
-    },
-    backend::Kind,
-    leases::{clock::Moment, hold::Hold, lease::Lease, renewal::Schedule},
+    HoldId, LockError, LockName, Mode, Owner,
+    acquiring::seats::{Seat, Seats},
+    leases::{clock::Moment, hold::Hold, renewal::Schedule},
 };
 
 /// Everything that is going on under any name. Its locks are short and never held across an await.
 #[derive(Debug)]
 pub(crate) struct Names {
-    entries: DashMap<Lane, Entry, FxBuildHasher>,
+    /// Where a cell is locked inside of a lock of the map, there is a deadlock: see [`Cell`].
+    cells: DashMap<Lane, Arc<Cell>, FxBuildHasher>,
     /// For those who wait, in whatever lane.
     pub(crate) seats: Arc<Seats>,
     /// Where it is noted until when a hold may be parked.
@@ -43,296 +44,124 @@ pub(crate) struct Names {
     pub(crate) hand_over: Option<Duration>,
 }
 
-/// For how long who has had its time of handing on leaves the lock to other clients. They are woken by the release, but those of this client
-/// are nearer, and would be the first to ask each time.
-const COURTESY: Duration = Duration::from_millis(3);
-
-/// Within what time those ask that are woken and have had their turn before.
-const SPREAD: Duration = Duration::from_millis(2);
-
-/// How many turns are followed by no courtesy, once it has been in vain as often.
-const MOST_TURNS_IN_A_ROW: u8 = 4;
-
-/// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
-/// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lane {
-    name: LockName,
-    kind: Kind,
-    owner: Option<Owner>,
-}
-
-impl Lane {
-    pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
-        let owner = (mode == Mode::Fair).then(|| owner.clone());
-        Self { name: name.clone(), kind: mode.kind(), owner }
-    }
-
-    /// Where `owner` has its holds of a lock if it acquired them fairly here and not there, or the other way round.
-    fn other(&self, owner: &Owner) -> Option<Self> {
-        let owner = self.owner.is_none().then(|| owner.clone());
-        (self.kind == Kind::Lock).then(|| Self { name: self.name.clone(), kind: self.kind, owner })
-    }
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    holds: Vec<Arc<Hold>>,
-    /// A hold that is over, and still at the backend for whoever is first.
-    parked: Option<Arc<Hold>>,
-    queue: Queue,
-    /// Releases of this client that have not had their first answer, by their number.
-    releasing: BTreeSet<u64>,
-    next_release: u64,
-    outlook: Outlook,
-    /// The subscription, while no head has it.
-    wakeups: Option<Box<dyn Wakeups>>,
-}
-
-/// What is known of the backend: whether an attempt is worth it.
-#[derive(Debug, Default)]
-struct Outlook {
-    /// Refused, and until when nothing is expected to change. `None`: try.
-    refused_until: Option<Moment>,
-    /// Counts the refusals of heads that wait.
-    refusals: u64,
-    /// Counts what may have freed the lock, so that an attempt knows whether something came after it.
-    news: u64,
-    trouble: Option<Box<Trouble>>,
-    /// Since when this client has had the lock, by turns of its tasks.
-    since: Option<Moment>,
-    /// Until then it is left to other clients.
-    left_until: Option<Moment>,
-    /// Those who wait here have had the lock before.
-    had_turn: bool,
-    /// How often in a row nobody has wanted what was left to others, and for how many turns it is not left to them for that.
-    in_vain: u8,
-    turns_to_come: u8,
-}
-
-/// A backend that gives no answer.
-#[derive(Debug)]
-struct Trouble {
-    since: Moment,
-    last: Moment,
-    error: LockError,
-    /// The first ticket that was not given out when it last failed.
-    later: u64,
-}
-
 /// An acquisition that comes to its lane.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Newcomer<'a> {
-    pub(crate) lane: &'a Lane,
     pub(crate) mode: Mode,
     pub(crate) owner: &'a Owner,
     /// Nobody else has this owner.
     pub(crate) is_lone: bool,
     pub(crate) waits: bool,
-    /// The lease with which it could take over a hold.
-    pub(crate) heir: Option<Lease>,
+    /// The renewed lease with which it could take over a hold.
+    pub(crate) heir: Option<Duration>,
 }
 
 /// How an acquisition stands when it arrives at a name.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub(crate) enum Arrival<'a> {
     Inside(Inside),
     /// It would have to wait, and did not want to.
     Contended,
     /// It wanted to wait, and there is no seat.
     Full(LockError),
-    Queued(Place),
-}
-
-/// What the owner of an acquisition holds already.
-#[derive(Debug)]
-pub(crate) enum Inside {
-    /// It enters this hold once more.
-    Nested(Arc<Hold>),
-    /// It reads beside this write hold of its own.
-    Within(Arc<Hold>),
-    /// It cannot write while it has this read hold.
-    Upgrade(Arc<Hold>),
-}
-
-impl Entry {
-    fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.parked.is_none() && self.queue.is_empty() && self.releasing.is_empty()
-    }
-
-    fn is_parked(&self, hold: &Arc<Hold>) -> bool {
-        self.parked.as_ref().is_some_and(|parked| Arc::ptr_eq(parked, hold))
-    }
-
-    /// Whether the head can take over `hold`.
-    fn has_heir(&self, hold: &Hold, now: Moment) -> bool {
-        let heir = self.queue.head().and_then(|head| head.heir);
-        heir.is_some_and(|lease| hold.suits(lease, now))
-    }
-
-    /// Whether the head will be signalled when there is something for it to do: while a hold of this client may be handed to it.
-    fn may_rest(&self, now: Moment) -> bool {
-        self.holds.iter().any(|hold| hold.window().is_some_and(|window| now < window) && hold.is_live(now))
-    }
-
-    /// What `owner`, who asks for the lock in `mode`, holds of it.
-    fn inside(&self, owner: &Owner, mode: Mode) -> Option<Inside> {
-        let held_in = |held: fn(Mode) -> bool| {
-            self.holds.iter().find(|hold| &hold.owner == owner && held(hold.mode)).cloned()
-        };
-        match mode {
-            Mode::Exclusive | Mode::Fair => held_in(|_| true).map(Inside::Nested),
-            Mode::Write => held_in(|held| held == Mode::Write)
-                .map(Inside::Nested)
-                .or_else(|| held_in(|held| held == Mode::Read).map(Inside::Upgrade)),
-            Mode::Read => held_in(|held| held == Mode::Read)
-                .map(Inside::Nested)
-                .or_else(|| held_in(|held| held == Mode::Write).map(Inside::Within)),
-            // Each acquisition takes permits of its own.
-            Mode::Permit { .. } => None,
-        }
-    }
-
-    /// Whether an acquisition that does not want to wait would have to.
-    fn turns_away(&self, mode: Mode, now: Moment) -> bool {
-        let mut live = self.holds.iter().filter(|hold| hold.is_live(now));
-        if !mode.is_shared() {
-            return !self.queue.is_empty() || live.next().is_some();
-        }
-        // Those before it may all get in.
-        let is_stuck = !self.queue.is_empty() && self.outlook.refused_until.is_some();
-        is_stuck || live.any(|hold| hold.mode == Mode::Write)
-    }
-
-    /// Admits a hold, and lets in whoever waits for the same owner.
-    fn admit(&mut self, hold: &Arc<Hold>, until: Moment) {
-        self.holds.push(hold.clone());
-        self.outlook.refused_until = (!hold.mode.is_shared()).then_some(until);
-        if !hold.mode.is_shared() {
-            // Nobody asks now who could be refused for those who do not want to wait.
-            self.outlook.refusals += 1;
-            self.signal_impatient();
-        }
-        for waiter in self.queue.of(&hold.owner) {
-            waiter.signal.notify_one();
-        }
-    }
-
-    /// Admits a hold that the backend has just granted.
-    fn admit_granted(&mut self, hold: &Arc<Hold>) {
-        self.outlook.trouble = None;
-        self.outlook.since.get_or_insert(hold.sent());
-        self.admit(hold, hold.deadline());
-    }
-
-    /// Those who do not want to wait need not wait for the others.
-    fn signal_impatient(&self) {
-        for waiter in self.queue.impatient() {
-            waiter.signal.notify_one();
-        }
-    }
-
-    fn signal_head(&self) {
-        if let Some(head) = self.queue.head() {
-            head.signal.notify_one();
-        }
-    }
-
-    /// Leaves the lock to other clients if those who wait here have had their time.
-    fn end_turn(&mut self, hand_over: Option<Duration>, now: Moment) {
-        let outlook = &mut self.outlook;
-        let (Some(hand_over), Some(from)) = (hand_over, outlook.since) else { return };
-        outlook.had_turn = !self.queue.is_empty();
-        if outlook.had_turn && now < from.after(hand_over) {
-            return;
-        }
-        outlook.since = None;
-        if !outlook.had_turn {
-            return;
-        }
-        match outlook.turns_to_come.checked_sub(1) {
-            Some(fewer) => outlook.turns_to_come = fewer,
-            None => {
-                outlook.left_until = Some(now.after(COURTESY));
-                // Unless the next request is refused.
-                outlook.in_vain = MOST_TURNS_IN_A_ROW.min(outlook.in_vain + 1);
-                outlook.turns_to_come = outlook.in_vain;
-            }
-        }
-    }
-
-    /// Others have given the lock back. All clients learn of it one after the other, always in the same order: so those that have had
-    /// their turn come after those that have not, and among themselves in no order.
-    fn woken(&mut self, now: Moment) {
-        if self.outlook.had_turn {
-            let until = now.after(SPREAD.mul_f64(random_fraction()));
-            self.outlook.left_until = self.outlook.left_until.max(Some(until));
-        }
-        self.news();
-    }
-
-    /// Notes a release, and returns its number.
-    fn begin_release(&mut self) -> u64 {
-        let number = self.next_release;
-        self.next_release += 1;
-        self.releasing.insert(number);
-        number
-    }
-
-    /// Something may have freed the lock.
-    fn news(&mut self) {
-        self.outlook.news += 1;
-        self.outlook.refused_until = None;
-        self.signal_head();
-    }
+    Queued(Place<'a>),
 }
 
 impl Names {
     pub(crate) fn new(seats: Arc<Seats>, schedule: Arc<Schedule>, hand_over: Option<Duration>) -> Arc<Self> {
-        Arc::new(Self { entries: DashMap::default(), seats, schedule, hand_over })
+        Arc::new(Self { cells: DashMap::default(), seats, schedule, hand_over })
+    }
+
+    /// The cell of `lane`, if something is going on there.
+    fn find(&self, lane: &Lane) -> Option<Arc<Cell>> {
+        self.cells.get(lane).map(|cell| cell.clone())
+    }
+
+    /// All cells, none of them locked.
+    fn all(&self) -> Vec<Arc<Cell>> {
+        self.cells.iter().map(|cell| cell.clone()).collect()
+    }
+
+    /// Does something in the cell of `lane`, made if need be. Whatever it does, [`change`](Self::change) has to follow if that may
+    /// leave the cell idle.
+    fn at<T>(&self, lane: &Lane, work: impl FnOnce(&Arc<Cell>, &mut Entry) -> T) -> T {
+        let found = self.find(lane);
+        let cell = found.unwrap_or_else(|| {
+            self.cells.entry(lane.clone()).or_insert_with(|| Cell::new(lane.clone())).clone()
+        });
+        self.in_cell(&cell, work)
+    }
+
+    /// As [`at`](Self::at), for who has had the cell.
+    fn in_cell<T>(&self, cell: &Arc<Cell>, work: impl FnOnce(&Arc<Cell>, &mut Entry) -> T) -> T {
+        let mut work = Some(work);
+        let done = cell.with(|entry| {
+            let work = work.take_if(|_| !entry.is_gone)?;
+            Some(work(cell, entry))
+        });
+        match (done, work) {
+            (Some(done), _) => done,
+            (None, Some(work)) => self.at(&cell.lane, work),
+            (None, None) => unreachable!("work that was taken is done"),
+        }
+    }
+
+    /// Changes the entry of `cell`, or of the cell that has followed it in its lane, if there is one, and removes it if that left it idle. A
+    /// subscription that nobody needs any more is dropped outside of all locks.
+    fn change(&self, cell: &Cell, change: impl FnOnce(&mut Entry)) {
+        let mut entry = cell.lock();
+        if entry.is_gone {
+            drop(entry);
+            if let Some(next) = self.find(&cell.lane) {
+                self.change(&next, change);
+            }
+            return;
+        }
+        change(&mut entry);
+        let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
+        if let Some(parked) = entry.parked.as_ref().filter(|_| entry.queue.is_empty()) {
+            self.schedule.hurry(parked);
+        }
+        if entry.is_idle() {
+            entry.is_gone = true;
+            self.cells.remove(&cell.lane);
+        }
+        let signalled = entry.take_signalled();
+        drop(entry);
+        signalled.wake();
+        drop(unneeded);
     }
 
     /// Brings an acquisition to its lane. One that does not want to wait only queues if it may be granted at once.
-    pub(crate) fn arrive(self: &Arc<Self>, newcomer: Newcomer<'_>, now: Moment) -> Arrival {
-        let Newcomer { lane, mode, owner, is_lone, waits, heir } = newcomer;
+    pub(crate) fn arrive<'a>(
+        self: &'a Arc<Self>,
+        lane: &Lane,
+        who: Newcomer<'a>,
+        now: Moment,
+    ) -> Arrival<'a> {
+        let Newcomer { mode, owner, is_lone, waits, heir } = who;
         if !is_lone && let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner))
         {
             return Arrival::Inside(inside);
         }
-        let mut entry = self.entries.entry(lane.clone()).or_default();
-        if !is_lone && let Some(inside) = entry.inside(owner, mode) {
-            return Arrival::Inside(inside);
-        }
-        if !waits && entry.turns_away(mode, now) {
-            return Arrival::Contended;
-        }
-        let seat = match waits.then(|| self.seat(lane, &entry)).transpose() {
-            Ok(seat) => seat,
-            Err(error) => {
-                drop(entry);
-                self.change(lane, |_| ());
-                return Arrival::Full(error);
+        let (cell, arrival) = self.at(lane, |cell, entry| {
+            if !is_lone && let Some(inside) = entry.inside(owner, mode) {
+                return (None, Arrival::Inside(inside));
             }
-        };
-        let signal = Arc::new(Notify::new());
-        let waiter = Waiter { owner: owner.clone(), is_lone, waits, heir, signal: signal.clone() };
-        Arrival::Queued(Place {
-            names: self.clone(),
-            lane: lane.clone(),
-            mode,
-            owner: owner.clone(),
-            is_lone,
-            waits,
-            heir,
-            ticket: entry.queue.push(waiter),
-            releases_before: entry.next_release,
-            refusals_before: entry.outlook.refusals,
-            signal,
-            wakeups: None,
-            ignores_releases: false,
-            is_in: true,
-            _seat: seat,
-        })
+            if !waits && entry.turns_away(mode, now) {
+                return (None, Arrival::Contended);
+            }
+            let seat = match waits.then(|| self.seat(lane, entry)).transpose() {
+                Ok(seat) => seat,
+                Err(error) => return (Some(cell.clone()), Arrival::Full(error)),
+            };
+            let ticket = entry.queue.push(Waiter::new(owner.clone(), is_lone, waits, heir));
+            (None, Arrival::Queued(Place::new(self, cell, who, ticket, entry, seat)))
+        });
+        if let Some(cell) = cell {
+            self.change(&cell, |_| ());
+        }
+        arrival
     }
 
     /// A seat for one that waits. Where all who wait for a name are in one lane, they are counted there.
@@ -345,65 +174,55 @@ impl Names {
 
     /// What `owner` holds in `lane`.
     pub(crate) fn inside(&self, lane: &Lane, mode: Mode, owner: &Owner) -> Option<Inside> {
-        self.entries.get(lane)?.inside(owner, mode)
+        self.find(lane)?.with(|entry| entry.inside(owner, mode))
     }
 
     /// Registers a hold that was granted past the queue. `accept` decides under the lock of the name whether it may still be.
     pub(crate) fn register(&self, hold: &Arc<Hold>, accept: impl FnOnce() -> bool) -> bool {
-        let lane = hold.lane();
-        let mut entry = self.entries.entry(lane.clone()).or_default();
-        let accepted = accept();
-        if accepted {
-            entry.admit_granted(hold);
-        } else {
-            drop(entry);
-            self.change(&lane, |_| ());
+        let accepted = self.in_cell(&hold.cell, |_, entry| {
+            let accepted = accept();
+            if accepted {
+                entry.admit_granted(hold);
+            }
+            accepted
+        });
+        if !accepted {
+            self.change(&hold.cell, |_| ());
         }
         accepted
     }
 
-    /// Changes the entry of `lane`, if there is one, and removes it if that left it idle. A subscription that nobody needs any more
-    /// is dropped outside of the map's lock.
-    fn change(&self, lane: &Lane, change: impl FnOnce(&mut Entry)) {
-        let Slot::Occupied(mut slot) = self.entries.entry(lane.clone()) else { return };
-        let entry = slot.get_mut();
-        change(entry);
-        let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
-        if let Some(parked) = entry.parked.as_ref().filter(|_| entry.queue.is_empty()) {
-            self.schedule.hurry(parked);
-        }
-        if entry.is_idle() {
-            slot.remove();
-        } else {
-            drop(slot);
-        }
-        drop(unneeded);
+    /// Something may have freed the lock: the head of the lane tries again.
+    pub(crate) fn wake(&self, cell: &Cell) {
+        self.change(cell, Entry::news);
     }
 
-    /// Something may have freed the lock: the head of `lane` tries again.
-    pub(crate) fn wake(&self, lane: &Lane) {
-        self.change(lane, Entry::news);
+    /// Everybody looks: the client is closed.
+    pub(crate) fn signal_all(&self) {
+        for cell in self.all() {
+            cell.with(Entry::signal_all);
+        }
     }
 
     /// Takes out `hold`, which is over, to be released.
     pub(crate) fn withdraw(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> Releasing {
-        self.releasing_after(&hold.lane(), |entry| {
-            entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
+        self.releasing_after(&hold.cell, |entry| {
+            entry.take_out(hold);
             entry.end_turn(self.hand_over, now);
         })
     }
 
-    /// Notes that a release is on its way. Until the result is dropped, no acquisition in this lane asks the
+    /// Notes that a release is on its way. Until it is [over](Releasing::end), no acquisition in this lane asks the
     /// backend: whoever drops a guard and then tries the lock must not be refused by his own hold.
-    pub(crate) fn releasing(self: &Arc<Self>, lane: &Lane) -> Releasing {
-        self.releasing_after(lane, |_| ())
+    pub(crate) fn releasing(self: &Arc<Self>, cell: &Arc<Cell>) -> Releasing {
+        self.releasing_after(cell, |_| ())
     }
 
-    fn releasing_after(self: &Arc<Self>, lane: &Lane, change: impl FnOnce(&mut Entry)) -> Releasing {
-        let mut entry = self.entries.entry(lane.clone()).or_default();
-        change(&mut entry);
-        let number = entry.begin_release();
-        Releasing { names: self.clone(), lane: lane.clone(), number }
+    fn releasing_after(self: &Arc<Self>, cell: &Arc<Cell>, change: impl FnOnce(&mut Entry)) -> Releasing {
+        self.in_cell(cell, |cell, entry| {
+            change(entry);
+            Releasing::begin(self, cell, entry)
+        })
     }
 
     /// Parks `hold`, which is over, for whoever is first in its lane. False if it has to be released instead. `accept` decides under the
@@ -412,28 +231,31 @@ impl Names {
         if hold.window().is_none() {
             return false;
         }
-        let Some(mut entry) = self.entries.get_mut(&hold.lane()) else { return false };
-        if !entry.has_heir(hold, now) || !accept() {
-            return false;
-        }
-        entry.holds.retain(|other| !Arc::ptr_eq(other, hold));
-        entry.parked = Some(hold.clone());
-        entry.signal_head();
-        true
+        hold.cell.with(|entry| {
+            let is_parked = entry.has_heir(hold, now) && accept();
+            if is_parked {
+                entry.take_out(hold);
+                entry.parked = Some(hold.clone());
+                entry.signal_head();
+            }
+            is_parked
+        })
     }
 
     /// Takes `hold` out, to be released, if it is parked and nobody is there who may take it over.
     pub(crate) fn unpark(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> Option<Releasing> {
-        let lane = hold.lane();
-        let mut entry = self.entries.get_mut(&lane).filter(|entry| entry.is_parked(hold))?;
-        if entry.has_heir(hold, now) {
-            self.schedule.set(hold, hold.window()?);
-            return None;
-        }
-        entry.parked = None;
-        entry.end_turn(self.hand_over, now);
-        let number = entry.begin_release();
-        Some(Releasing { names: self.clone(), lane, number })
+        hold.cell.with(|entry| {
+            if !entry.is_parked(hold) {
+                return None;
+            }
+            if entry.has_heir(hold, now) {
+                self.schedule.set(hold, hold.window()?);
+                return None;
+            }
+            entry.parked = None;
+            entry.end_turn(self.hand_over, now);
+            Some(Releasing::begin(self, &hold.cell, entry))
+        })
     }
 
     /// As [`unpark`](Self::unpark), whoever is there.
@@ -446,7 +268,7 @@ impl Names {
     pub(crate) fn forget_parked(&self, name: &LockName, ids: &[HoldId]) {
         let is_over = |parked: &Arc<Hold>| &parked.name == name && ids.contains(&parked.id);
         for parked in self.all_parked().into_iter().filter(is_over) {
-            self.change(&parked.lane(), |entry| {
+            self.change(&parked.cell, |entry| {
                 if entry.is_parked(&parked) {
                     entry.parked = None;
                     entry.news();
@@ -457,12 +279,12 @@ impl Names {
 
     /// Every parked hold of this client.
     pub(crate) fn all_parked(&self) -> Vec<Arc<Hold>> {
-        self.entries.iter().filter_map(|entry| entry.parked.clone()).collect()
+        self.all().iter().filter_map(|cell| cell.with(|entry| entry.parked.clone())).collect()
     }
 
-    /// Has the head of `lane` look for itself: it rests no more.
-    pub(crate) fn rouse(&self, lane: &Lane) {
-        self.change(lane, |entry| entry.signal_head());
+    /// Has the head of the lane look for itself: it rests no more.
+    pub(crate) fn rouse(&self, cell: &Cell) {
+        self.change(cell, Entry::signal_head);
     }
 
     /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
@@ -478,43 +300,48 @@ impl Names {
         self.holds_of(name).into_iter().chain(parked).map(|hold| hold.id.clone()).collect()
     }
 
-    /// The live hold that `task` has in `lane` under another owner than `owner`.
-    pub(crate) fn held_by_task(
-        &self,
-        lane: &Lane,
-        task: TaskKey,
-        owner: &Owner,
-        now: Moment,
-    ) -> Option<Arc<Hold>> {
-        let entry = self.entries.get(lane)?;
-        entry
-            .holds
-            .iter()
-            .find(|hold| hold.task == task && &hold.owner != owner && hold.is_live(now))
-            .cloned()
-    }
-
     /// Every hold of this client, in the order of the tokens: that of the map differs from machine to machine.
     pub(crate) fn all_holds(&self) -> Vec<Arc<Hold>> {
-        let mut holds: Vec<_> = self.entries.iter().flat_map(|entry| entry.holds.clone()).collect();
+        let mut holds: Vec<_> =
+            self.all().iter().flat_map(|cell| cell.with(|entry| entry.holds.clone())).collect();
         holds.sort_by(|one, other| (one.token, &one.name).cmp(&(other.token, &other.name)));
         holds
     }
 }
 
-/// A release on its way; see [`Names::releasing`].
+impl Drop for Names {
+    /// Holds know their cells, and what is left in those would keep both. That is what a runtime leaves that has ended.
+    fn drop(&mut self) {
+        for cell in self.all() {
+            let left = cell.with(std::mem::take);
+            drop(left);
+        }
+    }
+}
+
+/// A release on its way; see [`Names::releasing`]. Dropped, it is over.
 #[derive(Debug)]
 pub(crate) struct Releasing {
     names: Arc<Names>,
-    lane: Lane,
-    number: u64,
+    pub(crate) cell: Arc<Cell>,
+    number: Option<u64>,
+}
+
+impl Releasing {
+    fn begin(names: &Arc<Names>, cell: &Arc<Cell>, entry: &mut Entry) -> Self {
+        Self { names: names.clone(), cell: cell.clone(), number: Some(entry.begin_release()) }
+    }
+
+    /// It has been answered, or has failed. Wakes who is first.
+    pub(crate) fn end(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.names.change(&self.cell, |entry| entry.end_release(number));
+        }
+    }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        self.names.change(&self.lane, |entry| {
-            entry.releasing.remove(&self.number);
-            entry.news();
-        });
+        self.end();
     }
 }

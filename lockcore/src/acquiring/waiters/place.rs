@@ -1,14 +1,15 @@
 //! [`Place`]: one waiter in the queue of its lane, and what it does next.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
-
-use super::{Entry, Inside, Lane, Names, Outlook, Trouble};
+use super::{
+    Cell, Inside, Names, Newcomer,
+    entry::{Entry, Outlook, Trouble},
+};
 use crate::{
-    LockError, Mode, Owner, Wakeups,
-    acquiring::seats::Seat,
-    leases::{clock::Moment, hold::Hold, lease::Lease},
+    LockError, Wakeups,
+    acquiring::{TaskKey, seats::Seat},
+    leases::{clock::Moment, hold::Hold},
 };
 
 /// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
@@ -37,33 +38,67 @@ pub(crate) enum Step {
     Wait { until: Moment },
 }
 
-/// A place in the queue of a name. Dropping it leaves the queue, and leaves to the next what it had.
+/// A place in the queue of a lane. Dropping it leaves the queue, and leaves to the next what it had.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(super) names: Arc<Names>,
-    pub(super) lane: Lane,
-    pub(super) mode: Mode,
-    pub(super) owner: Owner,
-    /// Nobody else has this owner.
-    pub(super) is_lone: bool,
-    pub(super) waits: bool,
-    /// The lease with which it could take over a hold.
-    pub(super) heir: Option<Lease>,
-    pub(super) ticket: u64,
+pub(crate) struct Place<'a> {
+    names: &'a Arc<Names>,
+    cell: Arc<Cell>,
+    who: Newcomer<'a>,
+    ticket: u64,
     /// The releases with smaller numbers had begun when it arrived.
-    pub(super) releases_before: u64,
+    releases_before: u64,
     /// How many refusals it was too early for.
-    pub(super) refusals_before: u64,
-    pub(super) signal: Arc<Notify>,
-    pub(super) wakeups: Option<Box<dyn Wakeups>>,
-    pub(super) ignores_releases: bool,
+    refusals_before: u64,
+    wakeups: Option<Box<dyn Wakeups>>,
+    ignores_releases: bool,
     /// Until it has left the queue with a hold.
-    pub(super) is_in: bool,
+    is_in: bool,
     /// If it waits.
-    pub(super) _seat: Option<Seat>,
+    _seat: Option<Seat>,
 }
 
-impl Place {
+/// Where a waiter is told that its [`step`](Place::step) may have changed.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    cell: Arc<Cell>,
+    ticket: u64,
+}
+
+impl Signal {
+    /// Resolves when it has been given. Cancel safe.
+    pub(crate) async fn given(&self) {
+        poll_fn(|context| self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context))).await;
+    }
+}
+
+impl<'a> Place<'a> {
+    /// The place of who has just queued with this ticket.
+    pub(super) fn new(
+        names: &'a Arc<Names>,
+        cell: &Arc<Cell>,
+        who: Newcomer<'a>,
+        ticket: u64,
+        entry: &Entry,
+        seat: Option<Seat>,
+    ) -> Self {
+        Self {
+            names,
+            cell: cell.clone(),
+            who,
+            ticket,
+            releases_before: entry.next_release,
+            refusals_before: entry.outlook.refusals,
+            wakeups: None,
+            ignores_releases: false,
+            is_in: true,
+            _seat: seat,
+        }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
     /// A release has been waited for long enough: somebody keeps it without driving it.
     pub(crate) fn ignore_releases(&mut self) {
         self.ignores_releases = true;
@@ -71,74 +106,74 @@ impl Place {
 
     /// The backend has failed to answer. Since when it has, for this waiter and those before it.
     pub(crate) fn failed(&self, now: Moment, error: &LockError) -> Moment {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return now };
-        let recent =
-            entry.outlook.trouble.as_ref().filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
-        let since = recent.map_or(now, |trouble| trouble.since);
-        let later = entry.queue.next_ticket();
-        let trouble = Trouble { since, last: now, error: error.clone(), later };
-        entry.outlook.trouble = Some(Box::new(trouble));
-        entry.signal_impatient();
-        since
+        self.cell.with(|entry| {
+            let known = entry.outlook.trouble.as_ref();
+            let recent = known.filter(|trouble| now.since(trouble.last) < TROUBLE_MEMORY);
+            let since = recent.map_or(now, |trouble| trouble.since);
+            let later = entry.queue.next_ticket();
+            let trouble = Trouble { since, last: now, error: error.clone(), later };
+            entry.outlook.trouble = Some(Box::new(trouble));
+            entry.signal_impatient();
+            since
+        })
     }
 
     /// The backend has answered.
     pub(crate) fn answered(&self) {
-        if let Some(mut entry) = self.names.entries.get_mut(&self.lane) {
-            entry.outlook.trouble = None;
-        }
+        self.cell.with(|entry| entry.outlook.trouble = None);
     }
 
     /// What to do now. One that does not want to wait tries whatever the outlook is. What those before it have borne for `patience` while it
     /// waited need not be borne again by each.
     pub(crate) fn step(&mut self, now: Moment, patience: Duration) -> Step {
-        let (names, mode, owner) = (&self.names, self.mode, &self.owner);
-        if !self.is_lone
-            && let Some(inside) = self.lane.other(owner).and_then(|other| names.inside(&other, mode, owner))
+        let Newcomer { owner, mode, is_lone, .. } = self.who;
+        if !is_lone
+            && let Some(other) = self.cell.lane.other(owner)
+            && let Some(inside) = self.names.inside(&other, mode, owner)
         {
             return Step::Enter(inside);
         }
-        let Some(mut entry) = names.entries.get_mut(&self.lane) else { return Step::Await };
-        if !self.is_lone
-            && let Some(inside) = entry.inside(owner, mode)
-        {
+        let cell = self.cell.clone();
+        cell.with(|entry| self.step_in(entry, now, patience))
+    }
+
+    fn step_in(&mut self, entry: &mut Entry, now: Moment, patience: Duration) -> Step {
+        let Newcomer { owner, mode, is_lone, waits, heir } = self.who;
+        if !is_lone && let Some(inside) = entry.inside(owner, mode) {
             return Step::Enter(inside);
         }
-        let is_head = entry.queue.head_ticket() == Some(self.ticket);
-        if !is_head {
+        if entry.queue.head_ticket() != Some(self.ticket) {
             // A later one may find the backend well again.
             let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
             return match trouble {
-                Some(trouble) if !self.waits => Step::GiveUp(Some(trouble.error.clone())),
-                None if !self.waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
+                Some(trouble) if !waits => Step::GiveUp(Some(trouble.error.clone())),
+                None if !waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
                 _ => Step::Await,
             };
         }
         if let Some(parked) = &entry.parked {
-            if self.heir.is_some_and(|lease| parked.suits(lease, now)) {
+            if heir.is_some_and(|lease| parked.suits(lease, now)) {
                 return Step::TakeOver(parked.clone());
             }
-            names.schedule.hurry(parked);
+            self.names.schedule.hurry(parked);
             return Step::Await;
         }
-        if self.waits && entry.may_rest(now) {
+        if waits && entry.may_rest(now) {
             return Step::Await;
         }
-        if self.waits
-            && let Some(until) = entry.outlook.left_until.filter(|until| now < *until)
-        {
+        if waits && let Some(until) = entry.outlook.left_until.filter(|until| now < *until) {
             return Step::Leave { until };
         }
-        if !self.ignores_releases && self.expects_release(&entry) {
+        if !self.ignores_releases && self.expects_release(entry) {
             return Step::AwaitRelease;
         }
         if let Some(wakeups) = entry.wakeups.take() {
             self.wakeups = Some(wakeups);
         }
-        if let Some(until) = entry.outlook.refused_until.filter(|_| self.waits) {
+        if let Some(until) = entry.outlook.refused_until.filter(|_| waits) {
             return Step::Wait { until };
         }
-        if let Some(error) = self.hopeless(&entry, patience) {
+        if let Some(error) = self.hopeless(entry, patience) {
             return Step::GiveUp(Some(error));
         }
         let Outlook { news, since, .. } = entry.outlook;
@@ -155,8 +190,8 @@ impl Place {
     /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
     /// one, and only those count that began before this place was taken.
     fn expects_release(&self, entry: &Entry) -> bool {
-        let first = entry.releasing.first();
-        first.is_some_and(|first| !self.mode.is_shared() || *first < self.releases_before)
+        let first = entry.first_release();
+        first.is_some_and(|first| !self.who.mode.is_shared() || first < self.releases_before)
     }
 
     /// Registers `hold`, which the backend has granted. False if it is not accepted under the lock of the name.
@@ -191,42 +226,45 @@ impl Place {
 
     /// Leaves the queue if `admit` has admitted `hold`.
     fn enter_if(&mut self, hold: &Arc<Hold>, admit: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return false };
-        if !admit(&mut entry) {
-            return false;
-        }
-        self.is_in = false;
-        entry.queue.remove(self.ticket);
-        // The next may rest until the hold is parked for it.
-        let may_rest = hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
-        if !may_rest {
-            entry.signal_head();
-        }
-        // A subscription stays for the next; if there is none, it is dropped outside of the map's lock.
-        let unneeded = if entry.queue.is_empty() {
-            entry.wakeups.take()
-        } else {
+        let cell = self.cell.clone();
+        // A subscription stays for the next; if there is none, it is dropped outside of the lock.
+        let (is_admitted, unneeded) = cell.with(|entry| {
+            if !admit(entry) {
+                return (false, None);
+            }
+            self.is_in = false;
+            entry.queue.remove(self.ticket);
+            // The next may rest until the hold is parked for it.
+            let may_rest = hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
+            if !may_rest {
+                entry.signal_head();
+            }
+            if entry.queue.is_empty() {
+                return (true, entry.wakeups.take());
+            }
             entry.wakeups = self.wakeups.take().or_else(|| entry.wakeups.take());
-            None
-        };
-        drop(entry);
+            (true, None)
+        });
         drop(unneeded);
-        true
+        is_admitted
     }
 
     /// The ticket of who is first.
     pub(crate) fn first(&self) -> Option<u64> {
-        let entry = self.names.entries.get(&self.lane)?;
-        entry.queue.head_ticket()
+        self.cell.with(|entry| entry.queue.head_ticket())
     }
 
-    /// Resolves when [`step`](Self::step) may have changed. Cancel safe.
-    pub(crate) async fn signalled(&self) {
-        self.signal.notified().await;
+    /// The live hold that `task` has in this lane under another owner.
+    pub(crate) fn held_by(&self, task: TaskKey, now: Moment) -> Option<Arc<Hold>> {
+        self.cell.with(|entry| {
+            let by_task = |hold: &&Arc<Hold>| hold.task == task && &hold.owner != self.who.owner;
+            entry.holds.iter().filter(by_task).find(|hold| hold.is_live(now)).cloned()
+        })
     }
 
-    pub(crate) fn signal(&self) -> Arc<Notify> {
-        self.signal.clone()
+    /// Where it is told that [`step`](Self::step) may have changed.
+    pub(crate) fn signal(&self) -> Signal {
+        Signal { cell: self.cell.clone(), ticket: self.ticket }
     }
 
     /// The subscription, if the head has it.
@@ -247,7 +285,7 @@ impl Place {
 
     /// The backend has told that the lock may be free.
     pub(crate) fn woken(&self, now: Moment) {
-        self.names.change(&self.lane, |entry| match self.heir {
+        self.names.change(&self.cell, |entry| match self.who.heir {
             Some(_) => entry.woken(now),
             None => entry.news(),
         });
@@ -255,30 +293,31 @@ impl Place {
 
     /// Something may have freed the lock.
     pub(crate) fn news(&self) {
-        self.names.wake(&self.lane);
+        self.names.wake(&self.cell);
     }
 
     /// The attempt was refused; nothing changes before `until`, unless something came after the attempt began.
     pub(crate) fn refused(&self, news: u64, until: Moment) {
-        let Some(mut entry) = self.names.entries.get_mut(&self.lane) else { return };
-        if entry.outlook.news == news {
-            entry.outlook.refused_until = Some(until);
-        }
-        // Others want it.
-        let outlook = &mut entry.outlook;
-        (outlook.since, outlook.in_vain, outlook.turns_to_come) = (None, 0, 0);
-        entry.outlook.refusals += 1;
-        entry.signal_impatient();
+        self.cell.with(|entry| {
+            let outlook = &mut entry.outlook;
+            if outlook.news == news {
+                outlook.refused_until = Some(until);
+            }
+            // Others want it.
+            (outlook.since, outlook.in_vain, outlook.turns_to_come) = (None, 0, 0);
+            outlook.refusals += 1;
+            entry.signal_impatient();
+        });
     }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         if !self.is_in {
             return;
         }
         let wakeups = self.wakeups.take();
-        self.names.change(&self.lane, |entry| {
+        self.names.change(&self.cell, |entry| {
             if entry.queue.remove(self.ticket) {
                 if wakeups.is_some() {
                     entry.wakeups = wakeups;

@@ -1,10 +1,12 @@
 //! [`Queue`]: those who wait in one lane, first in, first out.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
-use tokio::sync::Notify;
-
-use crate::{Owner, leases::lease::Lease};
+use crate::Owner;
 
 /// One that waits.
 #[derive(Debug)]
@@ -13,15 +15,54 @@ pub(super) struct Waiter {
     /// Nobody else has this owner, so that it gets in by nobody else's acquisition.
     pub(super) is_lone: bool,
     pub(super) waits: bool,
-    /// The lease with which it could take over a hold.
-    pub(super) heir: Option<Lease>,
-    pub(super) signal: Arc<Notify>,
+    /// The renewed lease with which it could take over a hold.
+    pub(super) heir: Option<Duration>,
+    signal: Signal,
+}
+
+impl Waiter {
+    pub(super) fn new(owner: Owner, is_lone: bool, waits: bool, heir: Option<Duration>) -> Self {
+        Self { owner, is_lone, waits, heir, signal: Signal::Silent }
+    }
+}
+
+/// Whether a waiter has been told to look, and how to wake it. What comes while it does not listen is kept.
+#[derive(Debug)]
+enum Signal {
+    Silent,
+    Listening(Waker),
+    Given,
+}
+
+impl Signal {
+    /// Returns who has to be woken.
+    fn give(&mut self) -> Option<Waker> {
+        match std::mem::replace(self, Self::Given) {
+            Self::Listening(waker) => Some(waker),
+            Self::Silent | Self::Given => None,
+        }
+    }
+
+    /// Takes the signal, or listens for it.
+    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Given => {
+                *self = Self::Silent;
+                return Poll::Ready(());
+            }
+            Self::Listening(waker) if waker.will_wake(context.waker()) => {}
+            Self::Listening(_) | Self::Silent => *self = Self::Listening(context.waker().clone()),
+        }
+        Poll::Pending
+    }
 }
 
 /// The first is the head. Everybody has a ticket, and those of later ones are greater.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiters: VecDeque<(u64, Waiter)>,
+    /// Here, not in the list: most are alone, and need no room for a list.
+    head: Option<(u64, Waiter)>,
+    others: VecDeque<(u64, Waiter)>,
     next_ticket: u64,
     /// How many of them there are that want to wait, and that are not alone with their owners.
     patient: usize,
@@ -35,30 +76,51 @@ impl Queue {
         self.next_ticket += 1;
         self.patient += usize::from(waiter.waits);
         self.sociable += usize::from(!waiter.is_lone);
-        self.waiters.push_back((ticket, waiter));
+        match self.head {
+            None => self.head = Some((ticket, waiter)),
+            Some(_) => self.others.push_back((ticket, waiter)),
+        }
         ticket
     }
 
     /// Takes out who has this ticket. True if that was the head.
     pub(super) fn remove(&mut self, ticket: u64) -> bool {
-        let Ok(at) = self.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
-        if let Some((_, waiter)) = self.waiters.remove(at) {
+        let is_head = self.head_ticket() == Some(ticket);
+        let removed = if is_head {
+            std::mem::replace(&mut self.head, self.others.pop_front())
+        } else {
+            self.place_of(ticket).and_then(|at| self.others.remove(at))
+        };
+        if let Some((_, waiter)) = removed {
             self.patient -= usize::from(waiter.waits);
             self.sociable -= usize::from(!waiter.is_lone);
         }
-        if self.waiters.is_empty() {
-            // A hold that nobody waits for needs no room for a queue.
-            self.waiters = VecDeque::new();
+        if self.others.is_empty() && self.others.capacity() > 0 {
+            self.others = VecDeque::new();
         }
-        at == 0
+        is_head
+    }
+
+    /// Where among the others who has this ticket is.
+    fn place_of(&self, ticket: u64) -> Option<usize> {
+        self.others.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+    }
+
+    /// Resolves when who has this ticket has been signalled since it last did.
+    pub(super) fn poll_signal(&mut self, ticket: u64, context: &Context<'_>) -> Poll<()> {
+        let waiter = match &mut self.head {
+            Some((first, waiter)) if *first == ticket => Some(waiter),
+            _ => self.place_of(ticket).and_then(|at| self.others.get_mut(at)).map(|(_, waiter)| waiter),
+        };
+        waiter.map_or(Poll::Pending, |waiter| waiter.signal.poll(context))
     }
 
     pub(super) fn head(&self) -> Option<&Waiter> {
-        self.waiters.front().map(|(_, waiter)| waiter)
+        self.head.as_ref().map(|(_, waiter)| waiter)
     }
 
     pub(super) fn head_ticket(&self) -> Option<u64> {
-        self.waiters.front().map(|(ticket, _)| *ticket)
+        self.head.as_ref().map(|(ticket, _)| *ticket)
     }
 
     /// The first ticket that was not given out yet.
@@ -67,11 +129,11 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiters.len()
+        usize::from(self.head.is_some()) + self.others.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.head.is_none()
     }
 
     /// How many want to wait.
@@ -79,15 +141,30 @@ impl Queue {
         self.patient
     }
 
-    /// Those who want to be in as `owner`.
-    pub(super) fn of(&self, owner: &Owner) -> impl Iterator<Item = &Waiter> {
-        let all = if self.sociable > 0 { self.waiters.len() } else { 0 };
-        self.waiters.range(..all).map(|(_, waiter)| waiter).filter(move |waiter| &waiter.owner == owner)
+    /// Signals the head. Returns who has to be woken for that.
+    pub(super) fn signal_head(&mut self) -> Option<Waker> {
+        self.head.as_mut().and_then(|(_, waiter)| waiter.signal.give())
     }
 
-    /// Those who do not want to wait.
-    pub(super) fn impatient(&self) -> impl Iterator<Item = &Waiter> {
-        let all = if self.patient < self.waiters.len() { self.waiters.len() } else { 0 };
-        self.waiters.range(..all).map(|(_, waiter)| waiter).filter(|waiter| !waiter.waits)
+    /// Signals those who want to be in as `owner`.
+    pub(super) fn signal_owner(&mut self, owner: &Owner) -> impl Iterator<Item = Waker> {
+        self.signal(self.sociable > 0, move |waiter| &waiter.owner == owner)
+    }
+
+    /// Signals those who do not want to wait.
+    pub(super) fn signal_impatient(&mut self) -> impl Iterator<Item = Waker> {
+        self.signal(self.patient < self.len(), |waiter| !waiter.waits)
+    }
+
+    /// Signals everybody.
+    pub(super) fn signal_all(&mut self) -> impl Iterator<Item = Waker> {
+        self.signal(true, |_| true)
+    }
+
+    /// Signals those of whom this is true, if there are any. Returns who has to be woken for that.
+    fn signal(&mut self, are_there: bool, is_meant: impl Fn(&Waiter) -> bool) -> impl Iterator<Item = Waker> {
+        let all = self.head.iter_mut().chain(&mut self.others).map(|(_, waiter)| waiter);
+        let meant = all.take(if are_there { usize::MAX } else { 0 }).filter(move |waiter| is_meant(waiter));
+        meant.filter_map(|waiter| waiter.signal.give())
     }
 }

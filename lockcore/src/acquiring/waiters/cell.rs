@@ -1,0 +1,65 @@
+//! [`Lane`], and its [`Cell`] while something is going on in it.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::entry::Entry;
+use crate::{LockName, Mode, Owner, backend::Kind};
+
+/// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
+/// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    pub(super) name: LockName,
+    kind: Kind,
+    pub(super) owner: Option<Owner>,
+}
+
+impl Lane {
+    pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
+        let owner = (mode == Mode::Fair).then(|| owner.clone());
+        Self { name: name.clone(), kind: mode.kind(), owner }
+    }
+
+    /// Where `owner` has its holds of a lock if it acquired them fairly here and not there, or the other way round.
+    pub(super) fn other(&self, owner: &Owner) -> Option<Self> {
+        let owner = self.owner.is_none().then(|| owner.clone());
+        (self.kind == Kind::Lock).then(|| Self { name: self.name.clone(), kind: self.kind, owner })
+    }
+}
+
+/// What is going on in a lane. Those who have to do with it keep it, and need not look for it in the map each time.
+pub(crate) struct Cell {
+    pub(super) lane: Lane,
+    /// Short critical sections without awaits, hence not tokio's mutex. Taken before a lock of the map, and never inside of one.
+    entry: Mutex<Entry>,
+}
+
+impl Cell {
+    pub(super) fn new(lane: Lane) -> Arc<Self> {
+        Arc::new(Self { lane, entry: Mutex::default() })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Entry> {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the entry, or changes it in a way that leaves it in use. Who was signalled is woken afterwards.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut entry = self.lock();
+        let result = work(&mut entry);
+        let signalled = entry.take_signalled();
+        drop(entry);
+        signalled.wake();
+        result
+    }
+}
+
+impl fmt::Debug for Cell {
+    /// Without the entry, in which there are holds that know their cell.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cell").field(&self.lane).finish()
+    }
+}
