@@ -13,6 +13,7 @@ use lockcore::{
     AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, FencingToken, HoldId, Holder, LockState,
     Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
 };
+use smallvec::SmallVec;
 use tokio::{sync::watch, time::Instant};
 
 pub(crate) use self::condition::Condition;
@@ -25,7 +26,7 @@ use self::{latch::Latch, listeners::Listeners};
 pub(crate) struct Cell {
     /// What the holds and the queue are of, if there are any.
     kind: Kind,
-    holds: Vec<Stored>,
+    holds: SmallVec<[Stored; 1]>,
     /// Of a fair lock: who was refused, in that order. Of a read-write lock: the writers that keep new readers out.
     queue: VecDeque<Queued>,
     /// How many permits there are, once that was set.

@@ -63,11 +63,11 @@ impl Acquisition {
     pub(crate) async fn acquire(&mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
         // As tokio's own: a task that goes on acquiring without ever having to wait lets others run now and then.
         tokio::task::consume_budget().await;
-        match self.enter_at_once()? {
-            Some(guard) => Ok(Some(guard)),
-            // In a box: a task that does not wait now need not have room for it.
-            None => Box::pin(self.acquire_in_turn(waits)).await,
+        if let Some(guard) = self.enter_at_once()? {
+            return Ok(Some(guard));
         }
+        // In a box: a task that does not wait now need not have room for it.
+        Box::pin(self.acquire_in_turn(waits)).await
     }
 
     /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
@@ -99,17 +99,30 @@ impl Acquisition {
             Some(owner) => (owner, false),
             None => (Owner::new(), true),
         };
+        if let Some(span) = self.span(&owner) {
+            return Box::pin(self.run_in(span, &owner, is_lone, waits)).await;
+        }
+        self.run(&owner, is_lone, waits).await
+    }
+
+    /// The span of the acquisition, if anybody listens.
+    fn span(&self, owner: &Owner) -> Option<Span> {
         let span = tracing::debug_span!(
             "lockcore.acquire", lock = %self.name, owner = %owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
         );
-        let run = pin!(self.run(&owner, is_lone, waits));
-        if span.is_disabled() {
-            drop(span);
-            return run.await;
-        }
+        (!span.is_disabled()).then_some(span)
+    }
+
+    async fn run_in(
+        &self,
+        span: Span,
+        owner: &Owner,
+        is_lone: bool,
+        waits: bool,
+    ) -> Result<Option<LockGuard>, LockError> {
         let start = self.client.store.clock.now();
-        let acquired = run.instrument(span.clone()).await;
+        let acquired = self.run(owner, is_lone, waits).instrument(span.clone()).await;
         if let Ok(Some(guard)) = &acquired {
             let wait = self.client.store.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
@@ -125,10 +138,10 @@ impl Acquisition {
         let _acquiring = self.client.acquiring();
         self.client.background.ensure_running(&self.client.store);
         loop {
-            let mut inside = None;
             let now = self.client.store.clock.now();
+            let mut inside = None;
             // Who waits has room for the wait, and not for what came before it.
-            let waiting = match self.arrive(owner, is_lone, waits, now) {
+            let mut waiting = match self.arrive(owner, is_lone, waits, now) {
                 Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
                 Arrival::Inside(entered) => {
                     inside = Some(entered);
@@ -137,13 +150,14 @@ impl Acquisition {
                 Arrival::Contended => None,
                 Arrival::Full(error) => return Err(error),
             };
-            if let Some(mut waiting) = waiting {
+            if let Some(waiting) = &mut waiting {
                 match waiting.take_turn(now).await? {
                     Turn::Granted(guard) => return Ok(Some(guard)),
                     Turn::Refused => {}
                     Turn::Enter(entered) => inside = Some(entered),
                 }
             }
+            drop(waiting);
             let Some(inside) = inside else { return Ok(None) };
             let entered = Box::pin(self.enter(inside, owner, waits)).await?;
             if entered.is_some() {

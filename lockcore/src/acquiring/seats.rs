@@ -38,17 +38,17 @@ impl Seats {
     }
 
     /// Takes a seat among those who wait for `lock`. It is given back when the result is dropped.
-    pub(crate) fn take(self: &Arc<Self>, lock: &LockName) -> Result<Seat, LockError> {
+    pub(crate) fn take(&self, lock: &LockName) -> Result<Seat<'_>, LockError> {
         self.take_of((lock.clone(), None))
     }
 
     /// Takes a seat among those who wait for `condition`.
-    pub(crate) fn take_for(self: &Arc<Self>, condition: &ConditionId) -> Result<Seat, LockError> {
+    pub(crate) fn take_for(&self, condition: &ConditionId) -> Result<Seat<'_>, LockError> {
         self.take_of((condition.lock.clone(), Some(condition.name.clone())))
     }
 
     /// Takes a seat behind so many others that wait for `lock`, whom the caller has counted.
-    pub(crate) fn take_behind(self: &Arc<Self>, others: usize, lock: &LockName) -> Result<Seat, LockError> {
+    pub(crate) fn take_behind(&self, others: usize, lock: &LockName) -> Result<Seat<'_>, LockError> {
         let seat = self.take_any(lock)?;
         let elsewhere = match self.counted.load(Ordering::Relaxed) {
             0 => 0,
@@ -57,7 +57,7 @@ impl Seats {
         if others + elsewhere >= self.limit_per_lock { Err(self.too_many_for(lock)) } else { Ok(seat) }
     }
 
-    fn take_of(self: &Arc<Self>, awaited: Awaited) -> Result<Seat, LockError> {
+    fn take_of(&self, awaited: Awaited) -> Result<Seat<'_>, LockError> {
         let mut seat = self.take_any(&awaited.0)?;
         let mut here = self.taken_per_lock.entry(awaited.clone()).or_default();
         if *here >= self.limit_per_lock {
@@ -70,10 +70,10 @@ impl Seats {
         Ok(seat)
     }
 
-    fn take_any(self: &Arc<Self>, lock: &LockName) -> Result<Seat, LockError> {
+    fn take_any(&self, lock: &LockName) -> Result<Seat<'_>, LockError> {
         // Counted first, so that two who come at once cannot both have the last one.
         let taken = self.taken.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat { seats: self.clone(), counted: None };
+        let seat = Seat { seats: self, counted: None };
         if taken < self.limit {
             return Ok(seat);
         }
@@ -88,13 +88,13 @@ impl Seats {
 
 /// A seat that is taken.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct Seat<'a> {
+    seats: &'a Seats,
     /// Where it is counted as well.
     counted: Option<Box<Awaited>>,
 }
 
-impl Drop for Seat {
+impl Drop for Seat<'_> {
     fn drop(&mut self) {
         if let Some(awaited) = self.counted.take()
             && let Entry::Occupied(mut here) = self.seats.taken_per_lock.entry(*awaited)
@@ -117,7 +117,7 @@ mod tests {
         LockName::new(name).unwrap()
     }
 
-    fn option(result: Result<Seat, LockError>) -> &'static str {
+    fn option(result: Result<Seat<'_>, LockError>) -> &'static str {
         match result.unwrap_err() {
             LockError::TooManyWaiters { option, .. } => option,
             error => panic!("{error}"),

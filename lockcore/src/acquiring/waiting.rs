@@ -56,17 +56,23 @@ impl<'a> Waiting<'a> {
             if client.is_closed() {
                 return Err(self.acquisition.closed());
             }
-            let step = self.place.step(now, client.settings.retry_for);
-            if let Step::TakeOver(parked) = &step {
-                if let Some(guard) = self.acquisition.take_over(&mut self.place, self.owner, parked, now)? {
-                    return Ok(Turn::Granted(guard));
+            match self.place.step(now, client.settings.retry_for) {
+                Step::TakeOver(parked) => {
+                    let taken = self.acquisition.take_over(&mut self.place, self.owner, &parked, now)?;
+                    if let Some(guard) = taken {
+                        return Ok(Turn::Granted(guard));
+                    }
                 }
-            } else if matches!(step, Step::Await) && self.waits {
-                self.warn_of_deadlock(now);
-                self.place.signal().given().await;
-            // In a box: most of those who wait are not first, and need no room for this.
-            } else if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
-                return Ok(turn);
+                Step::Await if self.waits => {
+                    self.warn_of_deadlock(now);
+                    self.place.signal().given().await;
+                }
+                // In a box: most of those who wait are not first, and need no room for this.
+                step => {
+                    if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
+                        return Ok(turn);
+                    }
+                }
             }
             now = client.store.clock.now();
         }
@@ -82,7 +88,7 @@ impl<'a> Waiting<'a> {
         match step {
             Step::Enter(inside) => return Ok(Some(Turn::Enter(inside))),
             Step::GiveUp(None) => return Ok(Some(Turn::Refused)),
-            Step::GiveUp(Some(error)) => return Err(error),
+            Step::GiveUp(Some(error)) => return Err(*error),
             Step::TakeOver(_) => {}
             Step::Await => {
                 let first = self.place.first();
@@ -185,8 +191,8 @@ impl<'a> Waiting<'a> {
     async fn sleep(&mut self, until: Moment) -> Result<(), BackendError> {
         let Acquisition { client, name, mode, .. } = self.acquisition;
         let store = &client.store;
-        let signal = self.place.signal();
-        let Some(wakeups) = self.place.wakeups() else {
+        let (wakeups, signal) = self.place.wakers();
+        let Some(wakeups) = wakeups else {
             let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
             let request = SubscribeRequest::new(name.clone(), hold_id).mode(*mode);
             tokio::select! {

@@ -7,8 +7,9 @@ use crate::{BackendError, FencingToken, LockName, Mode};
 /// Whom a hold belongs to, as a backend stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldId {
-    owner: Arc<str>,
     id: Arc<str>,
+    /// Unless that is the id.
+    owner: Option<Arc<str>>,
 }
 
 impl HoldId {
@@ -16,20 +17,20 @@ impl HoldId {
     /// Redisson's form, `<client uuid>:<number>`.
     #[must_use]
     pub fn unique(id: impl Into<Arc<str>>) -> Self {
-        let id = id.into();
-        Self { owner: id.clone(), id }
+        Self { id: id.into(), owner: None }
     }
 
     /// A hold of the owner called `owner` in every process, told from its other holds by `id`.
     #[must_use]
     pub fn named(owner: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
-        Self { owner: owner.into(), id: id.into() }
+        let (id, owner) = (id.into(), owner.into());
+        Self { owner: Some(owner).filter(|owner| *owner != id), id }
     }
 
     /// What is stored as the holder, and decides who may enter again.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.owner
+        self.owner.as_ref().unwrap_or(&self.id)
     }
 
     /// What tells this hold from every other one, and decides who may renew and release.
@@ -41,7 +42,7 @@ impl HoldId {
     /// Whether the owner can have other holds than this one.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.owner != self.id
+        self.owner.is_some()
     }
 }
 

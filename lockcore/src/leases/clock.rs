@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -54,18 +55,23 @@ enum Suspension {
     Given(Arc<dyn Fn() -> Duration + Send + Sync>),
 }
 
-/// A point in time on a [`Clock`], as the time since its origin in nanoseconds: 584 years of them.
+/// A point in time on a [`Clock`]: the time since its origin in nanoseconds, 584 years of them, and one more, so that an optional moment
+/// takes no more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub(crate) struct Moment(NonZeroU64);
 
 impl Moment {
+    fn at(nanos: u64) -> Self {
+        Self(NonZeroU64::MIN.saturating_add(nanos))
+    }
+
     pub(crate) fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(nanos(span)))
     }
 
     /// The time from `earlier` to here, zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
@@ -93,9 +99,9 @@ impl Clock {
             Suspension::Host(host) => {
                 let always_on = host.always_on();
                 let awake = awake();
-                Moment(awake.saturating_add(host.suspended_by(always_on, awake)))
+                Moment::at(awake.saturating_add(host.suspended_by(always_on, awake)))
             }
-            Suspension::Given(suspended) => Moment(awake()).after(suspended()),
+            Suspension::Given(suspended) => Moment::at(awake()).after(suspended()),
         }
     }
 

@@ -229,7 +229,6 @@ pub(crate) struct Origin<'a> {
 /// A hold, shared by its guards, the local layer and the renewal.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) name: LockName,
     pub(crate) id: HoldId,
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
@@ -259,35 +258,16 @@ impl Hold {
         tenure: Tenure,
         origin: &Origin<'_>,
     ) -> Arc<Self> {
-        Self::new(
-            request.name.clone(),
-            request.hold.clone(),
-            request.mode,
-            owner,
-            token,
-            tenure,
-            origin,
-            tenure.sent,
-        )
+        Self::new(request.hold.clone(), request.mode, owner, token, tenure, origin, tenure.sent)
     }
 
     /// The hold that follows this one, which is over, without the backend's doing.
     pub(crate) fn handed_on(&self, owner: Owner, origin: &Origin<'_>, now: Moment) -> Arc<Self> {
-        Self::new(
-            self.name.clone(),
-            self.id.clone(),
-            self.mode,
-            owner,
-            self.token.plus(1),
-            self.tenure,
-            origin,
-            now,
-        )
+        Self::new(self.id.clone(), self.mode, owner, self.token.plus(1), self.tenure, origin, now)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the facts of one hold, all of them needed, none derivable")]
     fn new(
-        name: LockName,
         id: HoldId,
         mode: Mode,
         owner: Owner,
@@ -297,12 +277,11 @@ impl Hold {
         acquired_at: Moment,
     ) -> Arc<Self> {
         let span = tracing::debug_span!(
-            parent: origin.caller, "lockcore.hold", lock = %name, owner = %owner, token = %token, mode = %mode
+            parent: origin.caller, "lockcore.hold", lock = %origin.cell.name(), owner = %owner, token = %token, mode = %mode
         );
         let mut account = Account::granted(tenure.lease, tenure.sent);
         account.window = tenure.window.filter(|_| token < tenure.last_token);
         Arc::new(Self {
-            name,
             id,
             owner,
             mode,
@@ -317,6 +296,10 @@ impl Hold {
             account: Mutex::new(account),
             ended: Notify::new(),
         })
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        self.cell.name()
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -343,7 +326,7 @@ impl Hold {
     fn report_loss(&self, reason: LossReason, now: Moment) {
         let held_for = now.since(self.acquired_at);
         tracing::warn!(
-            parent: &self.span, lock = %self.name, owner = %self.owner, token = %self.token, ?held_for, %reason, "hold lost"
+            parent: &self.span, lock = %self.name(), owner = %self.owner, token = %self.token, ?held_for, %reason, "hold lost"
         );
     }
 
@@ -477,7 +460,7 @@ impl Hold {
     /// The request that renews the hold, if the watchdog is wanted.
     pub(crate) fn renewal(&self, now: Moment) -> Option<RenewRequest> {
         let lease = self.account().renewal(now)?;
-        Some(RenewRequest::new(self.name.clone(), self.id.clone(), lease).mode(self.mode))
+        Some(RenewRequest::new(self.name().clone(), self.id.clone(), lease).mode(self.mode))
     }
 
     /// When it is due next: at the end of the time in which it may be handed on, for a renewal so long after `sent`, or when it ends.
@@ -492,7 +475,7 @@ impl Hold {
     }
 
     pub(crate) fn release_request(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.name.clone(), self.id.clone()).mode(self.mode)
+        ReleaseRequest::new(self.name().clone(), self.id.clone()).mode(self.mode)
     }
 
     /// Exchanges the place in the renewal schedule.

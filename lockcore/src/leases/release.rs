@@ -165,8 +165,8 @@ pub(crate) async fn store_count(store: &Store, hold: &Hold) {
                 tokio::time::sleep(backoff.next()).await;
             }
             Err(error) => {
-                let error = error.with_lock(&hold.name);
-                tracing::warn!(lock = %hold.name, %error, "the hold count at the backend stays too high until the release");
+                let error = error.with_lock(hold.name());
+                tracing::warn!(lock = %hold.name(), %error, "the hold count at the backend stays too high until the release");
                 return;
             }
         }

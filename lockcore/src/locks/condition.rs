@@ -236,7 +236,7 @@ impl Condition {
     fn check(&self, guard: &LockGuard) -> Result<(), LockError> {
         let id = self.id.as_ref().map_err(LockError::clone)?;
         let is_of_this_lock = Arc::ptr_eq(&guard.client, &self.lock.client)
-            && guard.hold.name == id.lock
+            && guard.hold.name() == &id.lock
             && guard.hold.mode.kind() == self.lock.mode.kind()
             && guard.hold.mode != Mode::Read;
         if !is_of_this_lock {

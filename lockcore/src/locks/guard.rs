@@ -42,7 +42,7 @@ impl LockGuard {
     /// The name of the lock, with the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.hold.name.as_str()
+        self.hold.name().as_str()
     }
 
     /// To whom the hold belongs.
@@ -102,7 +102,7 @@ impl LockGuard {
     }
 
     pub(crate) fn lock_name(&self) -> LockName {
-        self.hold.name.clone()
+        self.hold.name().clone()
     }
 
     /// Resolves when the hold is lost, and says how. The end of the lease is told before the backend lets somebody else in;
@@ -153,7 +153,7 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("name", &self.hold.name)
+            .field("name", self.hold.name())
             .field("owner", self.owner())
             .field("token", &self.token())
             .field("hold_count", &self.hold_count())

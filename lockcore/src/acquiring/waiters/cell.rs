@@ -12,7 +12,7 @@ use crate::{LockName, Mode, Owner, backend::Kind};
 /// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lane {
-    pub(super) name: LockName,
+    name: LockName,
     kind: Kind,
     pub(super) owner: Option<Owner>,
 }
@@ -21,6 +21,10 @@ impl Lane {
     pub(crate) fn new(name: &LockName, mode: Mode, owner: &Owner) -> Self {
         let owner = (mode == Mode::Fair).then(|| owner.clone());
         Self { name: name.clone(), kind: mode.kind(), owner }
+    }
+
+    pub(super) fn name(&self) -> &LockName {
+        &self.name
     }
 
     /// Where `owner` has its holds of a lock if it acquired them fairly here and not there, or the other way round.
@@ -40,6 +44,10 @@ pub(crate) struct Cell {
 impl Cell {
     pub(super) fn new(lane: Lane) -> Arc<Self> {
         Arc::new(Self { lane, entry: Mutex::default() })
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.lane.name
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Entry> {

@@ -165,10 +165,10 @@ impl Names {
     }
 
     /// A seat for one that waits. Where all who wait for a name are in one lane, they are counted there.
-    fn seat(&self, lane: &Lane, entry: &Entry) -> Result<Seat, LockError> {
+    fn seat(&self, lane: &Lane, entry: &Entry) -> Result<Seat<'_>, LockError> {
         match lane.owner {
-            None => self.seats.take_behind(entry.queue.patient(), &lane.name),
-            Some(_) => self.seats.take(&lane.name),
+            None => self.seats.take_behind(entry.queue.patient(), lane.name()),
+            Some(_) => self.seats.take(lane.name()),
         }
     }
 
@@ -266,7 +266,7 @@ impl Names {
 
     /// Forgets what is parked of these holds, which the backend no longer has.
     pub(crate) fn forget_parked(&self, name: &LockName, ids: &[HoldId]) {
-        let is_over = |parked: &Arc<Hold>| &parked.name == name && ids.contains(&parked.id);
+        let is_over = |parked: &Arc<Hold>| parked.name() == name && ids.contains(&parked.id);
         for parked in self.all_parked().into_iter().filter(is_over) {
             self.change(&parked.cell, |entry| {
                 if entry.is_parked(&parked) {
@@ -290,13 +290,13 @@ impl Names {
     /// The holds of `name` that are registered here, live or lost, in whatever lane. Looks at all names: for operators.
     pub(crate) fn holds_of(&self, name: &LockName) -> Vec<Arc<Hold>> {
         let mut holds = self.all_holds();
-        holds.retain(|hold| &hold.name == name);
+        holds.retain(|hold| hold.name() == name);
         holds
     }
 
     /// What the backend may have of `name` for this client.
     pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
-        let parked = self.all_parked().into_iter().filter(|parked| &parked.name == name);
+        let parked = self.all_parked().into_iter().filter(|parked| parked.name() == name);
         self.holds_of(name).into_iter().chain(parked).map(|hold| hold.id.clone()).collect()
     }
 
@@ -304,7 +304,7 @@ impl Names {
     pub(crate) fn all_holds(&self) -> Vec<Arc<Hold>> {
         let mut holds: Vec<_> =
             self.all().iter().flat_map(|cell| cell.with(|entry| entry.holds.clone())).collect();
-        holds.sort_by(|one, other| (one.token, &one.name).cmp(&(other.token, &other.name)));
+        holds.sort_by(|one, other| (one.token, one.name()).cmp(&(other.token, other.name())));
         holds
     }
 }

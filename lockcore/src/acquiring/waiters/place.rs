@@ -9,7 +9,7 @@ use super::{
 use crate::{
     LockError, Wakeups,
     acquiring::{TaskKey, seats::Seat},
-    leases::{clock::Moment, hold::Hold},
+    leases::{clock::Moment, hold::Hold, renewal::Schedule},
 };
 
 /// After how long without another failure the next one is the first of a new trouble. Longer than a pause between two attempts
@@ -22,7 +22,7 @@ pub(crate) enum Step {
     /// Its owner has got the lock meanwhile.
     Enter(Inside),
     /// It did not want to wait, and those before it have to.
-    GiveUp(Option<LockError>),
+    GiveUp(Option<Box<LockError>>),
     /// Wait for the signal: others are first.
     Await,
     /// Wait for the signal, but not for ever: a release is under way.
@@ -43,6 +43,16 @@ pub(crate) enum Step {
 pub(crate) struct Place<'a> {
     names: &'a Arc<Names>,
     cell: Arc<Cell>,
+    waiter: Waiting<'a>,
+    /// Until it has left the queue with a hold.
+    is_in: bool,
+    /// If it waits.
+    _seat: Option<Seat<'a>>,
+}
+
+/// Who waits there, and what it has.
+#[derive(Debug)]
+struct Waiting<'a> {
     who: Newcomer<'a>,
     ticket: u64,
     /// The releases with smaller numbers had begun when it arrived.
@@ -51,22 +61,18 @@ pub(crate) struct Place<'a> {
     refusals_before: u64,
     wakeups: Option<Box<dyn Wakeups>>,
     ignores_releases: bool,
-    /// Until it has left the queue with a hold.
-    is_in: bool,
-    /// If it waits.
-    _seat: Option<Seat>,
 }
 
 /// Where a waiter is told that its [`step`](Place::step) may have changed.
-#[derive(Debug)]
-pub(crate) struct Signal {
-    cell: Arc<Cell>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signal<'p> {
+    cell: &'p Cell,
     ticket: u64,
 }
 
-impl Signal {
+impl Signal<'_> {
     /// Resolves when it has been given. Cancel safe.
-    pub(crate) async fn given(&self) {
+    pub(crate) async fn given(self) {
         poll_fn(|context| self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context))).await;
     }
 }
@@ -79,20 +85,17 @@ impl<'a> Place<'a> {
         who: Newcomer<'a>,
         ticket: u64,
         entry: &Entry,
-        seat: Option<Seat>,
+        seat: Option<Seat<'a>>,
     ) -> Self {
-        Self {
-            names,
-            cell: cell.clone(),
+        let waiter = Waiting {
             who,
             ticket,
             releases_before: entry.next_release,
             refusals_before: entry.outlook.refusals,
             wakeups: None,
             ignores_releases: false,
-            is_in: true,
-            _seat: seat,
-        }
+        };
+        Self { names, cell: cell.clone(), waiter, is_in: true, _seat: seat }
     }
 
     pub(crate) fn cell(&self) -> &Arc<Cell> {
@@ -101,7 +104,7 @@ impl<'a> Place<'a> {
 
     /// A release has been waited for long enough: somebody keeps it without driving it.
     pub(crate) fn ignore_releases(&mut self) {
-        self.ignores_releases = true;
+        self.waiter.ignores_releases = true;
     }
 
     /// The backend has failed to answer. Since when it has, for this waiter and those before it.
@@ -126,72 +129,15 @@ impl<'a> Place<'a> {
     /// What to do now. One that does not want to wait tries whatever the outlook is. What those before it have borne for `patience` while it
     /// waited need not be borne again by each.
     pub(crate) fn step(&mut self, now: Moment, patience: Duration) -> Step {
-        let Newcomer { owner, mode, is_lone, .. } = self.who;
+        let Newcomer { owner, mode, is_lone, .. } = self.waiter.who;
         if !is_lone
             && let Some(other) = self.cell.lane.other(owner)
             && let Some(inside) = self.names.inside(&other, mode, owner)
         {
             return Step::Enter(inside);
         }
-        let cell = self.cell.clone();
-        cell.with(|entry| self.step_in(entry, now, patience))
-    }
-
-    fn step_in(&mut self, entry: &mut Entry, now: Moment, patience: Duration) -> Step {
-        let Newcomer { owner, mode, is_lone, waits, heir } = self.who;
-        if !is_lone && let Some(inside) = entry.inside(owner, mode) {
-            return Step::Enter(inside);
-        }
-        if entry.queue.head_ticket() != Some(self.ticket) {
-            // A later one may find the backend well again.
-            let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
-            return match trouble {
-                Some(trouble) if !waits => Step::GiveUp(Some(trouble.error.clone())),
-                None if !waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
-                _ => Step::Await,
-            };
-        }
-        if let Some(parked) = &entry.parked {
-            if heir.is_some_and(|lease| parked.suits(lease, now)) {
-                return Step::TakeOver(parked.clone());
-            }
-            self.names.schedule.hurry(parked);
-            return Step::Await;
-        }
-        if waits && entry.may_rest(now) {
-            return Step::Await;
-        }
-        if waits && let Some(until) = entry.outlook.left_until.filter(|until| now < *until) {
-            return Step::Leave { until };
-        }
-        if !self.ignores_releases && self.expects_release(entry) {
-            return Step::AwaitRelease;
-        }
-        if let Some(wakeups) = entry.wakeups.take() {
-            self.wakeups = Some(wakeups);
-        }
-        if let Some(until) = entry.outlook.refused_until.filter(|_| waits) {
-            return Step::Wait { until };
-        }
-        if let Some(error) = self.hopeless(entry, patience) {
-            return Step::GiveUp(Some(error));
-        }
-        let Outlook { news, since, .. } = entry.outlook;
-        Step::Try { news, since, is_alone: entry.queue.len() == 1 }
-    }
-
-    /// What those before this waiter have failed with while it waited, if they have borne it for `patience`.
-    fn hopeless(&self, entry: &Entry, patience: Duration) -> Option<LockError> {
-        let trouble = entry.outlook.trouble.as_ref()?;
-        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= patience;
-        borne.then(|| trouble.error.clone())
-    }
-
-    /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
-    /// one, and only those count that began before this place was taken.
-    fn expects_release(&self, entry: &Entry) -> bool {
-        let first = entry.first_release();
-        first.is_some_and(|first| !self.who.mode.is_shared() || first < self.releases_before)
+        let Self { names, cell, waiter, .. } = self;
+        cell.with(|entry| waiter.step(entry, &names.schedule, now, patience))
     }
 
     /// Registers `hold`, which the backend has granted. False if it is not accepted under the lock of the name.
@@ -213,7 +159,7 @@ impl<'a> Place<'a> {
         hold: &Arc<Hold>,
         accept: impl FnOnce() -> bool,
     ) -> bool {
-        let ticket = self.ticket;
+        let ticket = self.waiter.ticket;
         self.enter_if(hold, |entry| {
             let accepted = entry.queue.head_ticket() == Some(ticket) && entry.is_parked(parked) && accept();
             if accepted {
@@ -226,14 +172,14 @@ impl<'a> Place<'a> {
 
     /// Leaves the queue if `admit` has admitted `hold`.
     fn enter_if(&mut self, hold: &Arc<Hold>, admit: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let cell = self.cell.clone();
+        let Self { cell, waiter, is_in, .. } = self;
         // A subscription stays for the next; if there is none, it is dropped outside of the lock.
         let (is_admitted, unneeded) = cell.with(|entry| {
             if !admit(entry) {
                 return (false, None);
             }
-            self.is_in = false;
-            entry.queue.remove(self.ticket);
+            *is_in = false;
+            entry.queue.remove(waiter.ticket);
             // The next may rest until the hold is parked for it.
             let may_rest = hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
             if !may_rest {
@@ -242,7 +188,7 @@ impl<'a> Place<'a> {
             if entry.queue.is_empty() {
                 return (true, entry.wakeups.take());
             }
-            entry.wakeups = self.wakeups.take().or_else(|| entry.wakeups.take());
+            entry.wakeups = waiter.wakeups.take().or_else(|| entry.wakeups.take());
             (true, None)
         });
         drop(unneeded);
@@ -257,35 +203,35 @@ impl<'a> Place<'a> {
     /// The live hold that `task` has in this lane under another owner.
     pub(crate) fn held_by(&self, task: TaskKey, now: Moment) -> Option<Arc<Hold>> {
         self.cell.with(|entry| {
-            let by_task = |hold: &&Arc<Hold>| hold.task == task && &hold.owner != self.who.owner;
+            let by_task = |hold: &&Arc<Hold>| hold.task == task && &hold.owner != self.waiter.who.owner;
             entry.holds.iter().filter(by_task).find(|hold| hold.is_live(now)).cloned()
         })
     }
 
     /// Where it is told that [`step`](Self::step) may have changed.
-    pub(crate) fn signal(&self) -> Signal {
-        Signal { cell: self.cell.clone(), ticket: self.ticket }
+    pub(crate) fn signal(&self) -> Signal<'_> {
+        Signal { cell: &self.cell, ticket: self.waiter.ticket }
     }
 
-    /// The subscription, if the head has it.
-    pub(crate) fn wakeups(&mut self) -> Option<&mut Box<dyn Wakeups>> {
-        self.wakeups.as_mut()
+    /// All that can wake it: the subscription, if the head has it, and the signal.
+    pub(crate) fn wakers(&mut self) -> (Option<&mut Box<dyn Wakeups>>, Signal<'_>) {
+        (self.waiter.wakeups.as_mut(), Signal { cell: &self.cell, ticket: self.waiter.ticket })
     }
 
     /// Drops a subscription that was made for another hold: a fair waiter only hears of its own.
     pub(crate) fn forget_wakeups(&mut self) {
-        self.wakeups = None;
+        self.waiter.wakeups = None;
     }
 
     /// Keeps a new subscription. What happened before it was in effect was not heard, so an attempt is due.
     pub(crate) fn subscribed(&mut self, wakeups: Box<dyn Wakeups>) {
-        self.wakeups = Some(wakeups);
+        self.waiter.wakeups = Some(wakeups);
         self.news();
     }
 
     /// The backend has told that the lock may be free.
     pub(crate) fn woken(&self, now: Moment) {
-        self.names.change(&self.cell, |entry| match self.who.heir {
+        self.names.change(&self.cell, |entry| match self.waiter.who.heir {
             Some(_) => entry.woken(now),
             None => entry.news(),
         });
@@ -311,14 +257,73 @@ impl<'a> Place<'a> {
     }
 }
 
+impl Waiting<'_> {
+    fn step(&mut self, entry: &mut Entry, schedule: &Schedule, now: Moment, patience: Duration) -> Step {
+        let Newcomer { owner, mode, is_lone, waits, heir } = self.who;
+        if !is_lone && let Some(inside) = entry.inside(owner, mode) {
+            return Step::Enter(inside);
+        }
+        if entry.queue.head_ticket() != Some(self.ticket) {
+            // A later one may find the backend well again.
+            let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
+            return match trouble {
+                Some(trouble) if !waits => Step::GiveUp(Some(Box::new(trouble.error.clone()))),
+                None if !waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
+                _ => Step::Await,
+            };
+        }
+        if let Some(parked) = &entry.parked {
+            if heir.is_some_and(|lease| parked.suits(lease, now)) {
+                return Step::TakeOver(parked.clone());
+            }
+            schedule.hurry(parked);
+            return Step::Await;
+        }
+        if waits && entry.may_rest(now) {
+            return Step::Await;
+        }
+        if waits && let Some(until) = entry.outlook.left_until.filter(|until| now < *until) {
+            return Step::Leave { until };
+        }
+        if !self.ignores_releases && self.expects_release(entry) {
+            return Step::AwaitRelease;
+        }
+        if let Some(wakeups) = entry.wakeups.take() {
+            self.wakeups = Some(wakeups);
+        }
+        if let Some(until) = entry.outlook.refused_until.filter(|_| waits) {
+            return Step::Wait { until };
+        }
+        if let Some(error) = self.hopeless(entry, patience) {
+            return Step::GiveUp(Some(Box::new(error)));
+        }
+        let Outlook { news, since, .. } = entry.outlook;
+        Step::Try { news, since, is_alone: entry.queue.len() == 1 }
+    }
+
+    /// What those before this waiter have failed with while it waited, if they have borne it for `patience`.
+    fn hopeless(&self, entry: &Entry, patience: Duration) -> Option<LockError> {
+        let trouble = entry.outlook.trouble.as_ref()?;
+        let borne = self.ticket < trouble.later && trouble.last.since(trouble.since) >= patience;
+        borne.then(|| trouble.error.clone())
+    }
+
+    /// Whether an attempt would only meet a release of this client on its way. Where others may hold the lock as well, there may always be
+    /// one, and only those count that began before this place was taken.
+    fn expects_release(&self, entry: &Entry) -> bool {
+        let first = entry.first_release();
+        first.is_some_and(|first| !self.who.mode.is_shared() || first < self.releases_before)
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if !self.is_in {
             return;
         }
-        let wakeups = self.wakeups.take();
+        let wakeups = self.waiter.wakeups.take();
         self.names.change(&self.cell, |entry| {
-            if entry.queue.remove(self.ticket) {
+            if entry.queue.remove(self.waiter.ticket) {
                 if wakeups.is_some() {
                     entry.wakeups = wakeups;
                 }
