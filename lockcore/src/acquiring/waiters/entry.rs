@@ -204,10 +204,10 @@ impl Entry {
         }
     }
 
-    /// Others have given the lock back. All clients learn of it one after the other, always in the same order: so those that have had
-    /// their turn come after those that have not, and among themselves in no order.
+    /// The lock has been given back. All clients learn of it one after the other, always in the same order: so those that have had
+    /// their turn come after those that have not, and among themselves in no order. Whose turn it still is has given it back himself.
     pub(super) fn woken(&mut self, now: Moment) {
-        if self.outlook.had_turn {
+        if self.outlook.had_turn && self.outlook.since.is_none() {
             let until = now.after(SPREAD.mul_f64(random_fraction()));
             self.outlook.left_until = self.outlook.left_until.max(Some(until));
         }
