@@ -169,11 +169,11 @@ impl Client {
             Departure::Last => {
                 let held_for = now.since(hold.acquired_at);
                 if self.store.names.park(hold, now, || !self.is_closed()) {
-                    tracing::debug!(parent: &hold.span, lock = %hold.name(), token = %hold.token, ?held_for, "handed on");
+                    tracing::debug!(parent: hold.span(), lock = %hold.name(), token = %hold.token, ?held_for, "handed on");
                     return Ok(None);
                 }
                 let pending = self.withdraw(hold, now);
-                tracing::debug!(parent: &hold.span, lock = %hold.name(), token = %hold.token, ?held_for, "released");
+                tracing::debug!(parent: hold.span(), lock = %hold.name(), token = %hold.token, ?held_for, "released");
                 Ok(Some(pending))
             }
             Departure::Lost { reason, last } => {

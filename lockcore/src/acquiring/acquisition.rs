@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Borrow,
+    future::Future,
     panic::Location,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
@@ -40,8 +41,8 @@ pub(crate) struct Acquisition {
     pub(crate) site: &'static Location<'static>,
     /// Where it is told what it is struggling with, if somebody wants to know.
     pub(crate) trouble: Option<Trouble>,
-    /// Where the caller was when the acquisition began to run.
-    pub(crate) caller: Span,
+    /// Where the caller was when the acquisition began to run, if anybody listens.
+    pub(crate) caller: Option<Box<Span>>,
 }
 
 /// How the wait of one that has queued ended.
@@ -94,7 +95,7 @@ impl Acquisition {
     }
 
     async fn acquire_in_turn(&mut self, waits: bool) -> Result<Option<LockGuard>, LockError> {
-        self.caller = Span::current();
+        self.caller = Some(Span::current()).filter(|span| !span.is_disabled()).map(Box::new);
         let (owner, is_lone) = match self.known_owner() {
             Some(owner) => (owner, false),
             None => (Owner::new(), true),
@@ -132,36 +133,47 @@ impl Acquisition {
         acquired
     }
 
-    async fn run(&self, owner: &Owner, is_lone: bool, waits: bool) -> Result<Option<LockGuard>, LockError> {
-        owner.check()?;
-        self.client.require(self.mode, &self.name)?;
-        let _acquiring = self.client.acquiring();
-        self.client.background.ensure_running(&self.client.store);
-        loop {
-            let now = self.client.store.clock.now();
-            let mut inside = None;
-            // Who waits has room for the wait, and not for what came before it.
-            let mut waiting = match self.arrive(owner, is_lone, waits, now) {
-                Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
-                Arrival::Inside(entered) => {
-                    inside = Some(entered);
-                    None
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an `async fn` has room for its arguments twice, and this is what waits"
+    )]
+    fn run<'a>(
+        &'a self,
+        owner: &'a Owner,
+        is_lone: bool,
+        waits: bool,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'a {
+        async move {
+            owner.check()?;
+            self.client.require(self.mode, &self.name)?;
+            let _acquiring = self.client.acquiring();
+            self.client.background.ensure_running(&self.client.store);
+            loop {
+                let now = self.client.store.clock.now();
+                let mut inside = None;
+                // Who waits has room for the wait, and not for what came before it.
+                let mut waiting = match self.arrive(owner, is_lone, waits, now) {
+                    Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
+                    Arrival::Inside(entered) => {
+                        inside = Some(entered);
+                        None
+                    }
+                    Arrival::Contended => None,
+                    Arrival::Full(error) => return Err(error),
+                };
+                if let Some(waiting) = &mut waiting {
+                    match waiting.take_turn(now).await? {
+                        Turn::Granted(guard) => return Ok(Some(guard)),
+                        Turn::Refused => {}
+                        Turn::Enter(entered) => inside = Some(entered),
+                    }
                 }
-                Arrival::Contended => None,
-                Arrival::Full(error) => return Err(error),
-            };
-            if let Some(waiting) = &mut waiting {
-                match waiting.take_turn(now).await? {
-                    Turn::Granted(guard) => return Ok(Some(guard)),
-                    Turn::Refused => {}
-                    Turn::Enter(entered) => inside = Some(entered),
+                drop(waiting);
+                let Some(inside) = inside else { return Ok(None) };
+                let entered = Box::pin(self.enter(inside, owner, waits)).await?;
+                if entered.is_some() {
+                    return Ok(entered);
                 }
-            }
-            drop(waiting);
-            let Some(inside) = inside else { return Ok(None) };
-            let entered = Box::pin(self.enter(inside, owner, waits)).await?;
-            if entered.is_some() {
-                return Ok(entered);
             }
         }
     }
@@ -222,7 +234,7 @@ impl Acquisition {
     }
 
     fn origin<'a>(&'a self, cell: &'a Arc<Cell>) -> Origin<'a> {
-        Origin { site: self.site, caller: &self.caller, cell }
+        Origin { site: self.site, caller: self.caller.as_deref(), cell }
     }
 
     pub(crate) fn guard(&self, hold: Arc<Hold>) -> LockGuard {
@@ -249,7 +261,7 @@ impl Acquisition {
     /// Has the backend extend the lease of a hold for a nested acquisition that asks for more.
     async fn grow(&self, hold: &Arc<Hold>) -> Result<Entry, LockError> {
         let store = &self.client.store;
-        let _order = hold.storing.lock().await;
+        let _order = hold.storing().lock().await;
         let (count, lease) = match hold.enter(self.lease, store.clock.now()) {
             Entry::Grow { count, lease } => (count, lease),
             entry => return Ok(entry),

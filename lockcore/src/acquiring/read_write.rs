@@ -22,7 +22,7 @@ impl Acquisition {
     ) -> Result<Option<LockGuard>, LockError> {
         let store = &self.client.store;
         // One at a time: the next one nests in the hold of the first.
-        let _order = write.storing.lock().await;
+        let _order = write.storing().lock().await;
         if let Some(Inside::Nested(read)) = self.inside(owner) {
             return Ok(self.nest(&read).await?.then(|| self.guard(read)));
         }

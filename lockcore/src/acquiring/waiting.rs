@@ -1,6 +1,6 @@
 //! The wait of one acquisition that has queued: try, subscribe, try again, sleep until woken.
 
-use std::pin::pin;
+use std::{future::Future, pin::pin};
 
 use crate::{
     AcquireRequest, BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
@@ -49,32 +49,41 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for the turn, and takes it. It is `now` when it begins.
-    pub(crate) async fn take_turn(&mut self, mut now: Moment) -> Result<Turn, LockError> {
-        let client = &self.acquisition.client;
-        loop {
-            // Whoever waits for a signal gets one when the client is closed.
-            if client.is_closed() {
-                return Err(self.acquisition.closed());
-            }
-            match self.place.step(now, client.settings.retry_for) {
-                Step::TakeOver(parked) => {
-                    let taken = self.acquisition.take_over(&mut self.place, self.owner, &parked, now)?;
-                    if let Some(guard) = taken {
-                        return Ok(Turn::Granted(guard));
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an `async fn` has room for its arguments twice, and this is what waits"
+    )]
+    pub(crate) fn take_turn(
+        &mut self,
+        mut now: Moment,
+    ) -> impl Future<Output = Result<Turn, LockError>> + Send {
+        async move {
+            let client = &self.acquisition.client;
+            loop {
+                // Whoever waits for a signal gets one when the client is closed.
+                if client.is_closed() {
+                    return Err(self.acquisition.closed());
+                }
+                match self.place.step(now, client.settings.retry_for) {
+                    Step::TakeOver(parked) => {
+                        let taken = self.acquisition.take_over(&mut self.place, self.owner, &parked, now)?;
+                        if let Some(guard) = taken {
+                            return Ok(Turn::Granted(guard));
+                        }
+                    }
+                    Step::Await if self.waits => {
+                        self.warn_of_deadlock(now);
+                        self.place.signal().given().await;
+                    }
+                    // In a box: most of those who wait are not first, and need no room for this.
+                    step => {
+                        if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
+                            return Ok(turn);
+                        }
                     }
                 }
-                Step::Await if self.waits => {
-                    self.warn_of_deadlock(now);
-                    self.place.signal().given().await;
-                }
-                // In a box: most of those who wait are not first, and need no room for this.
-                step => {
-                    if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
-                        return Ok(turn);
-                    }
-                }
+                now = client.store.clock.now();
             }
-            now = client.store.clock.now();
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{
     panic::Location,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -221,10 +221,12 @@ pub(crate) struct Origin<'a> {
     /// The call that acquired it.
     pub(crate) site: &'static Location<'static>,
     /// The parent of its span.
-    pub(crate) caller: &'a Span,
+    pub(crate) caller: Option<&'a Span>,
     /// Where it is registered.
     pub(crate) cell: &'a Arc<Cell>,
 }
+
+static NO_SPAN: Span = Span::none();
 
 /// A hold, shared by its guards, the local layer and the renewal.
 #[derive(Debug)]
@@ -240,12 +242,19 @@ pub(crate) struct Hold {
     pub(crate) site: &'static Location<'static>,
     pub(crate) task: TaskKey,
     pub(crate) acquired_at: Moment,
-    /// Open while the hold lives.
-    pub(crate) span: Span,
-    /// Keeps requests that carry a count in order. The account itself is never locked across an await.
-    pub(crate) storing: tokio::sync::Mutex<()>,
+    /// Open while the hold lives, if anybody listens.
+    span: Option<Box<Span>>,
     /// Short critical sections without awaits, hence not tokio's mutex.
     account: Mutex<Account>,
+    /// Most holds need it never.
+    watched: OnceLock<Box<Watched>>,
+}
+
+/// What a hold has whose count is told to the backend, or whose end is waited for.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Keeps requests that carry a count in order. The account itself is never locked across an await.
+    storing: tokio::sync::Mutex<()>,
     ended: Notify,
 }
 
@@ -277,8 +286,10 @@ impl Hold {
         acquired_at: Moment,
     ) -> Arc<Self> {
         let span = tracing::debug_span!(
-            parent: origin.caller, "lockcore.hold", lock = %origin.cell.name(), owner = %owner, token = %token, mode = %mode
+            parent: origin.caller.unwrap_or(&NO_SPAN), "lockcore.hold", lock = %origin.cell.name(), owner = %owner, token = %token,
+            mode = %mode
         );
+        let span = (!span.is_disabled()).then(|| Box::new(span));
         let mut account = Account::granted(tenure.lease, tenure.sent);
         account.window = tenure.window.filter(|_| token < tenure.last_token);
         Arc::new(Self {
@@ -292,14 +303,26 @@ impl Hold {
             task: TaskKey::current(),
             acquired_at,
             span,
-            storing: tokio::sync::Mutex::default(),
             account: Mutex::new(account),
-            ended: Notify::new(),
+            watched: OnceLock::new(),
         })
     }
 
     pub(crate) fn name(&self) -> &LockName {
         self.cell.name()
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        self.span.as_deref().unwrap_or(&NO_SPAN)
+    }
+
+    fn watched(&self) -> &Watched {
+        self.watched.get_or_init(Box::default)
+    }
+
+    /// Keeps requests that carry a count in order.
+    pub(crate) fn storing(&self) -> &tokio::sync::Mutex<()> {
+        &self.watched().storing
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -315,7 +338,9 @@ impl Hold {
         let after = account.phase;
         drop(account);
         if before != after {
-            self.ended.notify_waiters();
+            if let Some(watched) = self.watched.get() {
+                watched.ended.notify_waiters();
+            }
             if let Phase::Lost(reason) = after {
                 self.report_loss(reason, now);
             }
@@ -326,7 +351,7 @@ impl Hold {
     fn report_loss(&self, reason: LossReason, now: Moment) {
         let held_for = now.since(self.acquired_at);
         tracing::warn!(
-            parent: &self.span, lock = %self.name(), owner = %self.owner, token = %self.token, ?held_for, %reason, "hold lost"
+            parent: self.span(), lock = %self.name(), owner = %self.owner, token = %self.token, ?held_for, %reason, "hold lost"
         );
     }
 
@@ -407,7 +432,7 @@ impl Hold {
     /// Resolves when the hold has ended otherwise than by its last guard.
     pub(crate) async fn ended(&self, clock: &Clock) -> LossReason {
         loop {
-            let ended = self.ended.notified();
+            let ended = self.watched().ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             match self.phase(clock.now()) {

@@ -155,7 +155,7 @@ impl Drop for PendingRelease {
 pub(crate) async fn store_count(store: &Store, hold: &Hold) {
     let mut backoff = Backoff::default();
     loop {
-        let order = hold.storing.lock().await;
+        let order = hold.storing().lock().await;
         let Some(count) = hold.count_to_store() else { return };
         let request = hold.release_request().remaining(count);
         match store.answer(store.backend.release(&request)).await {

@@ -246,7 +246,7 @@ fn failed(store: &Store, hold: &Arc<Hold>, lease: Duration, error: &BackendError
     }
     let error = error.clone().with_lock(hold.name());
     tracing::warn!(
-        parent: &hold.span, lock = %hold.name(), %error, remaining = ?hold.deadline().since(now), "renewal failed, will be retried"
+        parent: hold.span(), lock = %hold.name(), %error, remaining = ?hold.deadline().since(now), "renewal failed, will be retried"
     );
     store.schedule.set(hold, now.after(lease::renewal_retry(lease)).min(hold.deadline()));
 }

@@ -2,8 +2,6 @@
 
 use std::{future::Future, panic::Location, sync::Arc, time::Duration};
 
-use tracing::Span;
-
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
     acquiring::acquisition::{Acquisition, Trouble},
@@ -40,7 +38,7 @@ use crate::{
 pub struct ReentrantLock {
     pub(crate) client: Arc<Client>,
     /// Or what is wrong with what the handle was made of.
-    pub(crate) name: Result<LockName, LockError>,
+    pub(crate) name: Result<LockName, Box<LockError>>,
     pub(crate) mode: Mode,
     fixed_lease: Option<Duration>,
     owner: Option<Owner>,
@@ -52,7 +50,7 @@ impl ReentrantLock {
     pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
 
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
-        Self { client, name, mode, fixed_lease: None, owner: None }
+        Self { client, name: name.map_err(Box::new), mode, fixed_lease: None, owner: None }
     }
 
     /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. It has to be longer than the round trip and the margin
@@ -85,7 +83,7 @@ impl ReentrantLock {
     /// # Errors
     /// [`LockError::InvalidName`] if it is no valid name.
     pub fn name(&self) -> Result<&str, LockError> {
-        self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
+        self.name.as_ref().map(LockName::as_str).map_err(|error| LockError::clone(error))
     }
 
     /// Whether its owner can enter again, and to ask for it twice is to ask for it once.
@@ -105,7 +103,7 @@ impl ReentrantLock {
     }
 
     pub(crate) fn lock_name(&self) -> Result<LockName, LockError> {
-        self.name.clone()
+        self.name.clone().map_err(|error| *error)
     }
 
     /// Acquires the lock, and waits for it as long as it takes.
@@ -285,7 +283,7 @@ impl ReentrantLock {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<LockState, LockError> {
-        let name = self.name.clone()?;
+        let name = self.lock_name()?;
         let store = &self.client.store;
         let mut state =
             store.answer(store.backend.inspect(&name)).await.map_err(|error| error.with_lock(&name))?;
@@ -311,7 +309,7 @@ impl ReentrantLock {
     /// # Cancel safety
     /// Dropped before it resolves, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool, LockError> {
-        let name = self.name.clone()?;
+        let name = self.lock_name()?;
         let store = &self.client.store;
         let ids = store.names.ids_of(&name);
         let forced =
@@ -328,7 +326,7 @@ impl ReentrantLock {
         site: &'static Location<'static>,
         trouble: Option<Trouble>,
     ) -> Result<Acquisition, LockError> {
-        let name = self.name.clone()?;
+        let name = self.lock_name()?;
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
             Some(lease) => {
@@ -337,7 +335,7 @@ impl ReentrantLock {
             }
         };
         let (client, owner) = (self.client.clone(), self.owner.clone());
-        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site, trouble, caller: Span::none() })
+        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site, trouble, caller: None })
     }
 }
 

@@ -87,7 +87,7 @@ impl Semaphore {
     #[must_use]
     pub fn permits(&self, permits: u32) -> ReentrantLock {
         let mut lock = self.lock.clone();
-        lock.name = lock.name.and_then(|name| self.check(permits, &name).map(|()| name));
+        lock.name = lock.name.and_then(|name| self.check(permits, &name).map(|()| name).map_err(Box::new));
         lock.mode = if self.plain {
             Mode::plain_permits(permits, self.permits)
         } else {

@@ -1,7 +1,9 @@
 //! [`Lane`], and its [`Cell`] while something is going on in it.
 
 use std::{
+    borrow::Borrow,
     fmt,
+    hash::{Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -62,6 +64,30 @@ impl Cell {
         drop(entry);
         signalled.wake();
         result
+    }
+}
+
+/// A cell as the key of a map in which it is found by its lane.
+#[derive(Debug)]
+pub(super) struct ByLane(pub(super) Arc<Cell>);
+
+impl Borrow<Lane> for ByLane {
+    fn borrow(&self) -> &Lane {
+        &self.0.lane
+    }
+}
+
+impl PartialEq for ByLane {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.lane == other.0.lane
+    }
+}
+
+impl Eq for ByLane {}
+
+impl Hash for ByLane {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.lane.hash(state);
     }
 }
 

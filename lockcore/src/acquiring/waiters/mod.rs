@@ -19,12 +19,12 @@ use std::{sync::Arc, time::Duration};
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 
+use self::{cell::ByLane, entry::Entry, queue::Waiter};
 pub(crate) use self::{
     cell::{Cell, Lane},
     entry::Inside,
     place::{Place, Step},
 };
-use self::{entry::Entry, queue::Waiter};
 use crate::{
     HoldId, LockError, LockName, Mode, Owner,
     acquiring::seats::{Seat, Seats},
@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Names {
     /// Where a cell is locked inside of a lock of the map, there is a deadlock: see [`Cell`].
-    cells: DashMap<Lane, Arc<Cell>, FxBuildHasher>,
+    cells: DashMap<ByLane, (), FxBuildHasher>,
     /// For those who wait, in whatever lane.
     pub(crate) seats: Arc<Seats>,
     /// Where it is noted until when a hold may be parked.
@@ -74,12 +74,12 @@ impl Names {
 
     /// The cell of `lane`, if something is going on there.
     fn find(&self, lane: &Lane) -> Option<Arc<Cell>> {
-        self.cells.get(lane).map(|cell| cell.clone())
+        self.cells.get(lane).map(|cell| cell.key().0.clone())
     }
 
     /// All cells, none of them locked.
     fn all(&self) -> Vec<Arc<Cell>> {
-        self.cells.iter().map(|cell| cell.clone()).collect()
+        self.cells.iter().map(|cell| cell.key().0.clone()).collect()
     }
 
     /// Does something in the cell of `lane`, made if need be. Whatever it does, [`change`](Self::change) has to follow if that may
@@ -87,7 +87,8 @@ impl Names {
     fn at<T>(&self, lane: &Lane, work: impl FnOnce(&Arc<Cell>, &mut Entry) -> T) -> T {
         let found = self.find(lane);
         let cell = found.unwrap_or_else(|| {
-            self.cells.entry(lane.clone()).or_insert_with(|| Cell::new(lane.clone())).clone()
+            let new = ByLane(Cell::new(lane.clone()));
+            self.cells.entry(new).or_insert(()).key().0.clone()
         });
         self.in_cell(&cell, work)
     }

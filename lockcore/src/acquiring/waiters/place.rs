@@ -1,6 +1,10 @@
 //! [`Place`]: one waiter in the queue of its lane, and what it does next.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     Cell, Inside, Names, Newcomer,
@@ -72,8 +76,8 @@ pub(crate) struct Signal<'p> {
 
 impl Signal<'_> {
     /// Resolves when it has been given. Cancel safe.
-    pub(crate) async fn given(self) {
-        poll_fn(|context| self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context))).await;
+    pub(crate) fn given(self) -> impl Future<Output = ()> {
+        poll_fn(move |context| self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    iter, mem,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -37,7 +38,7 @@ enum Signal {
 impl Signal {
     /// Returns who has to be woken.
     fn give(&mut self) -> Option<Waker> {
-        match std::mem::replace(self, Self::Given) {
+        match mem::replace(self, Self::Given) {
             Self::Listening(waker) => Some(waker),
             Self::Silent | Self::Given => None,
         }
@@ -60,13 +61,31 @@ impl Signal {
 /// The first is the head. Everybody has a ticket, and those of later ones are greater.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Here, not in the list: most are alone, and need no room for a list.
-    head: Option<(u64, Waiter)>,
-    others: VecDeque<(u64, Waiter)>,
+    /// In a box: a hold that nobody waits for needs no room for it.
+    line: Option<Box<Line>>,
     next_ticket: u64,
+}
+
+/// A queue in which there is somebody.
+#[derive(Debug)]
+struct Line {
+    /// Here, not in the list: most are alone, and need none.
+    head: (u64, Waiter),
+    others: VecDeque<(u64, Waiter)>,
     /// How many of them there are that want to wait, and that are not alone with their owners.
     patient: usize,
     sociable: usize,
+}
+
+impl Line {
+    /// Where among the others who has this ticket is.
+    fn place_of(&self, ticket: u64) -> Option<usize> {
+        self.others.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+    }
+
+    fn len(&self) -> usize {
+        1 + self.others.len()
+    }
 }
 
 impl Queue {
@@ -74,53 +93,56 @@ impl Queue {
     pub(super) fn push(&mut self, waiter: Waiter) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.patient += usize::from(waiter.waits);
-        self.sociable += usize::from(!waiter.is_lone);
-        match self.head {
-            None => self.head = Some((ticket, waiter)),
-            Some(_) => self.others.push_back((ticket, waiter)),
+        let (patient, sociable) = (usize::from(waiter.waits), usize::from(!waiter.is_lone));
+        match &mut self.line {
+            None => {
+                let head = (ticket, waiter);
+                self.line = Some(Box::new(Line { head, others: VecDeque::new(), patient, sociable }));
+            }
+            Some(line) => {
+                line.patient += patient;
+                line.sociable += sociable;
+                line.others.push_back((ticket, waiter));
+            }
         }
         ticket
     }
 
     /// Takes out who has this ticket. True if that was the head.
     pub(super) fn remove(&mut self, ticket: u64) -> bool {
-        let is_head = self.head_ticket() == Some(ticket);
-        let removed = if is_head {
-            std::mem::replace(&mut self.head, self.others.pop_front())
-        } else {
-            self.place_of(ticket).and_then(|at| self.others.remove(at))
+        let Some(line) = &mut self.line else { return false };
+        let is_head = line.head.0 == ticket;
+        let removed = match is_head {
+            true => line.others.pop_front().map(|next| mem::replace(&mut line.head, next)),
+            false => line.place_of(ticket).and_then(|at| line.others.remove(at)),
         };
-        if let Some((_, waiter)) = removed {
-            self.patient -= usize::from(waiter.waits);
-            self.sociable -= usize::from(!waiter.is_lone);
-        }
-        if self.others.is_empty() && self.others.capacity() > 0 {
-            self.others = VecDeque::new();
+        match removed {
+            Some((_, waiter)) => {
+                line.patient -= usize::from(waiter.waits);
+                line.sociable -= usize::from(!waiter.is_lone);
+            }
+            None if is_head => self.line = None,
+            None => {}
         }
         is_head
     }
 
-    /// Where among the others who has this ticket is.
-    fn place_of(&self, ticket: u64) -> Option<usize> {
-        self.others.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
-    }
-
     /// Resolves when who has this ticket has been signalled since it last did.
     pub(super) fn poll_signal(&mut self, ticket: u64, context: &Context<'_>) -> Poll<()> {
-        let waiter = match &mut self.head {
-            Some((first, waiter)) if *first == ticket => Some(waiter),
-            _ => self.place_of(ticket).and_then(|at| self.others.get_mut(at)).map(|(_, waiter)| waiter),
+        let Some(line) = &mut self.line else { return Poll::Pending };
+        let waiter = match line.head.0 == ticket {
+            true => Some(&mut line.head),
+            false => line.place_of(ticket).and_then(|at| line.others.get_mut(at)),
         };
-        waiter.map_or(Poll::Pending, |waiter| waiter.signal.poll(context))
+        waiter.map_or(Poll::Pending, |(_, waiter)| waiter.signal.poll(context))
     }
 
     pub(super) fn head(&self) -> Option<&Waiter> {
-        self.head.as_ref().map(|(_, waiter)| waiter)
+        self.line.as_ref().map(|line| &line.head.1)
     }
 
     pub(super) fn head_ticket(&self) -> Option<u64> {
-        self.head.as_ref().map(|(ticket, _)| *ticket)
+        self.line.as_ref().map(|line| line.head.0)
     }
 
     /// The first ticket that was not given out yet.
@@ -129,42 +151,47 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        usize::from(self.head.is_some()) + self.others.len()
+        self.line.as_ref().map_or(0, |line| line.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.head.is_none()
+        self.line.is_none()
     }
 
     /// How many want to wait.
     pub(super) fn patient(&self) -> usize {
-        self.patient
+        self.line.as_ref().map_or(0, |line| line.patient)
     }
 
     /// Signals the head. Returns who has to be woken for that.
     pub(super) fn signal_head(&mut self) -> Option<Waker> {
-        self.head.as_mut().and_then(|(_, waiter)| waiter.signal.give())
+        self.line.as_mut().and_then(|line| line.head.1.signal.give())
     }
 
     /// Signals those who want to be in as `owner`.
     pub(super) fn signal_owner(&mut self, owner: &Owner) -> impl Iterator<Item = Waker> {
-        self.signal(self.sociable > 0, move |waiter| &waiter.owner == owner)
+        self.signal(|line| line.sociable > 0, move |waiter| &waiter.owner == owner)
     }
 
     /// Signals those who do not want to wait.
     pub(super) fn signal_impatient(&mut self) -> impl Iterator<Item = Waker> {
-        self.signal(self.patient < self.len(), |waiter| !waiter.waits)
+        self.signal(|line| line.patient < line.len(), |waiter| !waiter.waits)
     }
 
     /// Signals everybody.
     pub(super) fn signal_all(&mut self) -> impl Iterator<Item = Waker> {
-        self.signal(true, |_| true)
+        self.signal(|_| true, |_| true)
     }
 
     /// Signals those of whom this is true, if there are any. Returns who has to be woken for that.
-    fn signal(&mut self, are_there: bool, is_meant: impl Fn(&Waiter) -> bool) -> impl Iterator<Item = Waker> {
-        let all = self.head.iter_mut().chain(&mut self.others).map(|(_, waiter)| waiter);
-        let meant = all.take(if are_there { usize::MAX } else { 0 }).filter(move |waiter| is_meant(waiter));
+    fn signal(
+        &mut self,
+        are_there: impl Fn(&Line) -> bool,
+        is_meant: impl Fn(&Waiter) -> bool,
+    ) -> impl Iterator<Item = Waker> {
+        let line = self.line.as_deref_mut().filter(|line| are_there(line));
+        let all = line.into_iter().flat_map(|line| iter::once(&mut line.head).chain(&mut line.others));
+        let meant = all.map(|(_, waiter)| waiter).filter(move |waiter| is_meant(waiter));
         meant.filter_map(|waiter| waiter.signal.give())
     }
 }
