@@ -3,6 +3,7 @@
 use std::{
     fmt::Write,
     future::Future,
+    num::NonZeroU64,
     pin::Pin,
     sync::{
         Arc,
@@ -46,7 +47,8 @@ pub(crate) struct Client {
     pub(crate) settings: Settings,
     /// Its id, and a colon: what its requests begin with.
     prefix: String,
-    next_number: AtomicU64,
+    /// How many numbers were drawn.
+    drawn: AtomicU64,
     closed: AtomicBool,
     /// Signals it.
     closing: Notify,
@@ -74,7 +76,7 @@ impl Client {
             background: Arc::default(),
             settings,
             prefix: format!("{}:", Uuid::new_v4()),
-            next_number: AtomicU64::new(1),
+            drawn: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             acquiring: AtomicUsize::new(0),
@@ -84,8 +86,8 @@ impl Client {
 
     /// The identity of a new outermost acquisition: never the same twice, so that a late duplicate of an old request
     /// cannot touch a newer hold.
-    pub(crate) fn hold_id(&self, owner: &Owner) -> HoldId {
-        let id = self.request_id();
+    pub(crate) fn hold_id(&self, owner: &Owner, number: NonZeroU64) -> HoldId {
+        let id = self.id(number);
         match owner.name() {
             None => HoldId::unique(id),
             Some(name) => HoldId::named(name, id),
@@ -94,7 +96,15 @@ impl Client {
 
     /// What no other request of any client is called.
     pub(crate) fn request_id(&self) -> String {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        self.id(self.draw_number())
+    }
+
+    /// A number that no other request of this client has.
+    pub(crate) fn draw_number(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn id(&self, number: NonZeroU64) -> String {
         let mut id = String::with_capacity(self.prefix.len() + 20);
         id.push_str(&self.prefix);
         // Writing to a string does not fail.

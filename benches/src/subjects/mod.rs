@@ -168,9 +168,12 @@ impl Client {
 /// When a lock was had and released.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-async fn turn<L: Lock>(lock: L) -> Result<()> {
-    let hold = lock.acquire().await?;
-    lock.release(hold).await
+#[allow(clippy::manual_async_fn, reason = "an `async fn` would have room for the lock twice")]
+fn turn<L: Lock>(lock: L) -> impl Future<Output = Result<()>> + Send {
+    async move {
+        let hold = lock.acquire().await?;
+        lock.release(hold).await
+    }
 }
 
 /// The names of the locks of so many tasks.

@@ -153,7 +153,7 @@ impl Acquisition {
                 let mut inside = None;
                 // Who waits has room for the wait, and not for what came before it.
                 let mut waiting = match self.arrive(owner, is_lone, waits, now) {
-                    Arrival::Queued(place) => Some(Waiting::new(self, place, owner, waits)),
+                    Arrival::Queued(place) => Some(Waiting::new(self, place)),
                     Arrival::Inside(entered) => {
                         inside = Some(entered);
                         None
@@ -200,9 +200,8 @@ impl Acquisition {
     }
 
     fn arrive<'a>(&'a self, owner: &'a Owner, is_lone: bool, waits: bool, now: Moment) -> Arrival<'a> {
-        let heir = self.heir(owner);
-        let newcomer = Newcomer { mode: self.mode, owner, is_lone, waits, heir };
-        self.client.store.names.arrive(&self.lane(owner), newcomer, now)
+        let newcomer = Newcomer { mode: self.mode, owner, is_lone, waits };
+        self.client.store.names.arrive(&self.lane(owner), newcomer, self.heir(owner), now)
     }
 
     fn lane(&self, owner: &Owner) -> Lane {
@@ -289,12 +288,10 @@ impl Acquisition {
         }
     }
 
-    pub(crate) fn request(&self, hold_id: &HoldId, waits: bool) -> AcquireRequest {
+    pub(crate) fn request(&self, hold_id: HoldId, waits: bool) -> AcquireRequest {
         let queues = waits && matches!(self.mode, Mode::Fair | Mode::Write);
         let queue = queues.then_some(self.client.settings.queue_timeout);
-        AcquireRequest::new(self.name.clone(), hold_id.clone(), self.lease.duration())
-            .mode(self.mode)
-            .queue(queue)
+        AcquireRequest::new(self.name.clone(), hold_id, self.lease.duration()).mode(self.mode).queue(queue)
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind. `since` is when this client began to have the lock
@@ -359,12 +356,11 @@ impl Acquisition {
     pub(crate) fn take_over(
         &self,
         place: &mut Place<'_>,
-        owner: &Owner,
         parked: &Arc<Hold>,
         now: Moment,
     ) -> Result<Option<LockGuard>, LockError> {
         let store = &self.client.store;
-        let hold = parked.handed_on(owner.clone(), &self.origin(place.cell()), now);
+        let hold = parked.handed_on(place.owner().clone(), &self.origin(place.cell()), now);
         if place.take_over(parked, &hold, || !self.client.is_closed()) {
             let guard = self.guard(hold.clone());
             renewal::succeed(store, parked, &hold);

@@ -32,7 +32,9 @@ impl Acquisition {
             if !self.is_live(write)? {
                 return Ok(None);
             }
-            let request = self.request(&self.client.hold_id(owner), waits).within(Some(write.id.clone()));
+            let request = self
+                .request(self.client.hold_id(owner, self.client.draw_number()), waits)
+                .within(Some(write.id.clone()));
             match self.attempt(owner, &request, &write.cell, None, store.clock.now()).await {
                 Ok(Attempt::Granted(hold)) => return self.enter_past_the_queue(hold).map(Some),
                 // Nobody else can have it while the write hold is there.

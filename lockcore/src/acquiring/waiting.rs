@@ -1,9 +1,9 @@
 //! The wait of one acquisition that has queued: try, subscribe, try again, sleep until woken.
 
-use std::{future::Future, pin::pin};
+use std::{future::Future, num::NonZeroU64, pin::pin};
 
 use crate::{
-    AcquireRequest, BackendError, HoldId, LockError, Mode, Owner, SubscribeRequest,
+    AcquireRequest, BackendError, LockError, Mode, SubscribeRequest,
     acquiring::TaskKey,
     acquiring::acquisition::{Acquisition, Attempt, Turn, Undo},
     acquiring::retry::Backoff,
@@ -19,10 +19,8 @@ const TOKENS: u32 = 256;
 /// An acquisition on its way to the head of its lane, and there. Dropped, it leaves nothing: neither here nor at the backend.
 pub(crate) struct Waiting<'a> {
     acquisition: &'a Acquisition,
-    owner: &'a Owner,
-    waits: bool,
-    /// Drawn when it is first sent: ids of named owners are compared for their age.
-    hold_id: Option<HoldId>,
+    /// What is in the id of its hold. Drawn when it is first sent: ids of named owners are compared for their age.
+    number: Option<NonZeroU64>,
     /// What the backend has of one that queues there, which must not outlive the waiting.
     queued: Option<Box<Undo<'a, AcquireRequest>>>,
     place: Place<'a>,
@@ -33,13 +31,11 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(acquisition: &'a Acquisition, place: Place<'a>, owner: &'a Owner, waits: bool) -> Self {
+    pub(crate) fn new(acquisition: &'a Acquisition, place: Place<'a>) -> Self {
         let backoff = Backoff::default();
         Self {
             acquisition,
-            owner,
-            waits,
-            hold_id: None,
+            number: None,
             queued: None,
             place,
             backoff,
@@ -58,23 +54,19 @@ impl<'a> Waiting<'a> {
         mut now: Moment,
     ) -> impl Future<Output = Result<Turn, LockError>> + Send {
         async move {
-            let client = &self.acquisition.client;
             loop {
                 // Whoever waits for a signal gets one when the client is closed.
-                if client.is_closed() {
+                if self.acquisition.client.is_closed() {
                     return Err(self.acquisition.closed());
                 }
-                match self.place.step(now, client.settings.retry_for) {
+                let mut rests = false;
+                match self.place.step(now, self.acquisition.client.settings.retry_for) {
                     Step::TakeOver(parked) => {
-                        let taken = self.acquisition.take_over(&mut self.place, self.owner, &parked, now)?;
-                        if let Some(guard) = taken {
+                        if let Some(guard) = self.acquisition.take_over(&mut self.place, &parked, now)? {
                             return Ok(Turn::Granted(guard));
                         }
                     }
-                    Step::Await if self.waits => {
-                        self.warn_of_deadlock(now);
-                        self.place.signal().given().await;
-                    }
+                    Step::Await if self.place.waits() => rests = true,
                     // In a box: most of those who wait are not first, and need no room for this.
                     step => {
                         if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
@@ -82,7 +74,11 @@ impl<'a> Waiting<'a> {
                         }
                     }
                 }
-                now = client.store.clock.now();
+                if rests {
+                    self.warn_of_deadlock(now);
+                    self.place.signal().given().await;
+                }
+                now = self.acquisition.client.store.clock.now();
             }
         }
     }
@@ -142,18 +138,19 @@ impl<'a> Waiting<'a> {
         sent: Moment,
     ) -> Result<Option<Attempt>, LockError> {
         let client = &self.acquisition.client;
-        if self.hold_id.is_none() && self.acquisition.mode == Mode::Fair {
+        if self.number.is_none() && self.acquisition.mode == Mode::Fair {
             self.place.forget_wakeups();
         }
-        let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
-        let mut request = self.acquisition.request(&hold_id, self.waits);
-        if !is_alone && self.acquisition.heir(self.owner).is_some() {
+        let number = *self.number.get_or_insert_with(|| client.draw_number());
+        let owner = self.place.owner();
+        let mut request = self.acquisition.request(client.hold_id(owner, number), self.place.waits());
+        if !is_alone && self.acquisition.heir(owner).is_some() {
             // For those behind it.
             request = request.tokens(TOKENS);
         }
-        match self.acquisition.attempt(self.owner, &request, self.place.cell(), since, sent).await {
+        match self.acquisition.attempt(owner, &request, self.place.cell(), since, sent).await {
             Ok(granted @ Attempt::Granted(..)) => Ok(Some(granted)),
-            Ok(refused) if !self.waits => {
+            Ok(refused) if !self.place.waits() => {
                 self.answered();
                 Ok(Some(refused))
             }
@@ -165,12 +162,12 @@ impl<'a> Waiting<'a> {
                 self.place.refused(news, until);
                 Ok(None)
             }
-            Err(error) if !self.waits => Err(error),
+            Err(error) if !self.place.waits() => Err(error),
             Err(error) => {
                 if matches!(&error, LockError::Backend(cause) if cause.is_outcome_unknown()) {
                     // The failed attempt is being undone under its id, and a place in a queue with it.
                     self.queued = None;
-                    self.hold_id = None;
+                    self.number = None;
                 }
                 self.bear(error).await.map(|()| None)
             }
@@ -200,10 +197,11 @@ impl<'a> Waiting<'a> {
     async fn sleep(&mut self, until: Moment) -> Result<(), BackendError> {
         let Acquisition { client, name, mode, .. } = self.acquisition;
         let store = &client.store;
+        let owner = self.place.owner();
         let (wakeups, signal) = self.place.wakers();
         let Some(wakeups) = wakeups else {
-            let hold_id = self.hold_id.get_or_insert_with(|| client.hold_id(self.owner)).clone();
-            let request = SubscribeRequest::new(name.clone(), hold_id).mode(*mode);
+            let number = *self.number.get_or_insert_with(|| client.draw_number());
+            let request = SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode);
             tokio::select! {
                 biased;
                 wakeups = store.answer(store.backend.subscribe(&request)) => self.place.subscribed(wakeups?),
@@ -248,7 +246,7 @@ impl<'a> Waiting<'a> {
     /// A task that waits for a lock which it holds itself, under another owner, waits for ever.
     fn warn_of_deadlock(&mut self, now: Moment) {
         let is_permit = matches!(self.acquisition.mode, Mode::Permit { .. });
-        if is_permit || !self.waits || std::mem::replace(&mut self.warned, true) {
+        if is_permit || !self.place.waits() || std::mem::replace(&mut self.warned, true) {
             return;
         }
         let Acquisition { name, site, .. } = self.acquisition;

@@ -104,6 +104,11 @@ impl Entry {
         self.parked.as_ref().is_some_and(|parked| Arc::ptr_eq(parked, hold))
     }
 
+    /// Whether the head could take over a hold.
+    pub(super) fn hands_over(&self) -> bool {
+        self.queue.head().is_some_and(|head| head.heir.is_some())
+    }
+
     /// Whether the head can take over `hold`.
     pub(super) fn has_heir(&self, hold: &Hold, now: Moment) -> bool {
         let heir = self.queue.head().and_then(|head| head.heir);

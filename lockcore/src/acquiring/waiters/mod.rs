@@ -52,8 +52,6 @@ pub(crate) struct Newcomer<'a> {
     /// Nobody else has this owner.
     pub(crate) is_lone: bool,
     pub(crate) waits: bool,
-    /// The renewed lease with which it could take over a hold.
-    pub(crate) heir: Option<Duration>,
 }
 
 /// How an acquisition stands when it arrives at a name.
@@ -133,14 +131,16 @@ impl Names {
         drop(unneeded);
     }
 
-    /// Brings an acquisition to its lane. One that does not want to wait only queues if it may be granted at once.
+    /// Brings an acquisition to its lane. One that does not want to wait only queues if it may be granted at once. `heir` is the renewed
+    /// lease with which it could take over a hold.
     pub(crate) fn arrive<'a>(
         self: &'a Arc<Self>,
         lane: &Lane,
         who: Newcomer<'a>,
+        heir: Option<Duration>,
         now: Moment,
     ) -> Arrival<'a> {
-        let Newcomer { mode, owner, is_lone, waits, heir } = who;
+        let Newcomer { mode, owner, is_lone, waits } = who;
         if !is_lone && let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner))
         {
             return Arrival::Inside(inside);

@@ -11,7 +11,7 @@ use super::{
     entry::{Entry, Outlook, Trouble},
 };
 use crate::{
-    LockError, Wakeups,
+    LockError, Owner, Wakeups,
     acquiring::{TaskKey, seats::Seat},
     leases::{clock::Moment, hold::Hold, renewal::Schedule},
 };
@@ -100,6 +100,14 @@ impl<'a> Place<'a> {
             ignores_releases: false,
         };
         Self { names, cell: cell.clone(), waiter, is_in: true, _seat: seat }
+    }
+
+    pub(crate) fn owner(&self) -> &'a Owner {
+        self.waiter.who.owner
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.waiter.who.waits
     }
 
     pub(crate) fn cell(&self) -> &Arc<Cell> {
@@ -235,9 +243,9 @@ impl<'a> Place<'a> {
 
     /// The backend has told that the lock may be free.
     pub(crate) fn woken(&self, now: Moment) {
-        self.names.change(&self.cell, |entry| match self.waiter.who.heir {
-            Some(_) => entry.woken(now),
-            None => entry.news(),
+        self.names.change(&self.cell, |entry| match entry.hands_over() {
+            true => entry.woken(now),
+            false => entry.news(),
         });
     }
 
@@ -263,7 +271,7 @@ impl<'a> Place<'a> {
 
 impl Waiting<'_> {
     fn step(&mut self, entry: &mut Entry, schedule: &Schedule, now: Moment, patience: Duration) -> Step {
-        let Newcomer { owner, mode, is_lone, waits, heir } = self.who;
+        let Newcomer { owner, mode, is_lone, waits } = self.who;
         if !is_lone && let Some(inside) = entry.inside(owner, mode) {
             return Step::Enter(inside);
         }
@@ -277,7 +285,7 @@ impl Waiting<'_> {
             };
         }
         if let Some(parked) = &entry.parked {
-            if heir.is_some_and(|lease| parked.suits(lease, now)) {
+            if entry.has_heir(parked, now) {
                 return Step::TakeOver(parked.clone());
             }
             schedule.hurry(parked);
