@@ -127,7 +127,7 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a stranger nests in the hold of another owner",
-        WAITERS,
+        "lockcore/src/acquiring/waiters/entry.rs",
         "        if !is_lone && let Some(inside) = entry.inside(owner, mode) {",
         "        if let Some(inside) = entry.holds.first().cloned().map(Inside::Nested) {",
         ("redis", "strangers_are_excluded_and_run_nests"),
