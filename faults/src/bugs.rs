@@ -127,7 +127,7 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a stranger nests in the hold of another owner",
-        "lockcore/src/acquiring/waiters/entry.rs",
+        WAITERS,
         "        if !is_lone && let Some(inside) = entry.inside(owner, mode) {",
         "        if let Some(inside) = entry.holds.first().cloned().map(Inside::Nested) {",
         ("redis", "strangers_are_excluded_and_run_nests"),
@@ -232,7 +232,7 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a client leaves the lock to nobody, however long it has had it",
-        "lockcore/src/acquiring/waiters/mod.rs",
+        "lockcore/src/acquiring/waiters/entry.rs",
         "outlook.left_until = Some(now.after(COURTESY));",
         "outlook.left_until = None;",
         ("suites", "hand_over::other_clients_get_their_turn"),
