@@ -77,7 +77,7 @@ where
     for client in &clients {
         client.close().await.unwrap();
         let text = format!("{client:?}");
-        assert!(text.contains("names: Names { entries: {}"), "{text}");
+        assert!(text.contains("names: Names { cells: {}"), "{text}");
     }
     assert_eq!(store.names_in_use(), 0);
 }

@@ -147,6 +147,9 @@ impl Acquisition {
             owner.check()?;
             self.client.require(self.mode, &self.name)?;
             let _acquiring = self.client.acquiring();
+            if self.client.is_closed() {
+                return Err(self.closed());
+            }
             self.client.background.ensure_running(&self.client.store);
             loop {
                 let now = self.client.store.clock.now();
