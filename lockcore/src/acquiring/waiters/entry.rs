@@ -70,13 +70,35 @@ pub(super) struct Trouble {
     pub(super) later: u64,
 }
 
-/// Those who have to be woken as soon as the entry is no longer locked.
+/// Those who have to be woken as soon as the entry is no longer locked: hardly ever more than one.
 #[derive(Debug, Default)]
-pub(super) struct Signalled(SmallVec<[Waker; 1]>);
+pub(super) enum Signalled {
+    #[default]
+    Nobody,
+    One(Waker),
+    Several(Vec<Waker>),
+}
 
 impl Signalled {
+    fn extend(&mut self, wakers: impl IntoIterator<Item = Waker>) {
+        for waker in wakers {
+            *self = match mem::take(self) {
+                Self::Nobody => Self::One(waker),
+                Self::One(first) => Self::Several(vec![first, waker]),
+                Self::Several(mut wakers) => {
+                    wakers.push(waker);
+                    Self::Several(wakers)
+                }
+            };
+        }
+    }
+
     pub(super) fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        match self {
+            Self::Nobody => {}
+            Self::One(waker) => waker.wake(),
+            Self::Several(wakers) => wakers.into_iter().for_each(Waker::wake),
+        }
     }
 }
 
@@ -158,7 +180,7 @@ impl Entry {
             self.outlook.refusals += 1;
             self.signal_impatient();
         }
-        self.signalled.0.extend(self.queue.signal_owner(&hold.owner));
+        self.signalled.extend(self.queue.signal_owner(&hold.owner));
     }
 
     /// Admits a hold that the backend has just granted.
@@ -170,20 +192,22 @@ impl Entry {
 
     /// Takes out a hold that is over.
     pub(super) fn take_out(&mut self, hold: &Arc<Hold>) {
-        self.holds.retain(|other| !Arc::ptr_eq(other, hold));
+        if let Some(at) = self.holds.iter().position(|other| Arc::ptr_eq(other, hold)) {
+            self.holds.remove(at);
+        }
     }
 
     /// Those who do not want to wait need not wait for the others.
     pub(super) fn signal_impatient(&mut self) {
-        self.signalled.0.extend(self.queue.signal_impatient());
+        self.signalled.extend(self.queue.signal_impatient());
     }
 
     pub(super) fn signal_head(&mut self) {
-        self.signalled.0.extend(self.queue.signal_head());
+        self.signalled.extend(self.queue.signal_head());
     }
 
     pub(super) fn signal_all(&mut self) {
-        self.signalled.0.extend(self.queue.signal_all());
+        self.signalled.extend(self.queue.signal_all());
     }
 
     /// Leaves the lock to other clients if those who wait here have had their time.
@@ -228,7 +252,9 @@ impl Entry {
     }
 
     pub(super) fn end_release(&mut self, number: u64) {
-        self.releasing.retain(|other| *other != number);
+        if let Some(at) = self.releasing.iter().position(|other| *other == number) {
+            self.releasing.remove(at);
+        }
         self.news();
     }
 
