@@ -26,6 +26,7 @@ use crate::{
     leases::release::PendingRelease,
     leases::renewal,
     store::Store,
+    unless::unless,
 };
 
 /// What the user has chosen for all locks of a client.
@@ -248,11 +249,7 @@ impl Client {
         if self.is_closed() {
             return closed();
         }
-        tokio::select! {
-            biased;
-            done = work => done,
-            () = self.closed() => closed(),
-        }
+        unless(|| self.closed(), work).await.unwrap_or_else(|()| closed())
     }
 
     pub(crate) async fn close(&self) -> Result<(), LockError> {

@@ -10,6 +10,7 @@ mod name;
 mod owner;
 mod store;
 mod token;
+mod unless;
 
 pub use crate::{
     backend::{

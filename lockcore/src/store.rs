@@ -1,15 +1,10 @@
 //! [`Store`]: a backend and what this client knows of it, shared by the callers and the background task.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     Backend, BackendError, BackendErrorKind, Clock, acquiring::waiters::Names, leases::renewal::Schedule,
+    unless::unless,
 };
 
 /// How long the core waits for the answer to a call. Backends have time-outs of their own; this is for those that have none,
@@ -33,24 +28,9 @@ impl Store {
         &self,
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let (mut call, mut patience) = (pin!(call), pin!(None));
-        poll_fn(|context| {
-            if let Poll::Ready(answer) = call.as_mut().poll(context) {
-                return Poll::Ready(answer);
-            }
-            // An answer that is there at once needs no timer.
-            if patience.is_none() {
-                patience.set(Some(tokio::time::sleep(ANSWER)));
-            }
-            let is_over = patience.as_mut().as_pin_mut().is_some_and(|sleep| sleep.poll(context).is_ready());
-            match is_over {
-                true => {
-                    let message = "the backend has given no answer";
-                    Poll::Ready(Err(BackendError::new(BackendErrorKind::Timeout, message)))
-                }
-                false => Poll::Pending,
-            }
-        })
-        .await
+        match unless(|| tokio::time::sleep(ANSWER), call).await {
+            Ok(answer) => answer,
+            Err(()) => Err(BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")),
+        }
     }
 }
