@@ -7,12 +7,13 @@ use lockcore::{
     AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches, LockName,
     LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
+use redis::Value;
 
 use crate::{
     RedisBackendBuilder,
     commands::{Commands, Connection},
     connect::Connector,
-    exclusive,
+    exclusive::{self, Outermost},
     keys::Keys,
     permits, read_write, reply,
     script::{self, Call},
@@ -74,7 +75,7 @@ impl RedisBackend {
         Keys::new(&self.key_prefix, name)
     }
 
-    pub(crate) async fn call(&self, call: &Call) -> Result<redis::Value, BackendError> {
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
         self.commands.call(call).await
     }
 
@@ -97,16 +98,12 @@ impl Backend for RedisBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let keys = self.keys(&request.name)?;
-        let call = match request.mode {
-            Mode::Read | Mode::Write => read_write::acquire(&keys, request)?,
-            Mode::Permit { .. } => permits::acquire(&keys, request),
-            _ => exclusive::acquire(&keys, request),
-        };
+        let step = Step::acquire(keys, request)?;
         let connection = self.commands.connection().await?;
         // A nested acquisition that went unanswered must not take the outer hold with it.
-        let undo = (request.count == 1).then(|| release(&keys, &request.undo()));
-        let unanswered = Unanswered { connection: &connection, undo };
-        let reply = connection.share(call).await;
+        let undone = (request.count == 1).then_some(request);
+        let unanswered = Unanswered { backend: self, connection: &connection, request: undone };
+        let reply = step.carry_out(&connection).await;
         let answer = reply.and_then(reply::acquire);
         if !matches!(&answer, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
@@ -132,7 +129,7 @@ impl Backend for RedisBackend {
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let keys = self.keys(&request.name)?;
         let connection = self.commands.connection().await?;
-        reply::release(&connection.share(release(&keys, request)).await?)
+        reply::release(&Step::release(keys, request).carry_out(&connection).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -142,7 +139,12 @@ impl Backend for RedisBackend {
         let call = Call {
             script: &script::FORCE_RELEASE,
             keys: vec![keys.lock(), keys.hold(), queue, times, leased, plain, keys.permits(), keys.latch()],
-            args: vec![keys.channel(), keys.read_write_channel(), keys.permits_channel(), keys.leases()],
+            args: vec![
+                keys.channel().to_string(),
+                keys.read_write_channel(),
+                keys.permits_channel(),
+                keys.leases(),
+            ],
         };
         reply::flag(&self.call(&call).await?, "force_release")
     }
@@ -174,7 +176,7 @@ impl Backend for RedisBackend {
             Mode::Fair => keys.channel_of(request.hold.owner()),
             Mode::Read | Mode::Write => keys.read_write_channel(),
             Mode::Permit { .. } => keys.permits_channel(),
-            _ => keys.channel(),
+            _ => keys.channel().to_string(),
         })
         .await
     }
@@ -193,11 +195,38 @@ impl Backend for RedisBackend {
     }
 }
 
-fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
-    match request.mode {
-        Mode::Read | Mode::Write => read_write::release(keys, request),
-        Mode::Permit { .. } => permits::release(keys, request),
-        _ => exclusive::release(keys, request),
+/// What is sent for a request.
+enum Step {
+    Alone(Call),
+    /// Or with others.
+    Shared(Outermost),
+}
+
+impl Step {
+    fn acquire(keys: Keys, request: &AcquireRequest) -> Result<Self, BackendError> {
+        Ok(match request.mode {
+            Mode::Read | Mode::Write => Self::Alone(read_write::acquire(&keys, request)?),
+            Mode::Permit { .. } => Self::Alone(permits::acquire(&keys, request)),
+            _ if Outermost::is_acquired(request) => Self::Shared(Outermost::acquire(keys, request)),
+            _ => Self::Alone(exclusive::acquire(&keys, request)),
+        })
+    }
+
+    fn release(keys: Keys, request: &ReleaseRequest) -> Self {
+        match request.mode {
+            Mode::Read | Mode::Write => Self::Alone(read_write::release(&keys, request)),
+            Mode::Permit { .. } => Self::Alone(permits::release(&keys, request)),
+            _ if Outermost::is_released(request) => Self::Shared(Outermost::release(keys, request)),
+            _ => Self::Alone(exclusive::release(&keys, request)),
+        }
+    }
+
+    async fn carry_out(self, connection: &Arc<Connection>) -> Result<Value, BackendError> {
+        match self {
+            Self::Shared(request) => connection.share(request).await,
+            // In a box, as it is large.
+            Self::Alone(call) => Box::pin(connection.call(&call)).await,
+        }
     }
 }
 
@@ -206,24 +235,27 @@ fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
 /// The core releases such a hold as well; but by then commands may go through a new connection, and the server may read
 /// that one first.
 struct Unanswered<'a> {
-    connection: &'a Connection,
-    undo: Option<Call>,
+    backend: &'a RedisBackend,
+    connection: &'a Arc<Connection>,
+    request: Option<&'a AcquireRequest>,
 }
 
 impl Unanswered<'_> {
     fn disarm(mut self) {
-        self.undo = None;
+        self.request = None;
     }
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let Some(undo) = self.undo.take() else { return };
+        let Some(request) = self.request.take() else { return };
         // Without a runtime the connection is dead as well.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(keys) = self.backend.keys(&request.name) else { return };
+        let undo = Step::release(keys, &request.undo());
         let connection = self.connection.clone();
         runtime.spawn(async move {
-            if let Err(error) = connection.share(undo).await {
+            if let Err(error) = undo.carry_out(&connection).await {
                 tracing::debug!(%error, "an unanswered acquire could not be undone on its own connection");
             }
         });

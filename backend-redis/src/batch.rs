@@ -16,23 +16,26 @@
 //! All keys of a batch have to be on one server: with a cluster there would be a batch for each slot.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
     iter, mem,
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, RedisError, RedisResult, Value};
+use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 
 use crate::{
     commands::Connection,
     error,
-    script::{self, Call},
+    exclusive::{Kind, Outermost},
+    script,
+    wire::{millis, token_memory},
 };
 
 /// The server does nothing else while it runs a script.
@@ -65,11 +68,14 @@ impl State {
 
     /// How many of those that wait the script does in their order: releases first, no lock twice.
     fn next(&self) -> usize {
-        let (mut released, mut acquired) = (HashSet::new(), HashSet::new());
-        let fitting = self.waiting.iter().take(MOST).take_while(|request| match request.kind {
-            _ if request.is_alone => false,
-            Kind::Release => !acquired.contains(request.lock()) && released.insert(request.lock()),
-            Kind::Acquire => acquired.insert(request.lock()),
+        let (mut released, mut acquired) = (FxHashSet::default(), FxHashSet::default());
+        let fitting = self.waiting.iter().take(MOST).take_while(|Request { request, is_alone, .. }| {
+            let lock = request.keys.as_str();
+            !is_alone
+                && match request.kind {
+                    Kind::Release => !acquired.contains(lock) && released.insert(lock),
+                    Kind::Acquire { .. } => acquired.insert(lock),
+                }
         });
         // One that goes alone is the first when it is its turn.
         fitting.count().max(1).min(self.waiting.len())
@@ -82,32 +88,10 @@ impl Queue {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Acquire,
-    Release,
-}
-
-impl Kind {
-    /// Of a call that can be part of a batch.
-    fn of(call: &Call) -> Option<Self> {
-        match (call.script, call.keys.as_slice(), call.args.as_slice()) {
-            (script, [_, _], [_, _, count, _, _, _]) if script.is(&script::ACQUIRE) && count == "1" => {
-                Some(Self::Acquire)
-            }
-            (script, [_], [_, count, _, _]) if script.is(&script::RELEASE) && count == "0" => {
-                Some(Self::Release)
-            }
-            _ => None,
-        }
-    }
-}
-
 type Answered = oneshot::Receiver<Result<Value, BackendError>>;
 
 struct Request {
-    kind: Kind,
-    call: Call,
+    request: Outermost,
     /// For one that was refused together with others, whose fault it may not be.
     is_alone: bool,
     answer: oneshot::Sender<Result<Value, BackendError>>,
@@ -115,23 +99,19 @@ struct Request {
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("Request").field("request", &self.request).finish_non_exhaustive()
     }
 }
 
 impl Request {
-    fn lock(&self) -> &str {
-        self.call.keys.first().map_or("", String::as_str)
-    }
-
     fn is_wanted(&self) -> bool {
         !self.answer.is_closed()
     }
 
     fn succeed(self, reply: Value) {
-        let answer = match (self.kind, reply) {
+        let answer = match (self.request.kind, reply) {
             (_, Value::BulkString(text)) => Err(self.refusal(&String::from_utf8_lossy(&text))),
-            (Kind::Acquire, token @ Value::Int(_)) => Ok(Value::Array(vec![Value::Int(1), token])),
+            (Kind::Acquire { .. }, token @ Value::Int(_)) => Ok(Value::Array(vec![Value::Int(1), token])),
             (_, reply) => Ok(reply),
         };
         let _ = self.answer.send(answer);
@@ -141,11 +121,11 @@ impl Request {
     fn refusal(&self, text: &str) -> BackendError {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
         let refusal = redis::make_extension_error(code.into(), Some(detail.into()));
-        error::of_request(refusal, self.call.script.name)
+        error::of_request(refusal, self.request.script().name)
     }
 
     fn fail(self, failure: &RedisError) {
-        let failure = error::of_request(failure.clone(), self.call.script.name);
+        let failure = error::of_request(failure.clone(), self.request.script().name);
         let _ = self.answer.send(Err(failure));
     }
 }
@@ -157,34 +137,42 @@ struct Batch {
 }
 
 impl Batch {
-    fn of(&self, kind: Kind) -> impl Iterator<Item = &Request> {
-        self.requests.iter().filter(move |request| request.kind == kind)
+    /// Those to be released, and those to be acquired.
+    fn parts(&self) -> [Vec<&Outermost>; 2] {
+        let requests = self.requests.iter().map(|request| &request.request);
+        let (released, acquired) = requests.partition(|request| request.kind == Kind::Release);
+        [released, acquired]
     }
 
     fn command(&self, by_digest: bool) -> Option<Cmd> {
-        match self.requests.as_slice() {
-            [] => None,
-            [alone] => Some(alone.call.command(by_digest)),
-            _ => Some(self.call().command(by_digest)),
+        let [released, acquired] = match self.requests.as_slice() {
+            [] => return None,
+            [alone] => return Some(alone.request.command(by_digest)),
+            _ => self.parts(),
+        };
+        let groups = acquired.chunk_by(|one, next| one.kind == next.kind);
+        let keys = released.len() + 2 * acquired.len();
+        let args = 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count();
+        let size = released.iter().chain(&acquired).map(|request| request.size()).sum();
+        let mut command = script::BATCH.command(by_digest, keys, args, size);
+        for request in released.iter().chain(&acquired) {
+            command.arg(request.keys.as_str());
         }
-    }
-
-    fn call(&self) -> Call {
-        let mut call = Call { script: &script::BATCH, keys: Vec::new(), args: Vec::new() };
-        let released = self.of(Kind::Release).count();
-        call.args.push(released.to_string());
-        for request in self.of(Kind::Release) {
-            let [owner, _, channel, _] = request.call.args.as_slice() else { continue };
-            call.keys.push(request.lock().to_owned());
-            call.args.extend([owner.clone(), channel.clone()]);
+        for request in &acquired {
+            command.arg(request.keys.token());
         }
-        for request in self.of(Kind::Acquire) {
-            let [owner, lease, _, remembered, _, tokens] = request.call.args.as_slice() else { continue };
-            call.keys.push(request.lock().to_owned());
-            call.args.extend([owner.clone(), lease.clone(), remembered.clone(), tokens.clone()]);
+        command.arg(released.len());
+        for request in &released {
+            command.arg(request.hold.owner()).arg(request.keys.channel());
         }
-        call.keys.extend(self.of(Kind::Acquire).filter_map(|request| request.call.keys.get(1).cloned()));
-        call
+        for group in groups {
+            let [Outermost { kind: Kind::Acquire { lease, tokens }, .. }, ..] = group else { continue };
+            command.arg(group.len()).arg(millis(*lease)).arg(token_memory(*lease)).arg(tokens);
+            for request in group {
+                command.arg(request.hold.owner());
+            }
+        }
+        Some(command)
     }
 
     fn succeed(self, reply: Value) {
@@ -200,7 +188,7 @@ impl Batch {
             _ => iter::repeat_n(Value::Nil, requests.len()).collect(),
         };
         // As the script has them.
-        requests.sort_by_key(|request| request.kind != Kind::Release);
+        requests.sort_by_key(|request| request.request.kind != Kind::Release);
         requests.into_iter().zip(replies).for_each(|(request, reply)| request.succeed(reply));
     }
 
@@ -220,7 +208,7 @@ impl Drop for UnderWay<'_> {
 
 /// The duty to take what waits. Those whose task has gone without having done it are told.
 struct Duty {
-    connection: Connection,
+    connection: Arc<Connection>,
     is_done: bool,
 }
 
@@ -300,15 +288,12 @@ impl Drop for Duty {
 }
 
 impl Connection {
-    /// Sends `call` once, together with others if there are some.
-    pub(crate) async fn share(&self, call: Call) -> Result<Value, BackendError> {
-        let Some(kind) = Kind::of(&call) else { return self.call(&call).await };
-        let doing = call.script.name;
-        match self.wait_for_others(kind, call) {
-            Err(call) => {
-                let _under_way = UnderWay(self);
-                self.call(&call).await
-            }
+    /// Sends `request` once, together with others if there are some.
+    pub(crate) async fn share(self: &Arc<Self>, request: Outermost) -> Result<Value, BackendError> {
+        let doing = request.script().name;
+        match self.wait_for_others(request) {
+            // In a box, as it is large.
+            Err(request) => Box::pin(self.send_alone(&request)).await,
             Ok(answered) => answered.await.unwrap_or_else(|_| {
                 let text = format!("{doing} on Redis failed: the connection has ended with its runtime");
                 Err(BackendError::new(BackendErrorKind::Connection, text))
@@ -316,15 +301,20 @@ impl Connection {
         }
     }
 
-    /// Puts a call where others wait. If there are none, it is given back, and is under way.
-    fn wait_for_others(&self, kind: Kind, call: Call) -> Result<Answered, Call> {
+    async fn send_alone(&self, request: &Outermost) -> Result<Value, BackendError> {
+        let _under_way = UnderWay(self);
+        self.send(request.script(), |by_digest| request.command(by_digest)).await
+    }
+
+    /// Puts a request where others wait. If there are none, it is given back, and is under way.
+    fn wait_for_others(self: &Arc<Self>, request: Outermost) -> Result<Answered, Outermost> {
         let mut state = self.queue.lock();
         if state.calls == 0 && state.waiting.is_empty() {
             state.calls = 1;
-            return Err(call);
+            return Err(request);
         }
         let (answer, answered) = oneshot::channel();
-        state.waiting.push_back(Request { kind, call, is_alone: false, answer });
+        state.waiting.push_back(Request { request, is_alone: false, answer });
         let wants_sender = state.wants_sender();
         drop(state);
         if wants_sender {
@@ -334,7 +324,7 @@ impl Connection {
     }
 
     /// For [`State::wants_sender`].
-    fn start_sender(&self) {
+    fn start_sender(self: &Arc<Self>) {
         let duty = Duty { connection: self.clone(), is_done: false };
         self.runtime.spawn(duty.fulfil());
     }
@@ -350,10 +340,8 @@ impl Connection {
             // Polled once, the command has its place on the connection.
             let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(command) = next.take().and_then(|next| next()) else { return Poll::Ready(None) };
-            let mut connection = self.inner.clone();
-            let sending = async move { command.query_async(&mut connection).await };
-            let sending = request.insert(Box::pin(tokio::task::unconstrained(sending)));
-            sending.as_mut().poll(context).map(Some)
+            let request = request.insert(Box::pin(tokio::task::unconstrained(self.query(command))));
+            request.as_mut().poll(context).map(Some)
         })
         .await
     }

@@ -6,10 +6,15 @@ use std::sync::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{PushKind, Value, aio::MultiplexedConnection};
+use redis::{Cmd, PushKind, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::runtime::Handle;
 
-use crate::{batch::Queue, connect::Connector, script::Call};
+use crate::{
+    batch::Queue,
+    connect::Connector,
+    error,
+    script::{self, Call, Script},
+};
 
 /// Sends script calls, each at most once.
 #[derive(Debug)]
@@ -22,22 +27,22 @@ pub(crate) struct Commands {
 
 /// The connection in use. Short critical sections without awaits, hence not tokio's mutex.
 #[derive(Debug, Default)]
-struct Current(Mutex<Option<Connection>>);
+struct Current(Mutex<Option<Arc<Connection>>>);
 
 impl Current {
-    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection, and whether it has been found unusable.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) inner: MultiplexedConnection,
     /// Where its driver runs.
     pub(crate) runtime: Handle,
     /// What goes out together.
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Queue,
     broken: Arc<AtomicBool>,
     /// Where it is kept for others.
     current: Weak<Current>,
@@ -56,11 +61,31 @@ impl Connection {
     /// Sends `call` once. After a failure of the connection, or a silence, nobody else uses it: what is sent on a
     /// connection that does not answer may arrive much later.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
-        let reply = call.send(&mut self.inner.clone()).await;
-        if let Err(error) = &reply {
-            self.give_up_after(error);
-        }
-        reply
+        self.send(call.script, |by_digest| call.command(by_digest)).await
+    }
+
+    /// Sends the command of a script once. A server that does not know the script has not run it, so the source may follow.
+    pub(crate) async fn send(
+        &self,
+        script: &'static Script,
+        command: impl Fn(bool) -> Cmd,
+    ) -> Result<Value, BackendError> {
+        let by_digest = self.query(command(true)).await;
+        let reply = match by_digest {
+            Err(error) if script::is_unknown(&error) => Box::pin(self.query(command(false))).await,
+            reply => reply,
+        };
+        reply.map_err(|error| {
+            let error = error::of_request(error, script.name);
+            self.give_up_after(&error);
+            error
+        })
+    }
+
+    /// Without the box that `Cmd::query_async` has made for each command.
+    pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
+        let reply = self.inner.clone().send_packed_command(&command).await;
+        reply.and_then(Value::extract_error)
     }
 
     /// Gives the connection up if the error is its own.
@@ -90,16 +115,21 @@ impl Commands {
         Self { connector, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
     }
 
-    fn current(&self) -> Option<Connection> {
+    fn current(&self) -> Option<Arc<Connection>> {
         let current = self.current.lock();
         current.as_ref().filter(|connection| connection.is_usable()).cloned()
     }
 
     /// The connection in use, or a new one.
-    pub(crate) async fn connection(&self) -> Result<Connection, BackendError> {
-        if let Some(connection) = self.current() {
-            return Ok(connection);
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
+        match self.current() {
+            Some(connection) => Ok(connection),
+            // In a box, as it is large and rare.
+            None => Box::pin(self.connect()).await,
         }
+    }
+
+    async fn connect(&self) -> Result<Arc<Connection>, BackendError> {
         let _one_at_a_time = self.connecting.lock().await;
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -112,13 +142,13 @@ impl Commands {
                 notice.0.store(true, Ordering::Release);
             }
         };
-        let connection = Connection {
+        let connection = Arc::new(Connection {
             inner: self.connector.open_checked(on_push).await?,
             runtime: Handle::current(),
-            queue: Arc::default(),
+            queue: Queue::default(),
             broken,
             current: Arc::downgrade(&self.current),
-        };
+        });
         *self.current.lock() = Some(connection.clone());
         Ok(connection)
     }
@@ -130,7 +160,7 @@ impl Commands {
     /// As [`call`](Self::call), for callers that only stop waiting when they have waited for too long: dropped without an
     /// answer, the connection is given up.
     pub(crate) async fn call_in_time(&self, call: &Call) -> Result<Value, BackendError> {
-        struct GiveUp(Option<Connection>);
+        struct GiveUp(Option<Arc<Connection>>);
         impl Drop for GiveUp {
             fn drop(&mut self) {
                 if let Some(connection) = &self.0 {

@@ -15,7 +15,7 @@ use crate::{
 impl Conditions for RedisBackend {
     async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
-        let args = vec![waiter.into(), millis(keep)];
+        let args = vec![waiter.into(), millis(keep).to_string()];
         self.call(&Call { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
     }
 
@@ -26,7 +26,7 @@ impl Conditions for RedisBackend {
         keep: Duration,
     ) -> Result<bool, BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
-        let args = vec![waiter.into(), millis(keep)];
+        let args = vec![waiter.into(), millis(keep).to_string()];
         let reply = self.call(&Call { script: &script::CONDITION_STAY, keys, args }).await?;
         reply::flag(&reply, "stay")
     }

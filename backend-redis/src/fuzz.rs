@@ -246,7 +246,7 @@ fn name(u: &mut Unstructured<'_>) -> Result<Option<LockName>> {
 fn keys_of(keys: &Keys, condition: &LockName, owner: &str) -> Vec<String> {
     let single = [
         keys.lock(),
-        keys.token(),
+        keys.token().to_string(),
         keys.hold(),
         keys.lease(owner),
         keys.writers(),

@@ -1,6 +1,9 @@
 //! The keys and the channels of a name, by Redisson's rules.
 
+use std::fmt;
+
 use lockcore::{BackendError, BackendErrorKind, LockName};
+use redis::{RedisWrite, ToRedisArgs};
 
 /// Prefixes of the keys that belong to a lock. A lock that was called like one would be mistaken for it.
 const RESERVED: [&str; 5] = [
@@ -42,8 +45,12 @@ impl Keys {
         self.lock.clone()
     }
 
+    pub(crate) fn as_str(&self) -> &str {
+        &self.lock
+    }
+
     /// The last fencing token.
-    pub(crate) fn token(&self) -> String {
+    pub(crate) fn token(&self) -> Derived<'_> {
         derived("redisson_lock_token", &self.lock)
     }
 
@@ -54,11 +61,11 @@ impl Keys {
 
     /// Who waits for a fair lock, and when their places lapse.
     pub(crate) fn queue(&self) -> [String; 2] {
-        ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| derived(prefix, &self.lock))
+        ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| derived(prefix, &self.lock).to_string())
     }
 
     /// Where waiters listen.
-    pub(crate) fn channel(&self) -> String {
+    pub(crate) fn channel(&self) -> Derived<'_> {
         derived("redisson_lock__channel", &self.lock)
     }
 
@@ -84,7 +91,7 @@ impl Keys {
 
     /// Where those listen who wait for a read-write lock.
     pub(crate) fn read_write_channel(&self) -> String {
-        derived("redisson_rwlock", &self.lock)
+        derived("redisson_rwlock", &self.lock).to_string()
     }
 
     /// When each leased permit of a semaphore ends.
@@ -104,7 +111,7 @@ impl Keys {
 
     /// Where those listen who wait for permits.
     pub(crate) fn permits_channel(&self) -> String {
-        derived("redisson_sc", &self.lock)
+        derived("redisson_sc", &self.lock).to_string()
     }
 
     /// What is known of the latch, and of the requests for it.
@@ -128,7 +135,7 @@ impl Keys {
 
     /// Where those listen who wait for conditions of the lock, without the waiter.
     pub(crate) fn condition_channel(&self) -> String {
-        derived("lockcore_condition__channel", &self.lock)
+        derived("lockcore_condition__channel", &self.lock).to_string()
     }
 
     fn is_tagged(&self) -> bool {
@@ -137,8 +144,11 @@ impl Keys {
 
     /// A key that Redisson does not have. Unlike its keys it is never that of another name: by Redisson's rule `x` and `{x}`
     /// have the same.
-    fn own(&self, prefix: &str) -> String {
-        if self.is_tagged() { format!("{prefix}_tagged:{}", self.lock) } else { derived(prefix, &self.lock) }
+    fn own(&self, prefix: &'static str) -> String {
+        match self.is_tagged() {
+            true => format!("{prefix}_tagged:{}", self.lock),
+            false => derived(prefix, &self.lock).to_string(),
+        }
     }
 
     /// `{name}:suffix`, or `name:suffix` if the name has a hash tag of its own.
@@ -152,8 +162,31 @@ impl Keys {
 }
 
 /// `prefix:{name}`, or `prefix:name` if the name has a hash tag of its own: either way the slot is that of the name.
-fn derived(prefix: &str, name: &str) -> String {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+fn derived<'a>(prefix: &'static str, name: &'a str) -> Derived<'a> {
+    let braces = if name.contains('{') { ["", ""] } else { ["{", "}"] };
+    Derived { prefix, braces, name }
+}
+
+/// What is derived from the name of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Derived<'a> {
+    prefix: &'static str,
+    braces: [&'static str; 2],
+    name: &'a str,
+}
+
+impl fmt::Display for Derived<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [open, close] = self.braces;
+        [self.prefix, ":", open, self.name, close].into_iter().try_for_each(|part| f.write_str(part))
+    }
+}
+
+/// Written into the command itself.
+impl ToRedisArgs for Derived<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
+    }
 }
 
 #[cfg(test)]
@@ -168,12 +201,12 @@ mod tests {
     fn are_those_of_redisson() {
         let plain = keys("", "order:42").unwrap();
         assert_eq!(plain.lock(), "order:42");
-        assert_eq!(plain.channel(), "redisson_lock__channel:{order:42}");
-        assert_eq!(plain.token(), "redisson_lock_token:{order:42}");
+        assert_eq!(plain.channel().to_string(), "redisson_lock__channel:{order:42}");
+        assert_eq!(plain.token().to_string(), "redisson_lock_token:{order:42}");
 
         let tagged = keys("app:", "{shop}:order").unwrap();
         assert_eq!(tagged.lock(), "app:{shop}:order");
-        assert_eq!(tagged.channel(), "redisson_lock__channel:app:{shop}:order");
+        assert_eq!(tagged.channel().to_string(), "redisson_lock__channel:app:{shop}:order");
     }
 
     #[test]

@@ -20,12 +20,12 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
             kind(request.mode).into(),
             keys.permits_channel(),
             limit.to_string(),
-            token_memory(request.lease),
+            token_memory(request.lease).to_string(),
             request.hold.id().into(),
             count.to_string(),
-            millis(request.lease),
+            millis(request.lease).to_string(),
             request.hold.owner().into(),
-            token_memory(request.lease),
+            token_memory(request.lease).to_string(),
         ],
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     let RenewRequest { hold, lease, .. } = request;
     let names = vec![keys.lock(), leases(keys, request.mode), keys.permits()];
     let (owner, id) = (hold.owner().into(), hold.id().into());
-    (names, ["permits".into(), owner, millis(*lease), id, token_memory(*lease)])
+    (names, ["permits".into(), owner, millis(*lease).to_string(), id, token_memory(*lease).to_string()])
 }
 
 pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {
@@ -54,7 +54,7 @@ pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {
 
 /// The keys in the order in which `semaphore.lua` numbers them.
 fn all(keys: &Keys, mode: Mode) -> Vec<String> {
-    vec![keys.lock(), keys.token(), leases(keys, mode), keys.permits(), keys.latch()]
+    vec![keys.lock(), keys.token().to_string(), leases(keys, mode), keys.permits(), keys.latch()]
 }
 
 fn kind(mode: Mode) -> &'static str {

@@ -15,16 +15,16 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, Bac
             "a reader cannot be called `mode` or `..:write`: Redisson takes such fields for something else";
         return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
     }
-    let mut names = vec![keys.lock(), keys.token(), keys.writers(), keys.lease(&field)];
+    let mut names = vec![keys.lock(), keys.token().to_string(), keys.writers(), keys.lease(&field)];
     let mut args = vec![
         field,
-        millis(request.lease),
+        millis(request.lease).to_string(),
         request.count.to_string(),
-        token_memory(request.lease),
+        token_memory(request.lease).to_string(),
         request.hold.id().into(),
     ];
     let script = if request.mode == Mode::Write {
-        args.extend([millis(request.queue.unwrap_or_default()), waiter(&request.hold)]);
+        args.extend([millis(request.queue.unwrap_or_default()).to_string(), waiter(&request.hold)]);
         &script::ACQUIRE_WRITE
     } else {
         let within = request.within.as_ref().map(|write| (self::field(write, Mode::Write), write.id()));
@@ -59,7 +59,7 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     let field = field(&request.hold, request.mode);
     let names = vec![keys.lock(), keys.lease(&field)];
     let id = request.hold.id().into();
-    (names, ["read_write".into(), field, millis(request.lease), id, String::new()])
+    (names, ["read_write".into(), field, millis(request.lease).to_string(), id, String::new()])
 }
 
 /// The field of a hold in the hash. Redisson knows a writer by the end; what is before it says that this one has a lease of its

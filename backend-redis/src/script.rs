@@ -2,10 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lockcore::BackendError;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
-
-use crate::error;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 /// A script and its digest.
 #[derive(Debug)]
@@ -21,8 +18,15 @@ impl Script {
         Self { name, source, digest: LazyLock::new(digest) }
     }
 
-    pub(crate) fn is(&self, other: &'static Self) -> bool {
-        std::ptr::eq(self, other)
+    /// A command to run it, with so many keys and arguments to be added, which have about so many bytes.
+    pub(crate) fn command(&self, by_digest: bool, keys: usize, args: usize, size: usize) -> Cmd {
+        let (name, script) = match by_digest {
+            true => ("EVALSHA", self.digest.as_str()),
+            false => ("EVAL", self.source),
+        };
+        let mut command = Cmd::with_capacity(3 + keys + args, name.len() + script.len() + 8 + size);
+        command.arg(name).arg(script).arg(keys);
+        command
     }
 }
 
@@ -96,23 +100,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Sends the call once. A server that does not know the script has not run it, so the source may follow.
-    pub(crate) async fn send(&self, connection: &mut MultiplexedConnection) -> Result<Value, BackendError> {
-        let by_digest = self.command(true).query_async(connection).await;
-        let reply = match by_digest {
-            Err(error) if is_unknown(&error) => self.command(false).query_async(connection).await,
-            reply => reply,
-        };
-        reply.map_err(|error| error::of_request(error, self.script.name))
-    }
-
     pub(crate) fn command(&self, by_digest: bool) -> Cmd {
-        let (name, script) = match by_digest {
-            true => ("EVALSHA", self.script.digest.as_str()),
-            false => ("EVAL", self.script.source),
-        };
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
+        let texts = self.keys.iter().chain(&self.args);
+        let mut command =
+            self.script.command(by_digest, self.keys.len(), self.args.len(), texts.map(String::len).sum());
         for key in &self.keys {
             command.arg(key);
         }
