@@ -106,6 +106,55 @@ async fn many_requests_share_few_calls_and_do_what_each_does_alone() {
 }
 
 #[tokio::test]
+async fn each_has_the_lease_and_the_tokens_that_it_wants() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    // More than the server's clock counts during the test.
+    const MANY: u32 = 60_000_000;
+    let wanted = |number: usize| {
+        let (lease, tokens) = [(10, 1), (10, 1), (20, 1), (20, MANY), (10, 1), (200_000, 7)][number % 6];
+        (Duration::from_secs(lease), tokens)
+    };
+    let requests: Vec<_> = (0..30)
+        .map(|number| {
+            let mut request = exclusive(&format!("n:{number}"), number);
+            (request.lease, request.tokens) = wanted(number);
+            request
+        })
+        .collect();
+    let token_of = |number: usize| format!("redisson_lock_token:{{n:{number}}}");
+    // Of others, without an expiry, which they are to have still.
+    for (number, last) in [(0, "5"), (6, "9000000000000000"), (12, "none")] {
+        let _: String = server.query(&["SET", &token_of(number), last]).await;
+    }
+    let mut last = vec![0; requests.len()];
+    for _ in 0..3 {
+        let first = busy(&backend);
+        let tasks: Vec<_> = requests.iter().map(|request| begin(&backend, request)).collect();
+        assert!(is_granted(first).await);
+        for (number, task) in tasks.into_iter().enumerate() {
+            let AcquireOutcome::Acquired { token } = outcome(task).await.unwrap() else { panic!("{number}") };
+            let (lease, tokens) = wanted(number);
+            let left = Duration::from_millis(pttl(&server, &format!("n:{number}")).await.try_into().unwrap());
+            assert!(left <= lease && left > lease - Duration::from_secs(5), "{number}: {left:?}");
+            assert!(u64::from(token) > last[number], "{number}: {token} after {}", last[number]);
+            last[number] = u64::from(token) + u64::from(tokens) - 1;
+            assert_eq!(server.query::<u64>(&["GET", &token_of(number)]).await, last[number], "{number}");
+            let remembered = pttl(&server, &token_of(number)).await;
+            match number {
+                0 | 6 | 12 => assert_eq!(remembered, -1),
+                _ => assert!(remembered > 80_000_000, "{number}: {remembered}"),
+            }
+        }
+        let tasks: Vec<_> = requests.iter().map(|request| end(&backend, request)).collect();
+        for task in tasks {
+            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released);
+        }
+        releases(&backend, &exclusive("locks:busy", 0)).await;
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_one_lock_is_no_matter_of_the_others() {
     let server = RedisServer::start();
     let (backend, other) = (connect(&server).await, connect(&server).await);
