@@ -27,7 +27,7 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, RedisError, RedisResult, Value};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -68,8 +68,10 @@ impl State {
 
     /// How many of those that wait the script does in their order: releases first, no lock twice.
     fn next(&self) -> usize {
-        let (mut released, mut acquired) = (FxHashSet::default(), FxHashSet::default());
-        let fitting = self.waiting.iter().take(MOST).take_while(|Request { request, is_alone, .. }| {
+        let most = self.waiting.len().min(MOST);
+        let [mut released, mut acquired] =
+            [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
+        let fitting = self.waiting.iter().take(most).take_while(|Request { request, is_alone, .. }| {
             let lock = request.keys.as_str();
             !is_alone
                 && match request.kind {
