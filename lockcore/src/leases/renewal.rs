@@ -34,11 +34,39 @@ pub(crate) struct Schedule {
 struct Due {
     holds: BTreeMap<(Moment, u64), Arc<Hold>>,
     next_number: u64,
-    /// When the background task looks next; never, if nothing was due when it looked last. It is left to sleep by holds that
-    /// come and go in between, so that short holds do not wake it each time.
-    looks_at: Option<Moment>,
-    /// Whether nothing was due when it looked last.
-    was_empty: bool,
+    looks: Looks,
+}
+
+/// When the background task looks what is due. It is left to sleep by holds that come and go in between, so that short holds do not
+/// wake it each time.
+#[derive(Debug, Default)]
+struct Looks {
+    /// `None`: when it is signalled.
+    next: Option<Moment>,
+    /// Whether it has found nothing, and has not been signalled since.
+    was_in_vain: bool,
+}
+
+impl Looks {
+    /// Something is due at `moment`. Whether the task has to be signalled.
+    fn is_too_late_for(&mut self, moment: Moment) -> bool {
+        let is_too_late = self.next.is_none_or(|next| moment < next);
+        self.was_in_vain &= !is_too_late;
+        is_too_late
+    }
+
+    /// The task has looked, and `first` is due first. It looks again then, or at `latest`; but if it found nothing twice in a row, not before it is
+    /// signalled. Only then: holds that come and go would signal each time that there is something to look at again, also when they are gone until
+    /// it does.
+    fn again(&mut self, first: Option<Moment>, latest: Moment) -> Option<Moment> {
+        let was_in_vain = std::mem::replace(&mut self.was_in_vain, first.is_none());
+        self.next = match first {
+            Some(moment) => Some(latest.min(moment)),
+            None if was_in_vain => None,
+            None => Some(latest),
+        };
+        self.next
+    }
 }
 
 impl Schedule {
@@ -55,7 +83,7 @@ impl Schedule {
             due.holds.remove(&old);
         }
         due.holds.insert(key, hold.clone());
-        let is_earlier = due.looks_at.is_none_or(|looks_at| moment < looks_at);
+        let is_earlier = due.looks.is_too_late_for(moment);
         drop(due);
         if is_earlier {
             self.earlier.notify_one();
@@ -84,18 +112,11 @@ impl Schedule {
         }
     }
 
-    /// When to look next: when the first hold is due, or at `latest` if there are only later ones. Where there is none any more, one more
-    /// look is due, and only then no other: holds that come and go would signal each time that there is something to look at again.
+    /// When the background task looks next: when the first hold is due, or at `latest` if there are only later ones.
     pub(crate) fn look_next(&self, latest: Moment) -> Option<Moment> {
         let mut due = self.due();
         let first = due.holds.first_key_value().map(|((moment, _), _)| *moment);
-        let was_empty = std::mem::replace(&mut due.was_empty, first.is_none());
-        due.looks_at = match first {
-            Some(moment) => Some(latest.min(moment)),
-            None if was_empty => None,
-            None => Some(latest),
-        };
-        due.looks_at
+        due.looks.again(first, latest)
     }
 
     fn take_until(&self, moment: Moment) -> Vec<Arc<Hold>> {
@@ -249,4 +270,38 @@ fn failed(store: &Store, hold: &Arc<Hold>, lease: Duration, error: &BackendError
         parent: hold.span(), lock = %hold.name(), %error, remaining = ?hold.deadline().since(now), "renewal failed, will be retried"
     );
     store.schedule.set(hold, now.after(lease::renewal_retry(lease)).min(hold.deadline()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    #[test]
+    fn holds_that_come_and_go_signal_once_and_then_not_for_as_long_as_a_look_takes() {
+        let start = Clock::with_suspension(|| Duration::ZERO).now();
+        let at = |seconds| start.after(Duration::from_secs(seconds));
+        let mut looks = Looks::default();
+        assert!(looks.is_too_late_for(at(10)), "nobody looks");
+        assert_eq!(looks.again(None, at(1)), Some(at(1)), "what has signalled is gone, but others may come");
+        assert!(!looks.is_too_late_for(at(10)) && !looks.is_too_late_for(at(10)));
+        assert_eq!(looks.again(None, at(2)), None, "there was nothing for a second");
+        for second in 2..5 {
+            assert!(looks.is_too_late_for(at(second + 10)));
+            assert_eq!(looks.again(None, at(second + 1)), Some(at(second + 1)));
+            assert!(!looks.is_too_late_for(at(second + 10)));
+            assert_eq!(looks.again(None, at(second + 2)), None);
+        }
+    }
+
+    #[test]
+    fn what_is_due_earlier_than_the_next_look_signals() {
+        let start = Clock::with_suspension(|| Duration::ZERO).now();
+        let at = |seconds| start.after(Duration::from_secs(seconds));
+        let mut looks = Looks::default();
+        assert_eq!(looks.again(Some(at(3)), at(1)), Some(at(1)), "a suspension is noticed in time");
+        assert_eq!(looks.again(Some(at(3)), at(4)), Some(at(3)));
+        assert!(!looks.is_too_late_for(at(3)));
+        assert!(looks.is_too_late_for(at(2)));
+    }
 }
