@@ -82,8 +82,8 @@ async fn hand_over(
         let (had, released) = tokio::join!(waiter.stamp(Order::Acquire(NAME.into())), release);
         times.push(had?.saturating_sub(released?));
         (holder, waiter) = (waiter, holder);
-        // The machine is as idle before a PING as before a release.
-        sleep(Duration::from_millis(3)).await;
+        // The machine is as idle before a PING as before a release: the longer it was, the longer it takes to wake up.
+        sleep(pause).await;
         let asked = Instant::now();
         let _pong: String = redis::cmd("PING").query_async(ping).await?;
         pings.push(span(asked.elapsed()));
