@@ -72,8 +72,8 @@ const BUGS: &[Bug] = &[
     bug(
         "a waiter relies on messages and has no timer for the end of the lease",
         ATTEMPT,
-        ".unwrap_or(LONGEST_WAIT)",
-        ".map_or(LONGEST_WAIT, |_| LONGEST_WAIT)",
+        "end.map_or(next, |end| end.min(next))",
+        "end.map_or(next, |_| next)",
         ("suites", "the_end_of_a_lease_lets_the_next_one_in"),
     ),
     bug(

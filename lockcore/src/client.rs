@@ -1,7 +1,6 @@
 //! [`Client`]: what a [`Locks`](crate::Locks) and everything made from it share.
 
 use std::{
-    fmt::Write,
     future::Future,
     num::NonZeroU64,
     pin::Pin,
@@ -12,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::{sync::Notify, task::JoinSet};
 use uuid::Uuid;
 
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// What no other request of any client is called.
-    pub(crate) fn request_id(&self) -> String {
+    pub(crate) fn request_id(&self) -> Arc<str> {
         self.id(self.draw_number())
     }
 
@@ -105,12 +105,18 @@ impl Client {
         NonZeroU64::MIN.saturating_add(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn id(&self, number: NonZeroU64) -> String {
-        let mut id = String::with_capacity(self.prefix.len() + 20);
-        id.push_str(&self.prefix);
-        // Writing to a string does not fail.
-        let _ = write!(id, "{number}");
-        id
+    /// Made for each acquisition: without the machinery of `format!`, and without a `String` in between.
+    fn id(&self, number: NonZeroU64) -> Arc<str> {
+        let mut digits = SmallVec::<[u8; 20]>::new();
+        let mut rest = number.get();
+        while rest > 0 {
+            digits.push(b"0123456789"[(rest % 10) as usize]);
+            rest /= 10;
+        }
+        let mut id = SmallVec::<[u8; 64]>::from_slice(self.prefix.as_bytes());
+        id.extend(digits.into_iter().rev());
+        // All of it is ASCII.
+        str::from_utf8(&id).unwrap_or_default().into()
     }
 
     /// Makes a request that may be repeated, until it is answered or has gone unanswered for too long.

@@ -20,7 +20,7 @@ use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -470,4 +470,33 @@ async fn a_reader_that_does_not_want_to_wait_gives_up_behind_a_writer_of_its_cli
     for writer in writers {
         writer.await.unwrap().unwrap().release().await.unwrap();
     }
+}
+
+/// Each at a time of his own, they were 100 commands in 10 s for 100 names; at the same time, a backend can answer them together.
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_in_a_client_ask_again_at_the_same_moments() {
+    const NAMES: usize = 20;
+    let store = MemoryBackend::new();
+    let holder = Locks::new(store.clone());
+    let backend = Faulty::new(store);
+    let faults = backend.faults();
+    let (locks, start) = (Locks::new(backend), Instant::now());
+    let (mut guards, mut waiting) = (Vec::new(), JoinSet::new());
+    for number in 0..NAMES {
+        let name = format!("held-{number}");
+        guards.push(holder.lock(&name).acquire().await.unwrap());
+        waiting.spawn(locks.lock(&name).acquire());
+        sleep(130 * MS).await;
+    }
+    let asked = faults.calls(Op::Acquire);
+    assert_eq!(asked, 2 * NAMES, "before they listen, and after");
+    for (round, seconds) in [(1, 10), (2, 20)] {
+        sleep_until(start + seconds * SECOND - 10 * MS).await;
+        assert_eq!(faults.calls(Op::Acquire), asked + (round - 1) * NAMES);
+        sleep_until(start + seconds * SECOND + 10 * MS).await;
+        assert_eq!(faults.calls(Op::Acquire), asked + round * NAMES);
+    }
+    drop(guards);
+    let had = waiting.join_all().await;
+    assert!(had.iter().all(Result::is_ok));
 }

@@ -25,9 +25,11 @@ use crate::{
     leases::renewal,
 };
 
-/// How long after a refusal the backend is asked again at the latest. Locks that others have written without an expiry have no
+/// How often the backend is asked again after a refusal, if nothing is heard. Locks that others have written without an expiry have no
 /// end, and the end that was told is wrong when the backend's clock is set.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+///
+/// All who wait do so at the same moments, so that a backend can answer them together.
+const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
@@ -328,13 +330,12 @@ impl Acquisition {
             Ok(AcquireOutcome::Held { remaining }) => {
                 unanswered.disarm();
                 // The store's clock ticks in milliseconds: come after the tick, not on it.
-                let wait = remaining
-                    .unwrap_or(LONGEST_WAIT)
-                    .saturating_add(Duration::from_millis(1))
-                    .min(LONGEST_WAIT);
+                let end = remaining.map(|left| now.after(left.saturating_add(Duration::from_millis(1))));
+                let next = now.next_multiple_of(ASK_EVERY);
+                let until = end.map_or(next, |end| end.min(next));
                 // A place in the queue is kept by asking again in time.
-                let wait = request.queue.map_or(wait, |queue| wait.min(queue / 3));
-                Ok(Attempt::Refused { until: now.after(wait) })
+                let kept = request.queue.map_or(until, |queue| now.after(queue / 3));
+                Ok(Attempt::Refused { until: until.min(kept) })
             }
             Ok(AcquireOutcome::TooMany { limit }) => {
                 unanswered.disarm();

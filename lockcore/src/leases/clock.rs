@@ -69,6 +69,12 @@ impl Moment {
         Self(self.0.saturating_add(nanos(span)))
     }
 
+    /// The first moment after this that is a whole number of `span`s after the origin.
+    pub(crate) fn next_multiple_of(self, span: Duration) -> Self {
+        let (passed, span) = (self.0.get() - 1, nanos(span).max(1));
+        Self::at((passed / span + 1).saturating_mul(span))
+    }
+
     /// The time from `earlier` to here, zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))

@@ -294,7 +294,7 @@ impl Drop for Place<'_> {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     id: ConditionId,
-    waiter: String,
+    waiter: Arc<str>,
     /// How long its place would be kept otherwise.
     keep: Duration,
     pass_on: bool,

@@ -47,16 +47,16 @@ pub(crate) enum Step {
 pub(crate) struct Place<'a> {
     names: &'a Arc<Names>,
     cell: Arc<Cell>,
-    waiter: Waiting<'a>,
+    waiter: Standing<'a>,
     /// Until it has left the queue with a hold.
     is_in: bool,
     /// If it waits.
     _seat: Option<Seat<'a>>,
 }
 
-/// Who waits there, and what it has.
+/// How who waits there stands, and what it has.
 #[derive(Debug)]
-struct Waiting<'a> {
+struct Standing<'a> {
     who: Newcomer<'a>,
     ticket: u64,
     /// The releases with smaller numbers had begun when it arrived.
@@ -91,7 +91,7 @@ impl<'a> Place<'a> {
         entry: &Entry,
         seat: Option<Seat<'a>>,
     ) -> Self {
-        let waiter = Waiting {
+        let waiter = Standing {
             who,
             ticket,
             releases_before: entry.next_release,
@@ -269,7 +269,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Waiting<'_> {
+impl Standing<'_> {
     fn step(&mut self, entry: &mut Entry, schedule: &Schedule, now: Moment, patience: Duration) -> Step {
         let Newcomer { owner, mode, is_lone, waits } = self.who;
         if !is_lone && let Some(inside) = entry.inside(owner, mode) {
