@@ -56,9 +56,13 @@ impl Cell {
         self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the entry, or changes it in a way that leaves it in use. Who was signalled is woken afterwards.
+    /// Looks at the entry, or changes it in a way that leaves it in use.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Entry) -> T) -> T {
-        let mut entry = self.lock();
+        Self::work_in(self.lock(), work)
+    }
+
+    /// Works in an entry that is locked, unlocks it, and wakes who was signalled.
+    pub(super) fn work_in<T>(mut entry: MutexGuard<'_, Entry>, work: impl FnOnce(&mut Entry) -> T) -> T {
         let result = work(&mut entry);
         let signalled = entry.take_signalled();
         drop(entry);

@@ -93,22 +93,18 @@ impl Names {
 
     /// As [`at`](Self::at), for who has had the cell.
     fn in_cell<T>(&self, cell: &Arc<Cell>, work: impl FnOnce(&Arc<Cell>, &mut Entry) -> T) -> T {
-        let mut work = Some(work);
-        let done = cell.with(|entry| {
-            let work = work.take_if(|_| !entry.is_gone)?;
-            Some(work(cell, entry))
-        });
-        match (done, work) {
-            (Some(done), _) => done,
-            (None, Some(work)) => self.at(&cell.lane, work),
-            (None, None) => unreachable!("work that was taken is done"),
+        let entry = cell.lock();
+        if entry.is_gone {
+            drop(entry);
+            return self.at(&cell.lane, work);
         }
+        Cell::work_in(entry, |entry| work(cell, entry))
     }
 
     /// Changes the entry of `cell`, or of the cell that has followed it in its lane, if there is one, and removes it if that left it idle. A
     /// subscription that nobody needs any more is dropped outside of all locks.
     fn change(&self, cell: &Cell, change: impl FnOnce(&mut Entry)) {
-        let mut entry = cell.lock();
+        let entry = cell.lock();
         if entry.is_gone {
             drop(entry);
             if let Some(next) = self.find(&cell.lane) {
@@ -116,18 +112,17 @@ impl Names {
             }
             return;
         }
-        change(&mut entry);
-        let unneeded = if entry.queue.is_empty() { entry.wakeups.take() } else { None };
-        if let Some(parked) = entry.parked.as_ref().filter(|_| entry.queue.is_empty()) {
-            self.schedule.hurry(parked);
-        }
-        if entry.is_idle() {
-            entry.is_gone = true;
-            self.cells.remove(&cell.lane);
-        }
-        let signalled = entry.take_signalled();
-        drop(entry);
-        signalled.wake();
+        let unneeded = Cell::work_in(entry, |entry| {
+            change(entry);
+            if let Some(parked) = entry.parked.as_ref().filter(|_| entry.queue.is_empty()) {
+                self.schedule.hurry(parked);
+            }
+            if entry.is_idle() {
+                entry.is_gone = true;
+                self.cells.remove(&cell.lane);
+            }
+            if entry.queue.is_empty() { entry.wakeups.take() } else { None }
+        });
         drop(unneeded);
     }
 
