@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use lockcore::{
     AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
-    FencingToken, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    FencingToken, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    RenewRequest, SubscribeRequest, Wakeups,
 };
 
 use crate::{
@@ -75,13 +75,15 @@ impl Backend for MemoryBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let tokens = u64::from(request.tokens.max(1));
-        let next_token = || FencingToken::from(self.last_token.fetch_add(tokens, Ordering::Relaxed) + 1);
+        let next_token =
+            || FencingToken::from(self.last_token.fetch_add(tokens, Ordering::Relaxed) + 1);
         self.cells.with(&request.name, |cell, now| cell.acquire(request, now, next_token))
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let renew =
-            |request: &RenewRequest| self.cells.with(&request.name, |cell, now| cell.renew(request, now));
+        let renew = |request: &RenewRequest| {
+            self.cells.with(&request.name, |cell, now| cell.renew(request, now))
+        };
         Ok(holds.iter().map(renew).collect())
     }
 
@@ -97,7 +99,10 @@ impl Backend for MemoryBackend {
         Ok(self.cells.with(name, |cell, now| cell.inspect(now)))
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         Ok(self.cells.subscribe(&request.name, Cell::subscribe))
     }
 

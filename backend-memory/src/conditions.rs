@@ -9,7 +9,12 @@ use crate::MemoryBackend;
 
 #[async_trait]
 impl Conditions for MemoryBackend {
-    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
         self.conditions.with(condition, |queue, now| queue.join(waiter, keep, now));
         Ok(())
     }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches, LockName,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches,
+    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use redis::Value;
 
@@ -68,7 +69,11 @@ impl RedisBackend {
     ) -> Result<Self, BackendError> {
         let commands = Arc::new(Commands::new(connector.clone()));
         commands.connection().await?;
-        Ok(Self { commands, listener: Arc::new(Listener::new(connector)), key_prefix: key_prefix.into() })
+        Ok(Self {
+            commands,
+            listener: Arc::new(Listener::new(connector)),
+            key_prefix: key_prefix.into(),
+        })
     }
 
     pub(crate) fn keys(&self, name: &LockName) -> Result<Keys, BackendError> {
@@ -138,7 +143,16 @@ impl Backend for RedisBackend {
         let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
         let call = Call {
             script: &script::FORCE_RELEASE,
-            keys: vec![keys.lock(), keys.hold(), queue, times, leased, plain, keys.permits(), keys.latch()],
+            keys: vec![
+                keys.lock(),
+                keys.hold(),
+                queue,
+                times,
+                leased,
+                plain,
+                keys.permits(),
+                keys.latch(),
+            ],
             args: vec![
                 keys.channel().to_string(),
                 keys.read_write_channel(),
@@ -170,7 +184,10 @@ impl Backend for RedisBackend {
         reply::inspect(self.call(&call).await?)
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         let keys = self.keys(&request.name)?;
         self.listen(match request.mode {
             Mode::Fair => keys.channel_of(request.hold.owner()),

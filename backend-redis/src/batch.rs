@@ -71,14 +71,15 @@ impl State {
         let most = self.waiting.len().min(MOST);
         let [mut released, mut acquired] =
             [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
-        let fitting = self.waiting.iter().take(most).take_while(|Request { request, is_alone, .. }| {
-            let lock = request.keys.as_str();
-            !is_alone
-                && match request.kind {
-                    Kind::Release => !acquired.contains(lock) && released.insert(lock),
-                    Kind::Acquire { .. } => acquired.insert(lock),
-                }
-        });
+        let fitting =
+            self.waiting.iter().take(most).take_while(|Request { request, is_alone, .. }| {
+                let lock = request.keys.as_str();
+                !is_alone
+                    && match request.kind {
+                        Kind::Release => !acquired.contains(lock) && released.insert(lock),
+                        Kind::Acquire { .. } => acquired.insert(lock),
+                    }
+            });
         // One that goes alone is the first when it is its turn.
         fitting.count().max(1).min(self.waiting.len())
     }
@@ -113,7 +114,9 @@ impl Request {
     fn succeed(self, reply: Value) {
         let answer = match (self.request.kind, reply) {
             (_, Value::BulkString(text)) => Err(self.refusal(&String::from_utf8_lossy(&text))),
-            (Kind::Acquire { .. }, token @ Value::Int(_)) => Ok(Value::Array(vec![Value::Int(1), token])),
+            (Kind::Acquire { .. }, token @ Value::Int(_)) => {
+                Ok(Value::Array(vec![Value::Int(1), token]))
+            }
             (_, reply) => Ok(reply),
         };
         let _ = self.answer.send(answer);
@@ -168,7 +171,9 @@ impl Batch {
             command.arg(request.hold.owner()).arg(request.keys.channel());
         }
         for group in groups {
-            let [Outermost { kind: Kind::Acquire { lease, tokens }, .. }, ..] = group else { continue };
+            let [Outermost { kind: Kind::Acquire { lease, tokens }, .. }, ..] = group else {
+                continue;
+            };
             command.arg(group.len()).arg(millis(*lease)).arg(token_memory(*lease)).arg(tokens);
             for request in group {
                 command.arg(request.hold.owner());
@@ -297,7 +302,8 @@ impl Connection {
             // In a box, as it is large.
             Err(request) => Box::pin(self.send_alone(&request)).await,
             Ok(answered) => answered.await.unwrap_or_else(|_| {
-                let text = format!("{doing} on Redis failed: the connection has ended with its runtime");
+                let text =
+                    format!("{doing} on Redis failed: the connection has ended with its runtime");
                 Err(BackendError::new(BackendErrorKind::Connection, text))
             }),
         }
@@ -341,7 +347,9 @@ impl Connection {
             }
             // Polled once, the command has its place on the connection.
             let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(command) = next.take().and_then(|next| next()) else { return Poll::Ready(None) };
+            let Some(command) = next.take().and_then(|next| next()) else {
+                return Poll::Ready(None);
+            };
             let request = request.insert(Box::pin(tokio::task::unconstrained(self.query(command))));
             request.as_mut().poll(context).map(Some)
         })

@@ -13,7 +13,12 @@ use crate::{
 
 #[async_trait]
 impl Conditions for RedisBackend {
-    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
         self.call(&Call { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())

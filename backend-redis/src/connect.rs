@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
 };
 
 use crate::{RedisBackend, error, health};
@@ -262,8 +262,8 @@ mod fuzz {
     /// Something like a URL, with the password where passwords are, encoded or not.
     fn url(u: &mut arbtest::arbitrary::Unstructured<'_>) -> arbtest::arbitrary::Result<String> {
         const ODD: [&str; 22] = [
-            "", "", "", "", "@", ":", "/", "?", "#", "%", "%40", "[", "]", "\\", " ", "\n", "1", "6379",
-            "&db=1", "\u{fc}", "?x", "//",
+            "", "", "", "", "@", ":", "/", "?", "#", "%", "%40", "[", "]", "\\", " ", "\n", "1",
+            "6379", "&db=1", "\u{fc}", "?x", "//",
         ];
         let scheme = *u.choose(&[
             "redis",

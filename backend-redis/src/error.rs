@@ -14,7 +14,9 @@ pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
 /// What a failed connection attempt means. Nothing was requested yet.
 pub(crate) fn of_connecting(error: RedisError, address: &str) -> BackendError {
     let (kind, _) = classify(&error);
-    BackendError::new(kind, format!("no connection to Redis at {address}")).not_applied().with_source(error)
+    BackendError::new(kind, format!("no connection to Redis at {address}"))
+        .not_applied()
+        .with_source(error)
 }
 
 /// What the text of an error means that a script returned for one of several holds.
@@ -25,7 +27,10 @@ pub(crate) fn of_text(text: &str) -> BackendError {
 
 /// An answer that is not what the script returns.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::Protocol, format!("the answer to {doing} was not understood"))
+    BackendError::new(
+        BackendErrorKind::Protocol,
+        format!("the answer to {doing} was not understood"),
+    )
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +51,16 @@ fn classify(error: &RedisError) -> (BackendErrorKind, Applied) {
         ErrorKind::Parse if error.to_string().contains("end of input") => {
             (BackendErrorKind::Connection, Applied::Unknown)
         }
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (BackendErrorKind::Protocol, Applied::Unknown),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+            (BackendErrorKind::Protocol, Applied::Unknown)
+        }
         // The server has answered. Scripts validate before they write, so a refusal means that nothing was done.
         _ => {
-            let text = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+            let text = format!(
+                "{} {}",
+                error.code().unwrap_or_default(),
+                error.detail().unwrap_or_default()
+            );
             (by_code(&text).unwrap_or(BackendErrorKind::Other), Applied::No)
         }
     }
@@ -101,7 +112,10 @@ mod tests {
     #[test]
     fn finds_the_code_wherever_the_server_puts_it() {
         for (text, kind) in [
-            ("OOM command not allowed when used memory > 'maxmemory'.", BackendErrorKind::OutOfMemory),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                BackendErrorKind::OutOfMemory,
+            ),
             (
                 "ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key",
                 BackendErrorKind::WrongType,
@@ -128,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_time_out_may_have_been_carried_out_and_a_refusal_not() {
-        let timeout = of_request(std::io::Error::from(std::io::ErrorKind::TimedOut).into(), "acquire");
+        let timeout =
+            of_request(std::io::Error::from(std::io::ErrorKind::TimedOut).into(), "acquire");
         assert!(timeout.is_outcome_unknown() && timeout.is_retryable());
         assert_eq!(timeout.kind(), BackendErrorKind::Timeout);
         assert!(!of_text("WRONGTYPE Operation").is_outcome_unknown());

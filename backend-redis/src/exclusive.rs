@@ -64,7 +64,13 @@ impl Outermost {
             Kind::Acquire { lease, tokens } => {
                 let mut command = self.script().command(by_digest, 2, 6, self.size());
                 command.arg(lock).arg(self.keys.token());
-                command.arg(owner).arg(millis(lease)).arg(1).arg(token_memory(lease)).arg("").arg(tokens);
+                command
+                    .arg(owner)
+                    .arg(millis(lease))
+                    .arg(1)
+                    .arg(token_memory(lease))
+                    .arg("")
+                    .arg(tokens);
                 command
             }
         }

@@ -108,7 +108,11 @@ fn decode(reply: &Value) {
     understood(reply::number(reply.clone(), "x").err());
     match (reply::renew(reply.clone()), reply) {
         (Ok(outcomes), Value::Array(parts)) => {
-            assert_eq!(outcomes.len(), parts.len(), "one that cannot be read does not spoil the others");
+            assert_eq!(
+                outcomes.len(),
+                parts.len(),
+                "one that cannot be read does not spoil the others"
+            );
             for (outcome, part) in outcomes.iter().zip(parts) {
                 let is_renewed = matches!(outcome, RenewOutcome::Renewed);
                 assert_eq!(is_renewed, part == &Value::Int(1), "only a clear yes is a renewal");
@@ -117,7 +121,9 @@ fn decode(reply: &Value) {
         (result, _) => understood(Some(result.unwrap_err())),
     }
     match reply::inspect(reply.clone()) {
-        Err(error) if error.kind() == BackendErrorKind::WrongType => assert!(!error.is_outcome_unknown()),
+        Err(error) if error.kind() == BackendErrorKind::WrongType => {
+            assert!(!error.is_outcome_unknown())
+        }
         result => understood(result.err()),
     }
 }
@@ -156,9 +162,9 @@ fn encode(value: &Value, wire: &mut Vec<u8>) {
         }
         Value::Map(pairs) => {
             wire.extend(format!("%{}\r\n", pairs.len()).bytes());
-            pairs
-                .iter()
-                .for_each(|(key, value)| [key, value].into_iter().for_each(|value| encode(value, wire)));
+            pairs.iter().for_each(|(key, value)| {
+                [key, value].into_iter().for_each(|value| encode(value, wire))
+            });
         }
         _ => wire.extend(b"_\r\n"),
     }
@@ -193,7 +199,9 @@ fn mutate(u: &mut Unstructured<'_>, wire: &mut Vec<u8>) -> Result<()> {
             1 if place < wire.len() => wire[place] = u.arbitrary()?,
             2 if place < wire.len() => drop(wire.remove(place)),
             3 => drop(wire.splice(place..place, u.choose(&SIGNS)?.repeat(u.int_in_range(0..=3)?))),
-            _ => drop(wire.splice(place..place, u.choose(&SIGNS)?.repeat(u.int_in_range(0..=500)?))),
+            _ => {
+                drop(wire.splice(place..place, u.choose(&SIGNS)?.repeat(u.int_in_range(0..=500)?)))
+            }
         }
     }
     Ok(())
@@ -230,8 +238,20 @@ fn slot(key: &str) -> u16 {
 
 /// A name, often with braces, that follows the rules.
 fn name(u: &mut Unstructured<'_>) -> Result<Option<LockName>> {
-    const PARTS: [&str; 12] =
-        ["{", "}", "{}", "{a}", "a", "b", ":", "1", "\u{fc}", "timeout", "lockcore_", "redisson_lock_token:"];
+    const PARTS: [&str; 12] = [
+        "{",
+        "}",
+        "{}",
+        "{a}",
+        "a",
+        "b",
+        ":",
+        "1",
+        "\u{fc}",
+        "timeout",
+        "lockcore_",
+        "redisson_lock_token:",
+    ];
     let mut name = String::new();
     for _ in 0..u.int_in_range(1..=8)? {
         match u.ratio(7, 8)? {
@@ -262,7 +282,8 @@ fn keys_of(keys: &Keys, condition: &LockName, owner: &str) -> Vec<String> {
 fn all_keys_of_a_name_are_in_one_slot() {
     arbtest(|u| {
         let prefix = *u.choose(&["", "app:", "\u{fc}"])?;
-        let (Some(name), Some(condition), owner) = (name(u)?, name(u)?, String::arbitrary(u)?) else {
+        let (Some(name), Some(condition), owner) = (name(u)?, name(u)?, String::arbitrary(u)?)
+        else {
             return Ok(());
         };
         if let Ok(keys) = Keys::new(prefix, &name) {
@@ -277,7 +298,9 @@ fn all_keys_of_a_name_are_in_one_slot() {
 #[test]
 fn the_keys_that_are_ours_are_those_of_one_name_and_one_purpose() {
     arbtest(|u| {
-        let (Some(one), Some(other), Some(condition)) = (name(u)?, name(u)?, name(u)?) else { return Ok(()) };
+        let (Some(one), Some(other), Some(condition)) = (name(u)?, name(u)?, name(u)?) else {
+            return Ok(());
+        };
         let (Ok(one_keys), Ok(other_keys)) = (Keys::new("", &one), Keys::new("", &other)) else {
             return Ok(());
         };

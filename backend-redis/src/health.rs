@@ -30,7 +30,9 @@ pub(crate) async fn check(
 
 fn judge(info: &str, address: &str, eviction_allowed: bool) -> Result<(), BackendError> {
     let value = |key: &str| {
-        info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map_or("", str::trim)
+        info.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .map_or("", str::trim)
     };
     if value("role") == "slave" {
         let message = format!("the server at {address} is a replica, which takes no locks");
@@ -93,10 +95,17 @@ mod tests {
         assert_eq!(verdict("role:master", "role:slave", false), Err(BackendErrorKind::ReadOnly));
         assert_eq!(verdict("standalone", "cluster", false), Err(BackendErrorKind::Configuration));
         assert_eq!(verdict("standalone", "sentinel", false), Err(BackendErrorKind::Configuration));
-        assert_eq!(verdict("noeviction", "volatile-ttl", false), Err(BackendErrorKind::Configuration));
+        assert_eq!(
+            verdict("noeviction", "volatile-ttl", false),
+            Err(BackendErrorKind::Configuration)
+        );
         assert_eq!(verdict("noeviction", "volatile-ttl", true), Ok(()));
         assert_eq!(
-            verdict("1000\r\nmaxmemory_policy:noeviction", "0\r\nmaxmemory_policy:allkeys-lru", false),
+            verdict(
+                "1000\r\nmaxmemory_policy:noeviction",
+                "0\r\nmaxmemory_policy:allkeys-lru",
+                false
+            ),
             Ok(())
         );
     }

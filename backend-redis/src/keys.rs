@@ -33,7 +33,8 @@ impl Keys {
         };
         match reserved {
             Some(reserved) => {
-                let message = format!("names that {reserved} are reserved for the keys of other locks");
+                let message =
+                    format!("names that {reserved} are reserved for the keys of other locks");
                 Err(BackendError::new(BackendErrorKind::WrongType, message).not_applied())
             }
             None => Ok(Self { lock }),
@@ -61,7 +62,8 @@ impl Keys {
 
     /// Who waits for a fair lock, and when their places lapse.
     pub(crate) fn queue(&self) -> [String; 2] {
-        ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| derived(prefix, &self.lock).to_string())
+        ["redisson_lock_queue", "redisson_lock_timeout"]
+            .map(|prefix| derived(prefix, &self.lock).to_string())
     }
 
     /// Where waiters listen.
@@ -178,7 +180,9 @@ pub(crate) struct Derived<'a> {
 impl fmt::Display for Derived<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [open, close] = self.braces;
-        [self.prefix, ":", open, self.name, close].into_iter().try_for_each(|part| f.write_str(part))
+        [self.prefix, ":", open, self.name, close]
+            .into_iter()
+            .try_for_each(|part| f.write_str(part))
     }
 }
 

@@ -43,7 +43,10 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     let RenewRequest { hold, lease, .. } = request;
     let names = vec![keys.lock(), leases(keys, request.mode), keys.permits()];
     let (owner, id) = (hold.owner().into(), hold.id().into());
-    (names, ["permits".into(), owner, millis(*lease).to_string(), id, token_memory(*lease).to_string()])
+    (
+        names,
+        ["permits".into(), owner, millis(*lease).to_string(), id, token_memory(*lease).to_string()],
+    )
 }
 
 pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {

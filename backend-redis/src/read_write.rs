@@ -1,6 +1,8 @@
 //! Read-write locks.
 
-use lockcore::{AcquireRequest, BackendError, BackendErrorKind, HoldId, Mode, ReleaseRequest, RenewRequest};
+use lockcore::{
+    AcquireRequest, BackendError, BackendErrorKind, HoldId, Mode, ReleaseRequest, RenewRequest,
+};
 
 use crate::{
     keys::Keys,
@@ -11,8 +13,7 @@ use crate::{
 pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, BackendError> {
     let field = field(&request.hold, request.mode);
     if field == "mode" || request.mode == Mode::Read && field.ends_with(":write") {
-        let message =
-            "a reader cannot be called `mode` or `..:write`: Redisson takes such fields for something else";
+        let message = "a reader cannot be called `mode` or `..:write`: Redisson takes such fields for something else";
         return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
     }
     let mut names = vec![keys.lock(), keys.token().to_string(), keys.writers(), keys.lease(&field)];
@@ -27,7 +28,8 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, Bac
         args.extend([millis(request.queue.unwrap_or_default()).to_string(), waiter(&request.hold)]);
         &script::ACQUIRE_WRITE
     } else {
-        let within = request.within.as_ref().map(|write| (self::field(write, Mode::Write), write.id()));
+        let within =
+            request.within.as_ref().map(|write| (self::field(write, Mode::Write), write.id()));
         names.extend(within.iter().map(|(field, _)| keys.lease(field)));
         let (field, id) = within.unwrap_or_default();
         args.extend([field, id.into()]);

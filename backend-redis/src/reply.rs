@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    AcquireOutcome, BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode, ReleaseOutcome,
-    RenewOutcome,
+    AcquireOutcome, BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
+    ReleaseOutcome, RenewOutcome,
 };
 use redis::{Value, from_redis_value};
 
@@ -20,7 +20,9 @@ pub(crate) fn acquire(reply: Value) -> Result<AcquireOutcome, BackendError> {
         }
         [Value::Int(0), Value::Int(left)] => Ok(AcquireOutcome::Held { remaining: millis(*left) }),
         [Value::Int(2)] => Ok(AcquireOutcome::NotHeld),
-        [Value::Int(3), Value::Int(limit)] => Ok(AcquireOutcome::TooMany { limit: saturated(*limit) }),
+        [Value::Int(3), Value::Int(limit)] => {
+            Ok(AcquireOutcome::TooMany { limit: saturated(*limit) })
+        }
         _ => Err(not_understood()),
     }
 }
@@ -70,16 +72,19 @@ fn saturated(number: i64) -> u32 {
 pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
     let not_understood = || error::unexpected("inspect");
     let Value::Array(parts) = reply else { return Err(not_understood()) };
-    let [Value::BulkString(kind), Value::Int(left), Value::Array(holds), rest @ ..] = parts.as_slice() else {
+    let [Value::BulkString(kind), Value::Int(left), Value::Array(holds), rest @ ..] =
+        parts.as_slice()
+    else {
         return Err(not_understood());
     };
     let state = |holders| LockState::held(holders, millis(*left));
     match (kind.as_slice(), rest) {
         (b"exclusive", [Value::Array(waiting)]) => {
-            let holders = holds.chunks(2).map(exclusive_holder).collect::<Option<_>>().ok_or_else(|| {
-                let message = "the hash under this name is not a lock";
-                BackendError::new(BackendErrorKind::WrongType, message).not_applied()
-            })?;
+            let holders =
+                holds.chunks(2).map(exclusive_holder).collect::<Option<_>>().ok_or_else(|| {
+                    let message = "the hash under this name is not a lock";
+                    BackendError::new(BackendErrorKind::WrongType, message).not_applied()
+                })?;
             let waiters = waiting.iter().map(text).collect::<Option<_>>();
             waiters.map(|waiters| state(holders).with_waiters(waiters))
         }
@@ -157,16 +162,23 @@ mod tests {
 
     #[test]
     fn decodes_every_reply_of_acquire_and_nothing_else() {
-        let acquired = acquire(Value::Array(vec![Value::Int(1), bulk("1790000000000000")])).unwrap();
-        assert_eq!(acquired, AcquireOutcome::Acquired { token: FencingToken::from(1_790_000_000_000_000) });
+        let acquired =
+            acquire(Value::Array(vec![Value::Int(1), bulk("1790000000000000")])).unwrap();
+        assert_eq!(
+            acquired,
+            AcquireOutcome::Acquired { token: FencingToken::from(1_790_000_000_000_000) }
+        );
         let held = acquire(Value::Array(vec![Value::Int(0), Value::Int(1500)])).unwrap();
         assert_eq!(held, AcquireOutcome::Held { remaining: Some(Duration::from_millis(1500)) });
         let endless = acquire(Value::Array(vec![Value::Int(0), Value::Int(-1)])).unwrap();
         assert_eq!(endless, AcquireOutcome::Held { remaining: None });
         assert_eq!(acquire(Value::Array(vec![Value::Int(2)])).unwrap(), AcquireOutcome::NotHeld);
-        for odd in
-            [Value::Nil, Value::Int(1), Value::Array(vec![]), Value::Array(vec![Value::Int(1), bulk("x")])]
-        {
+        for odd in [
+            Value::Nil,
+            Value::Int(1),
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Int(1), bulk("x")]),
+        ] {
             assert_eq!(acquire(odd).unwrap_err().kind(), BackendErrorKind::Protocol);
         }
     }
@@ -174,7 +186,8 @@ mod tests {
     #[test]
     fn one_failed_renewal_does_not_spoil_the_others() {
         let replies =
-            renew(Value::Array(vec![Value::Int(1), bulk("WRONGTYPE Operation"), Value::Int(0)])).unwrap();
+            renew(Value::Array(vec![Value::Int(1), bulk("WRONGTYPE Operation"), Value::Int(0)]))
+                .unwrap();
         assert!(matches!(
             replies.as_slice(),
             [RenewOutcome::Renewed, RenewOutcome::Failed(error), RenewOutcome::NotHeld]

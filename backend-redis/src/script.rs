@@ -102,8 +102,12 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn command(&self, by_digest: bool) -> Cmd {
         let texts = self.keys.iter().chain(&self.args);
-        let mut command =
-            self.script.command(by_digest, self.keys.len(), self.args.len(), texts.map(String::len).sum());
+        let mut command = self.script.command(
+            by_digest,
+            self.keys.len(),
+            self.args.len(),
+            texts.map(String::len).sum(),
+        );
         for key in &self.keys {
             command.arg(key);
         }

@@ -23,7 +23,8 @@ use crate::{connect::Connector, error};
 /// How often an idle connection is asked whether it is still there, while somebody listens.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect again.
-const RECONNECT: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(1);
+const RECONNECT: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_secs(1);
 
 /// Subscribes to channels.
 #[derive(Debug)]
@@ -83,15 +84,19 @@ impl Listener {
     }
 
     /// Listens to `channel`. The subscription is in effect when this returns.
-    pub(crate) async fn subscribe(self: &Arc<Self>, channel: String) -> Result<Subscription, BackendError> {
+    pub(crate) async fn subscribe(
+        self: &Arc<Self>,
+        channel: String,
+    ) -> Result<Subscription, BackendError> {
         let (done, confirmed) = oneshot::channel();
         let subscription = self.order_subscription(channel, done);
         match confirmed.await {
             Ok(Ok(())) => Ok(subscription),
             Ok(Err(error)) => Err(error),
-            Err(_) => {
-                Err(BackendError::new(BackendErrorKind::Connection, "the connection for wake-ups was closed"))
-            }
+            Err(_) => Err(BackendError::new(
+                BackendErrorKind::Connection,
+                "the connection for wake-ups was closed",
+            )),
         }
     }
 
@@ -193,7 +198,8 @@ impl Drop for Subscription {
             listeners.remove(&self.channel);
             // By the task that lives now. If none does, there are no subscriptions.
             if let Some(orders) = self.listener.orders().as_ref() {
-                let _ = orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
+                let _ =
+                    orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
             }
         }
     }
@@ -311,7 +317,11 @@ impl Task {
 
     /// Adds channels to the connection, which is opened if there is none. A connection that broke under others is
     /// restored for all of them. Returns the channels that the server refuses.
-    async fn subscribe(&mut self, new: &[String], nobody_listened: bool) -> Result<Refused, BackendError> {
+    async fn subscribe(
+        &mut self,
+        new: &[String],
+        nobody_listened: bool,
+    ) -> Result<Refused, BackendError> {
         if self.connection.is_none() {
             if !nobody_listened {
                 return self.reconnect().await;
@@ -364,7 +374,10 @@ impl Task {
     }
 
     /// Sends one command. The inner result is what the server has answered.
-    async fn subscribe_to(&mut self, channels: &[String]) -> Result<Result<(), BackendError>, BackendError> {
+    async fn subscribe_to(
+        &mut self,
+        channels: &[String],
+    ) -> Result<Result<(), BackendError>, BackendError> {
         let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
         match connection
             .subscribe(channels)
@@ -395,7 +408,11 @@ impl Task {
     /// Finds out about a connection that is dead without having been closed.
     async fn ping(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        if redis::cmd("PING").query_async::<()>(connection).await.is_err_and(|error| error.is_io_error()) {
+        if redis::cmd("PING")
+            .query_async::<()>(connection)
+            .await
+            .is_err_and(|error| error.is_io_error())
+        {
             self.lose_connection();
         }
     }
@@ -424,7 +441,8 @@ mod fuzz {
     fn a_message_wakes_those_of_its_channel_whatever_it_says() {
         let (channels, mut receivers) = channels(["owner:1", "permits"]);
         arbtest(|u| {
-            let data = (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
+            let data =
+                (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
             channels.on_message(&PushInfo { kind: PushKind::Message, data: data.clone() });
             for (name, receiver) in ["owner:1", "permits"].into_iter().zip(&mut receivers) {
                 let is_theirs = data.first() == Some(&Value::BulkString(name.into()));

@@ -73,7 +73,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     let plan = Plan { is_quick: arguments.quick, has_redisson: arguments.redisson };
     let scenarios = chosen(arguments)?;
     let mut report = Report::new(arguments.json.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let progress = progress_bar(scenarios.len())?;
         for scenario in scenarios {
@@ -104,7 +105,10 @@ fn run(arguments: &Arguments) -> Result<()> {
 fn chosen(arguments: &Arguments) -> Result<Vec<Scenario>> {
     let names = scenarios::ALL.map(|scenario| scenario.name);
     if let Some(unknown) = arguments.only.iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(failure(format!("there is no scenario {unknown}; there are {}", names.join(", "))));
+        return Err(failure(format!(
+            "there is no scenario {unknown}; there are {}",
+            names.join(", ")
+        )));
     }
     if arguments.quick && arguments.only.is_empty() {
         println!("without growth, which is only in a full run");

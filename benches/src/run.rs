@@ -188,7 +188,13 @@ impl<'a> Stage<'a> {
 
     /// How many times as much as something else lockcore's figure is.
     pub(crate) fn against(&mut self, metric: &str, value: f64, against: &str) -> Result<()> {
-        self.record(Subject::Lockcore.name().into(), metric.into(), value, RATIO, Some(against.into()))
+        self.record(
+            Subject::Lockcore.name().into(),
+            metric.into(),
+            value,
+            RATIO,
+            Some(against.into()),
+        )
     }
 
     fn record(
@@ -240,9 +246,16 @@ impl<'a> Stage<'a> {
     }
 
     /// How many times as good as Redisson's a figure is of which less is better, if both have one.
-    pub(crate) fn less_than_redisson(&mut self, metric: &str, ours: f64, theirs: Option<f64>) -> Result<()> {
+    pub(crate) fn less_than_redisson(
+        &mut self,
+        metric: &str,
+        ours: f64,
+        theirs: Option<f64>,
+    ) -> Result<()> {
         match theirs {
-            Some(theirs) => self.against(&format!("{metric}, less is more"), ratio(theirs, ours), "Redisson"),
+            Some(theirs) => {
+                self.against(&format!("{metric}, less is more"), ratio(theirs, ours), "Redisson")
+            }
             None => Ok(()),
         }
     }
@@ -281,8 +294,11 @@ impl<T> Samples<T> {
     /// The median of what lockcore's is of the best of these in the same round.
     pub(crate) fn ratio(&self, others: &[Subject], of: impl Fn(&T) -> f64) -> f64 {
         let rounds = self.of(Subject::Lockcore).iter().enumerate().map(|(round, ours)| {
-            let best =
-                others.iter().filter_map(|other| self.of(*other).get(round)).map(&of).fold(0.0, f64::max);
+            let best = others
+                .iter()
+                .filter_map(|other| self.of(*other).get(round))
+                .map(&of)
+                .fold(0.0, f64::max);
             ratio(of(ours), best)
         });
         median(&rounds.collect::<Vec<_>>())

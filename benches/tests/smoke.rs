@@ -1,6 +1,9 @@
 //! The program as its users call it.
 
-#![allow(clippy::unwrap_used, reason = "outside of the test functions as well: this is how a test fails")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "outside of the test functions as well: this is how a test fails"
+)]
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +22,8 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("lockcore-bench-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("lockcore-bench-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -44,7 +48,8 @@ fn records(path: &Path) -> Vec<Value> {
 #[test]
 fn a_quick_run_writes_figures_tables_and_plots() {
     let directory = Directory::new("smoke");
-    let [json, plots, table] = ["figures.json", "plots", "page.md"].map(|name| directory.file(name));
+    let [json, plots, table] =
+        ["figures.json", "plots", "page.md"].map(|name| directory.file(name));
     let page = include_str!("../../docs/PERFORMANCE.md");
     std::fs::write(&table, page).unwrap();
     let files = ["--json", &json, "--plot", &plots, "--table", &table];
@@ -53,10 +58,15 @@ fn a_quick_run_writes_figures_tables_and_plots() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("p50 of a pair") && said.contains("at least 0.30"), "{said}");
     let records = records(Path::new(&json));
-    let scenarios: BTreeSet<_> = records.iter().filter_map(|record| record["scenario"].as_str()).collect();
+    let scenarios: BTreeSet<_> =
+        records.iter().filter_map(|record| record["scenario"].as_str()).collect();
     assert_eq!(scenarios, BTreeSet::from(["memory", "nested"]));
     for record in &records {
-        assert!(record["subject"].is_string() && record["metric"].is_string() && record["unit"].is_string());
+        assert!(
+            record["subject"].is_string()
+                && record["metric"].is_string()
+                && record["unit"].is_string()
+        );
         assert!(record["value"].is_number(), "{record}");
         assert_eq!(record["unit"] == "ratio", record["against"].is_string(), "{record}");
     }

@@ -35,7 +35,8 @@ async fn bounded_queue(store: Store) -> Result<(), Failure> {
         "{PRODUCERS} producers and {CONSUMERS} consumers share a queue with room for {ROOM}; its lock is kept {store}"
     ));
     let items = Arc::new(Items::default());
-    let queue = async || Ok::<_, Failure>(Queue::new(store.client().await?.build()?, items.clone()));
+    let queue =
+        async || Ok::<_, Failure>(Queue::new(store.client().await?.build()?, items.clone()));
 
     let mut producers = JoinSet::new();
     for producer in 0..PRODUCERS {
@@ -68,7 +69,10 @@ async fn bounded_queue(store: Store) -> Result<(), Failure> {
     let mut taken = Vec::new();
     while let Some(consumed) = consumers.join_next().await {
         let consumed = consumed??;
-        story.tell("consumer", format_args!("took {} out, then none for {PATIENCE:?}", consumed.len()));
+        story.tell(
+            "consumer",
+            format_args!("took {} out, then none for {PATIENCE:?}", consumed.len()),
+        );
         taken.extend(consumed);
     }
     taken.sort_unstable();

@@ -33,8 +33,9 @@ async fn main() -> ExitCode {
 }
 
 async fn config_reload(store: Store) -> Result<(), Failure> {
-    let story =
-        Story::begin(format_args!("{WORKERS} workers read a configuration; the lock is kept {store}"));
+    let story = Story::begin(format_args!(
+        "{WORKERS} workers read a configuration; the lock is kept {store}"
+    ));
     let config = Arc::new(Config::default());
     let mut workers = JoinSet::new();
     let together = Arc::new(Barrier::new(WORKERS + 1));
@@ -58,7 +59,10 @@ async fn config_reload(store: Store) -> Result<(), Failure> {
     let began = Instant::now();
     let writing = lock.write().acquire_timeout(LONG).await?;
     let waited = began.elapsed();
-    story.tell("admin", format_args!("writes, after {} ms: new readers wait for it", waited.as_millis()));
+    story.tell(
+        "admin",
+        format_args!("writes, after {} ms: new readers wait for it", waited.as_millis()),
+    );
     config.replace(2).await;
 
     story.chapter("3. The writer goes on as a reader");

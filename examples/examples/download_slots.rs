@@ -42,7 +42,10 @@ async fn download_slots(store: Store) -> Result<(), Failure> {
     let locks = store.client().await?.lease(LEASE).build()?;
     let slots = locks.semaphore("mirror", SLOTS);
 
-    story.chapter(format_args!("1. {} downloads in {CLIENTS} processes", CLIENTS * DOWNLOADS_PER_CLIENT));
+    story.chapter(format_args!(
+        "1. {} downloads in {CLIENTS} processes",
+        CLIENTS * DOWNLOADS_PER_CLIENT
+    ));
     let mirror = Arc::new(Mirror::default());
     let mut downloads = JoinSet::new();
     for _ in 0..CLIENTS {
@@ -68,10 +71,16 @@ async fn download_slots(store: Store) -> Result<(), Failure> {
     let state = slots.state().await?;
     let left = state.remaining().ok_or("somebody should hold permits")?;
     claim(slots.available().await? == SLOTS - 2, "the dead process still has its permits")?;
-    story.tell("operator", format_args!("sees 1 slot left, and who has the others: {}", holders(&state)));
+    story.tell(
+        "operator",
+        format_args!("sees 1 slot left, and who has the others: {}", holders(&state)),
+    );
     let all = slots.acquire_many(SLOTS).await?;
     let took = died.elapsed();
-    story.tell("worker", format_args!("has all {SLOTS} after {} ms: the lease was over", took.as_millis()));
+    story.tell(
+        "worker",
+        format_args!("has all {SLOTS} after {} ms: the lease was over", took.as_millis()),
+    );
     claim(took <= left + GRACE, "permits come back when the lease of their holder ends")?;
     all.release().await?;
     Ok(locks.close().await?)

@@ -76,11 +76,17 @@ impl Drop for Farewell<'_> {
 async fn forced_out(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Failure> {
     story.chapter("2. An operator frees the lock with `force_release`");
     let guard = ours.lock("export").acquire().await?;
-    story.tell("worker", format_args!("holds `export` with token {}, watches `lost()`", guard.token()));
+    story.tell(
+        "worker",
+        format_args!("holds `export` with token {}, watches `lost()`", guard.token()),
+    );
     let operator = async {
         sleep(LEASE / 2).await;
         let state = theirs.lock("export").state().await?;
-        story.tell("operator", format_args!("sees {} holder, frees the lock", state.holders().len()));
+        story.tell(
+            "operator",
+            format_args!("sees {} holder, frees the lock", state.holders().len()),
+        );
         theirs.lock("export").force_release().await
     };
     let work = async {
@@ -96,7 +102,8 @@ async fn forced_out(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), F
         "`lost()` resolves and says how the hold was lost",
     )?;
     story.tell("worker", "`lost()` resolves with the next renewal, which is refused; stops");
-    let error = guard.release().await.err().ok_or("`release()` should tell that the hold was lost")?;
+    let error =
+        guard.release().await.err().ok_or("`release()` should tell that the hold was lost")?;
     claim(is_lost(&error, LossReason::Gone), "`release()` says the same")?;
     story.tell("worker", "`release()` returns:");
     story.add(&error);
@@ -106,8 +113,9 @@ async fn forced_out(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), F
 /// A process that is stopped, as by a long garbage collection, a suspended machine or a debugger, cannot notice anything.
 /// The resource protects itself: it refuses the token.
 async fn stopped(story: &Arc<Story>, store: Store, theirs: &Locks) -> Result<(), Failure> {
-    story
-        .chapter("3. A process is stopped for longer than its lease, and goes on as if nothing had happened");
+    story.chapter(
+        "3. A process is stopped for longer than its lease, and goes on as if nothing had happened",
+    );
     let ledger = Arc::new(Ledger::default());
     let (holds, has_begun) = oneshot::channel();
     let (wake, wakes) = mpsc::channel();
@@ -147,16 +155,23 @@ fn process_that_stops(
         let locks = store.client().await?.lease(LEASE).build()?;
         let guard = locks.lock("ledger").acquire().await?;
         claim(ledger.write(guard.token()), "a holder may write")?;
-        story.tell("stopped", format_args!("writes with token {}: written; is stopped", guard.token()));
+        story.tell(
+            "stopped",
+            format_args!("writes with token {}: written; is stopped", guard.token()),
+        );
         holds.send(()).map_err(|()| "nobody waits for the lock")?;
         wakes.recv()?;
 
         claim(!ledger.write(guard.token()), "the ledger refuses the older token")?;
-        story.tell("stopped", format_args!("goes on, writes with token {}: refused", guard.token()));
+        story
+            .tell("stopped", format_args!("goes on, writes with token {}: refused", guard.token()));
         claim(!guard.is_held(), "the hold is known to be lost as soon as anybody looks")?;
         story.tell("stopped", "`is_held()` is false: had it looked first, it would not have tried");
         let lost = guard.release().await;
-        claim(matches!(lost, Err(LockError::Lost { .. })), "`release()` says that the hold was lost")
+        claim(
+            matches!(lost, Err(LockError::Lost { .. })),
+            "`release()` says that the hold was lost",
+        )
     })
 }
 

@@ -77,7 +77,10 @@ impl Shop<'_> {
 
     fn entered(&self, layer: &str, guard: &LockGuard, depth: u32) -> Result<(), Failure> {
         let (count, token) = (guard.hold_count(), guard.token());
-        self.story.tell(layer, format_args!("holds `{}`: hold count {count}, token {token}", guard.name()));
+        self.story.tell(
+            layer,
+            format_args!("holds `{}`: hold count {count}, token {token}", guard.name()),
+        );
         claim(count == depth, "the hold count is the depth")
     }
 }
@@ -88,7 +91,10 @@ async fn scope(story: &Story, locks: &Locks) -> Result<(), Failure> {
     let work = async {
         let first = locks.lock("stock").acquire().await?;
         let again = locks.lock("stock").try_acquire().await?;
-        story.tell("in scope", format_args!("takes `stock` twice: hold count {}", first.hold_count()));
+        story.tell(
+            "in scope",
+            format_args!("takes `stock` twice: hold count {}", first.hold_count()),
+        );
         claim(again.is_some() && first.hold_count() == 2, "the second acquisition enters")
     };
     locks.scope(work).await?;
@@ -106,7 +112,10 @@ async fn explicit_owner(story: &Story, locks: &Locks) -> Result<(), Failure> {
     let outer = locks.lock("report").owned_by(&owner).acquire().await?;
     story.tell("task 1", "holds `report`, and hands its owner to a task that it spawns");
     let inner = tokio::spawn(locks.lock("report").owned_by(&owner).acquire()).await??;
-    story.tell("task 2", format_args!("enters as the same owner: hold count {}", inner.hold_count()));
+    story.tell(
+        "task 2",
+        format_args!("enters as the same owner: hold count {}", inner.hold_count()),
+    );
     claim(outer.hold_count() == 2 && inner.token() == outer.token(), "both guards are of one hold")
 }
 
@@ -122,7 +131,10 @@ async fn any_order(story: &Story, locks: &Locks, elsewhere: &Locks) -> Result<()
     ];
     for (name, guard) in guards {
         let is_free = elsewhere.lock("cart").try_acquire().await?.is_some();
-        story.tell("cart", format_args!("hold count {}; free for others: {is_free}", guard.hold_count()));
+        story.tell(
+            "cart",
+            format_args!("hold count {}; free for others: {is_free}", guard.hold_count()),
+        );
         claim(!is_free, "the lock is held while a guard is left")?;
         guard.release().await?;
         story.tell(name, "guard released");

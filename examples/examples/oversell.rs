@@ -75,7 +75,8 @@ impl Day {
 
 fn report(story: &Story, service: &str, day: &Day) {
     let (sold, left, oversold, took) = (day.sold, day.left, day.oversold(), day.took.as_millis());
-    story.line(format_args!("{service:<12}  {sold:>5}   {left:>17}   {oversold:>8}   {took:>4} ms"));
+    story
+        .line(format_args!("{service:<12}  {sold:>5}   {left:>17}   {oversold:>8}   {took:>4} ms"));
 }
 
 /// Opens a shop, serves all customers, and counts.
@@ -99,7 +100,11 @@ async fn open(store: &Store, service: Service) -> Result<Day, Failure> {
     for locks in clients {
         locks.close().await?;
     }
-    Ok(Day { sold: shop.sold.load(Ordering::Relaxed), left: shop.stock.load(Ordering::Relaxed), took })
+    Ok(Day {
+        sold: shop.sold.load(Ordering::Relaxed),
+        left: shop.stock.load(Ordering::Relaxed),
+        took,
+    })
 }
 
 /// One task: its customers, one after the other.

@@ -24,7 +24,8 @@ async fn quickstart(store: Store) -> Result<(), Failure> {
     let ours = store.client().await?.lease(LEASE).build()?;
     let theirs = store.client().await?.lease(LEASE).build()?;
 
-    let story = Story::begin(format_args!("lockcore in four short chapters; the locks are kept {store}"));
+    let story =
+        Story::begin(format_args!("lockcore in four short chapters; the locks are kept {store}"));
     nested(&story, &ours, &theirs).await?;
     contention(&story, &ours, &theirs).await?;
     lost_lock(&story, &ours, &theirs).await?;
@@ -44,7 +45,8 @@ async fn nested(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Failu
     let refund = ours.lock("account:7").run(async |guard| -> Result<(), Failure> {
         story.tell("refund", format_args!("holds `account:7`, hold count {}", guard.hold_count()));
         book(story, ours).await?;
-        story.tell("refund", format_args!("`book` has returned, hold count {}", guard.hold_count()));
+        story
+            .tell("refund", format_args!("`book` has returned, hold count {}", guard.hold_count()));
         let stranger = theirs.lock("account:7").try_acquire().await?;
         story.tell("stranger", "is refused: the lock belongs to `refund`");
         claim(stranger.is_none(), "a stranger is refused while the lock is held")
@@ -55,7 +57,10 @@ async fn nested(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Failu
 /// Takes the lock whoever calls it: within `refund` it enters at once, without asking the store.
 async fn book(story: &Story, locks: &Locks) -> Result<(), Failure> {
     let guard = locks.lock("account:7").acquire().await?;
-    story.tell("book", format_args!("called by `refund`, takes it again, hold count {}", guard.hold_count()));
+    story.tell(
+        "book",
+        format_args!("called by `refund`, takes it again, hold count {}", guard.hold_count()),
+    );
     claim(guard.hold_count() == 2, "the nested acquisition is counted")?;
     Ok(guard.release().await?)
 }
@@ -67,7 +72,10 @@ async fn contention(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), F
     story.chapter("2. Contention: one at a time, and no polling");
     let began = Instant::now();
     let alices = ours.lock("order:42").acquire().await?;
-    story.tell("alice", format_args!("gets `order:42` with token {}, works for {WORK:?}", alices.token()));
+    story.tell(
+        "alice",
+        format_args!("gets `order:42` with token {}, works for {WORK:?}", alices.token()),
+    );
     let alices_token = alices.token();
     let alice = async {
         sleep(WORK).await;
@@ -77,7 +85,10 @@ async fn contention(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), F
     let bob = async {
         story.tell("bob", "wants it too, and waits");
         let guard = theirs.lock("order:42").acquire().await?;
-        story.tell("bob", format_args!("is woken by the release and gets it with token {}", guard.token()));
+        story.tell(
+            "bob",
+            format_args!("is woken by the release and gets it with token {}", guard.token()),
+        );
         claim(began.elapsed() >= WORK, "bob enters after alice has left")?;
         claim(guard.token() > alices_token, "the later hold has the greater token")?;
         Ok(guard.release().await?)
@@ -99,7 +110,10 @@ async fn lost_lock(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Fa
     story.chapter("3. A lost lock: the work stops by itself");
     let lock = ours.lock("import");
     let import = lock.run(async |_| {
-        story.tell("import", "holds `import`, and would work for an hour; its lease is renewed meanwhile");
+        story.tell(
+            "import",
+            "holds `import`, and would work for an hour; its lease is renewed meanwhile",
+        );
         sleep(Duration::from_secs(3600)).await;
     });
     let operator = async {
@@ -112,7 +126,10 @@ async fn lost_lock(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), Fa
     claim(forced?, "the renewals kept the lock past its first lease")?;
     match imported {
         Err(error @ LockError::Lost { .. }) => {
-            story.tell("import", "learns of it with its next renewal; `run` drops the work and returns");
+            story.tell(
+                "import",
+                "learns of it with its next renewal; `run` drops the work and returns",
+            );
             story.add(error);
             Ok(())
         }
@@ -127,16 +144,23 @@ async fn fencing_tokens(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(
     story.chapter("4. Fencing tokens: who comes too late is refused by the resource");
     let mut ledger = Ledger::default();
     let late = ours.lock("ledger").lease(SHORT).acquire().await?;
-    story.tell("late", format_args!("gets `ledger` with token {} for {SHORT:?}, and stalls", late.token()));
+    story.tell(
+        "late",
+        format_args!("gets `ledger` with token {} for {SHORT:?}, and stalls", late.token()),
+    );
 
     let next = theirs.lock("ledger").acquire().await?;
-    story.tell("next", format_args!("gets it with token {} when the lease has ended", next.token()));
+    story
+        .tell("next", format_args!("gets it with token {} when the lease has ended", next.token()));
     claim(ledger.write(next.token()), "the ledger takes the newer token")?;
     story.tell("next", format_args!("writes with token {}: written", next.token()));
 
     claim(!ledger.write(late.token()), "the ledger refuses the older token")?;
     story.tell("late", format_args!("goes on, writes with token {}: refused", late.token()));
-    claim(matches!(late.release().await, Err(LockError::Lost { .. })), "`release` tells of the loss")?;
+    claim(
+        matches!(late.release().await, Err(LockError::Lost { .. })),
+        "`release` tells of the loss",
+    )?;
     story.tell("late", "learns from `release` as well that it had lost the lock");
     Ok(next.release().await?)
 }

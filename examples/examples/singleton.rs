@@ -49,11 +49,18 @@ async fn singleton(store: Store) -> Result<(), Failure> {
     let left = observer.lock("pull").state().await?.remaining().ok_or("the lock should be held")?;
     let killed = Instant::now();
     take(&mut instances, first.instance)?.kill()?;
-    story.tell(first.instance, format_args!("is killed; its lease has {} ms to go", left.as_millis()));
+    story.tell(
+        first.instance,
+        format_args!("is killed; its lease has {} ms to go", left.as_millis()),
+    );
     let second = next_pull(&mut pulls, |pull| pull.instance != first.instance).await?;
     let took = second.at - killed;
     story.tell(second.instance, format_args!("takes over, with token {}", second.token));
-    story.add(format_args!("takeover after {} ms; the lease is {} ms", took.as_millis(), LEASE.as_millis()));
+    story.add(format_args!(
+        "takeover after {} ms; the lease is {} ms",
+        took.as_millis(),
+        LEASE.as_millis()
+    ));
     claim(second.token > first.token, "the successor has the greater token")?;
     claim(took + PERIOD >= left, "nobody enters before the lease of the dead instance has ended")?;
     claim(took <= LEASE + GRACE, "another instance takes over when the lease ends")?;
@@ -102,7 +109,8 @@ async fn next_pull(
 }
 
 fn take(instances: &mut Vec<Instance>, name: &str) -> Result<Instance, Failure> {
-    let at = instances.iter().position(|instance| instance.name == name).ok_or("no such instance")?;
+    let at =
+        instances.iter().position(|instance| instance.name == name).ok_or("no such instance")?;
     Ok(instances.swap_remove(at))
 }
 

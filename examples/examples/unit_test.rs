@@ -110,7 +110,11 @@ async fn story() -> Result<(), Failure> {
     story.chapter(format_args!("Two workers want to pay out `account:7`; the lease is {LEASE:?}"));
     let stuck = async {
         story.tell("first", "begins, but the bank does not answer");
-        let error = first.pay_out("account:7").await.err().ok_or("the first worker should lose its lock")?;
+        let error = first
+            .pay_out("account:7")
+            .await
+            .err()
+            .ok_or("the first worker should lose its lock")?;
         story.tell("first", "gives up, as its lease ends:");
         story.add(&error);
         claim(matches!(error, LockError::Lost { .. }), "the first worker loses its lock")
@@ -176,7 +180,10 @@ mod tests {
         assert_eq!(bank.transfers("account:7"), 1);
         let took = began.elapsed();
         assert!(took > LEASE * 9 / 10 && took <= LEASE + Bank::TRANSFER * 2, "{took:?}");
-        assert!(really_began.elapsed() < LEASE / 10, "nobody has to wait for the end of a lease in a test");
+        assert!(
+            really_began.elapsed() < LEASE / 10,
+            "nobody has to wait for the end of a lease in a test"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,18 +11,27 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 const USAGE: u8 = 2;
 
 /// Runs an example that keeps its locks in memory, or with `--redis URL` in Redis.
-pub async fn with_store(example: &str, body: impl AsyncFnOnce(Store) -> Result<(), Failure>) -> ExitCode {
+pub async fn with_store(
+    example: &str,
+    body: impl AsyncFnOnce(Store) -> Result<(), Failure>,
+) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => exit_code(body(Store::memory()).await),
         ["--redis", url] => exit_code(body(Store::redis(url)).await),
-        _ => usage(&arguments, &format!("cargo run --example {example} [-- --redis redis://127.0.0.1:6379]")),
+        _ => usage(
+            &arguments,
+            &format!("cargo run --example {example} [-- --redis redis://127.0.0.1:6379]"),
+        ),
     }
 }
 
 /// Runs an example that has no options.
-pub async fn without_arguments(example: &str, body: impl AsyncFnOnce() -> Result<(), Failure>) -> ExitCode {
+pub async fn without_arguments(
+    example: &str,
+    body: impl AsyncFnOnce() -> Result<(), Failure>,
+) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {

@@ -244,7 +244,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Breaks a copy of the tree in each way that contains `only`, and returns whether all of them were caught.
 pub(crate) fn run(only: &str) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| failure("no workspace"))?;
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| failure("no workspace"))?;
     let place = root.join("target/seeded-bugs");
     let tree = copy(root, &place)?;
     let chosen: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(only)).collect();
@@ -264,7 +265,10 @@ pub(crate) fn run(only: &str) -> Result<bool> {
         let path = tree.join(bug.file);
         let source = fs::read_to_string(&path)?;
         if source.matches(bug.from).count() != 1 {
-            return Err(failure(format!("{}: the words of `{}` are not there once", bug.file, bug.name)));
+            return Err(failure(format!(
+                "{}: the words of `{}` are not there once",
+                bug.file, bug.name
+            )));
         }
         fs::write(&path, source.replace(bug.from, bug.to))?;
         let tested = test(&tree, &place, bug.tests);
@@ -277,7 +281,12 @@ pub(crate) fn run(only: &str) -> Result<bool> {
             (false, true) => "NOT CAUGHT",
             (false, false) => "DOES NOT COMPILE",
         };
-        println!("{:>2} {outcome:<16} {:>4} s  {}", number + 1, start.elapsed().as_secs(), bug.name);
+        println!(
+            "{:>2} {outcome:<16} {:>4} s  {}",
+            number + 1,
+            start.elapsed().as_secs(),
+            bug.name
+        );
     }
     Ok(all_caught)
 }
@@ -285,7 +294,9 @@ pub(crate) fn run(only: &str) -> Result<bool> {
 /// Builds all tests once, which may take long, so that only what a bug has changed is built against time.
 fn build(tree: &Path, place: &Path) -> Result<()> {
     let mut command = cargo(tree, place);
-    command.args(["-p", "lockcore", "-p", "lockcore-testkit", "--tests", "--no-run"]).stderr(Stdio::null());
+    command
+        .args(["-p", "lockcore", "-p", "lockcore-testkit", "--tests", "--no-run"])
+        .stderr(Stdio::null());
     if command.status()?.success() {
         Ok(())
     } else {
@@ -330,9 +341,10 @@ fn test(tree: &Path, place: &Path, (binary, filters): (&str, &str)) -> Result<Te
         thread::sleep(Duration::from_millis(50));
     };
     let text = fs::read_to_string(&log)?;
-    let ran =
-        text.lines().any(|line| line.starts_with("test result: ") && !line.contains(" 0 passed; 0 failed"))
-            || status.code().is_none();
+    let ran = text
+        .lines()
+        .any(|line| line.starts_with("test result: ") && !line.contains(" 0 passed; 0 failed"))
+        || status.code().is_none();
     if status.success() && !ran {
         return Err(failure(format!("no test of `{binary}` is called like {filters}")));
     }
@@ -349,7 +361,8 @@ fn copy(root: &Path, place: &Path) -> Result<PathBuf> {
         .current_dir(root)
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()?;
-    for file in String::from_utf8_lossy(&listed.stdout).split('\0').filter(|file| !file.is_empty()) {
+    for file in String::from_utf8_lossy(&listed.stdout).split('\0').filter(|file| !file.is_empty())
+    {
         let (from, to) = (root.join(file), tree.join(file));
         if let (true, Some(folder)) = (from.is_file(), to.parent()) {
             fs::create_dir_all(folder)?;

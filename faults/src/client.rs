@@ -38,7 +38,8 @@ pub(crate) fn run(config: &str) -> Result<()> {
         .with_max_level(tracing::Level::WARN)
         .init();
     let config: ClientConfig = serde_json::from_str(config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let ended = runtime.block_on(async { tokio::spawn(serve(config)).await });
     // Standard input is read by a thread that cannot be ended.
     runtime.shutdown_background();
@@ -68,7 +69,8 @@ async fn serve(config: ClientConfig) -> Result<()> {
         .url(&config.url)
         .response_timeout(config.response_timeout)
         .connect_timeout(config.connect_timeout);
-    let backend = if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
+    let backend =
+        if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
     let suspended: Arc<AtomicU64> = Arc::default();
     let host = Clock::system();
     let clock = Clock::with_suspension({
@@ -177,7 +179,9 @@ impl Session {
     async fn once(&self, place: &Place, random: &mut Random) {
         let share = match place.kind {
             Kind::ReadWrite if random.below(3) > 0 => Share::Read,
-            Kind::Semaphore => Share::Permits { count: 1 + u32::from(random.one_in(3)), of: PERMITS },
+            Kind::Semaphore => {
+                Share::Permits { count: 1 + u32::from(random.one_in(3)), of: PERMITS }
+            }
             _ => Share::Alone,
         };
         let owner = Owner::new();
@@ -267,7 +271,10 @@ impl Session {
         if let LockError::Backend(cause) = error
             && !cause.is_retryable()
         {
-            eprintln!("op {op}: {error}: {}", cause.source().map(ToString::to_string).unwrap_or_default());
+            eprintln!(
+                "op {op}: {error}: {}",
+                cause.source().map(ToString::to_string).unwrap_or_default()
+            );
         }
         let what = match error {
             LockError::Timeout { .. } => What::Refused,
@@ -437,7 +444,8 @@ fn vitals() -> Result<Answer> {
     let descriptors = std::fs::read_dir("/proc/self/fd")?.count();
     let status = std::fs::read_to_string("/proc/self/status")?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let memory = resident.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+    let memory =
+        resident.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
     Ok(Answer::Vitals { tasks, descriptors, memory, wall })
 }

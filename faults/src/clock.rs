@@ -15,7 +15,8 @@ pub(crate) struct WallClock {
 impl WallClock {
     /// Compiles the library; `None` where there is no C compiler.
     pub(crate) fn make(label: &str) -> Result<Option<Self>> {
-        let directory = std::env::temp_dir().join(format!("lockcore-clock-{}-{label}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("lockcore-clock-{}-{label}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         let clock = Self { directory };
         std::fs::write(clock.path("clock.c"), SHIM)?;
@@ -56,8 +57,11 @@ impl WallClock {
     fn set(&self, offset: i64) -> Result<()> {
         use std::os::unix::fs::FileExt;
         // In place: the process has mapped this very file.
-        let file =
-            std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(self.path("offset"))?;
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.path("offset"))?;
         Ok(file.write_all_at(&offset.to_ne_bytes(), 0)?)
     }
 }

@@ -56,16 +56,24 @@ fn run(arguments: &[String]) -> Result<bool> {
     let arguments = Arguments::parse(arguments)?;
     let seed = arguments.seed.unwrap_or_else(fresh_seed);
     let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     let jobs = arguments.jobs;
     match words.as_slice() {
         ["list"] => {
             for fault in battery::all() {
-                println!("{:>3} {}{}", fault.number, fault.title, if fault.smoke { " (smoke)" } else { "" });
+                println!(
+                    "{:>3} {}{}",
+                    fault.number,
+                    fault.title,
+                    if fault.smoke { " (smoke)" } else { "" }
+                );
             }
             Ok(true)
         }
-        ["all"] => runtime.block_on(battery::run(battery::all(), seed, jobs, arguments.table.as_deref())),
+        ["all"] => {
+            runtime.block_on(battery::run(battery::all(), seed, jobs, arguments.table.as_deref()))
+        }
         ["bugs"] => bugs::run(""),
         ["bugs", name] => bugs::run(name),
         ["smoke"] => {
@@ -105,7 +113,8 @@ impl Arguments {
         let mut parsed = Self { words: Vec::new(), seed: None, jobs: 3, table: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or_else(|| failure(format!("{argument} needs a value")));
+            let mut value =
+                || arguments.next().ok_or_else(|| failure(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--seed" => parsed.seed = Some(value()?.parse()?),
                 "--jobs" => parsed.jobs = value()?.parse()?,

@@ -56,7 +56,9 @@ impl Monitor {
 
     pub(crate) fn truth(&self) -> ServerTruth {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        ServerTruth::replay(lines.iter().map(String::as_str), |wall| wall.saturating_sub(self.offset))
+        ServerTruth::replay(lines.iter().map(String::as_str), |wall| {
+            wall.saturating_sub(self.offset)
+        })
     }
 }
 

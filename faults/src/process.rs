@@ -30,13 +30,18 @@ pub(crate) struct ClientProcess {
 
 impl ClientProcess {
     /// Starts a client and waits until it is connected.
-    pub(crate) async fn start(config: ClientConfig, environment: &[(String, String)]) -> Result<Self> {
+    pub(crate) async fn start(
+        config: ClientConfig,
+        environment: &[(String, String)],
+    ) -> Result<Self> {
         let mut client = Self::spawn(config, environment)?;
         match client.answer().await? {
             Answer::Done => Ok(client),
-            answer => {
-                Err(failure(format!("{} did not start: {answer:?}; {}", client.name(), client.complaints())))
-            }
+            answer => Err(failure(format!(
+                "{} did not start: {answer:?}; {}",
+                client.name(),
+                client.complaints()
+            ))),
         }
     }
 
@@ -53,7 +58,14 @@ impl ClientProcess {
             .spawn()?;
         let orders = child.stdin.take().ok_or_else(|| failure("no way to the client"))?;
         let answers = child.stdout.take().ok_or_else(|| failure("no way from the client"))?;
-        Ok(Self { config, said, child, orders, answers: BufReader::new(answers).lines(), killed: false })
+        Ok(Self {
+            config,
+            said,
+            child,
+            orders,
+            answers: BufReader::new(answers).lines(),
+            killed: false,
+        })
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -22,7 +22,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Exclusive, Self::Fair, Self::ReadWrite, Self::Semaphore];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Exclusive, Self::Fair, Self::ReadWrite, Self::Semaphore];
 
     pub(crate) fn short(self) -> &'static str {
         match self {

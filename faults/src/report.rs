@@ -100,7 +100,8 @@ impl Report {
             (None, 0) => "0".into(),
             (None, count) => format!("**{count}**"),
         };
-        let measures: Vec<_> = self.measures.iter().map(shown).chain(self.notes.iter().cloned()).collect();
+        let measures: Vec<_> =
+            self.measures.iter().map(shown).chain(self.notes.iter().cloned()).collect();
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {verdict} | {} |",
             self.number,

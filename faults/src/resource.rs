@@ -55,7 +55,8 @@ async fn serve(
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let answer = answer(&line, &mut values.lock().unwrap_or_else(PoisonError::into_inner), &log, fenced);
+        let answer =
+            answer(&line, &mut values.lock().unwrap_or_else(PoisonError::into_inner), &log, fenced);
         if to.write_all(answer.as_bytes()).await.is_err() {
             return;
         }

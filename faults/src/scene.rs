@@ -165,8 +165,11 @@ pub(crate) struct Scene {
 impl Scene {
     /// Starts everything, and takes the vitals when all connections are there and nobody does anything.
     pub(crate) async fn open(seed: u64, setup: Setup) -> Result<Self> {
-        let directory =
-            std::env::temp_dir().join(format!("lockcore-faults-{}-{:x}", std::process::id(), unique()));
+        let directory = std::env::temp_dir().join(format!(
+            "lockcore-faults-{}-{:x}",
+            std::process::id(),
+            unique()
+        ));
         std::fs::create_dir_all(&directory)?;
         let options: Vec<&str> = setup.server.iter().map(String::as_str).collect();
         let server = RedisServer::try_start_with_environment(&options, &setup.server_environment)?;
@@ -248,7 +251,9 @@ impl Scene {
     /// A lock of each kind that is used for one purpose only.
     pub(crate) fn staged(&self, purpose: &str) -> Vec<Place> {
         let kinds = self.setup.kinds.iter();
-        kinds.map(|kind| Place { kind: *kind, name: format!("{purpose}-{}", kind.short()) }).collect()
+        kinds
+            .map(|kind| Place { kind: *kind, name: format!("{purpose}-{}", kind.short()) })
+            .collect()
     }
 
     /// Every client acquires, waits and is woken, so that all connections and tasks are there.
@@ -378,15 +383,20 @@ impl Scene {
     pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
         let operations = Operations::of(&self.events()?);
         let lost = operations.granted().filter(|operation| operation.lost.is_some());
-        let of_places = lost.filter(|operation| places.iter().any(|place| place.name == operation.name));
+        let of_places =
+            lost.filter(|operation| places.iter().any(|place| place.name == operation.name));
         let names: Vec<_> = of_places.map(|operation| operation.name.clone()).collect();
-        self.expect(names.is_empty(), format!("I1: holds were lost that should have been kept: {names:?}"));
+        self.expect(
+            names.is_empty(),
+            format!("I1: holds were lost that should have been kept: {names:?}"),
+        );
         Ok(())
     }
 
     /// How many connections this server has been asked for so far.
     pub(crate) async fn connections_so_far(&self) -> Result<u64> {
-        let told = redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin.clone()).await?;
+        let told =
+            redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin.clone()).await?;
         let count = told.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
@@ -432,8 +442,10 @@ impl Scene {
     /// How long after `t` each of the places was taken over, the longest.
     pub(crate) fn takeover(&self, places: &[Place], t: u64) -> Result<Option<Duration>> {
         let operations = Operations::of(&self.events()?);
-        let all: Option<Vec<_>> =
-            places.iter().map(|place| checks::takeover_after(&operations, &place.name, t)).collect();
+        let all: Option<Vec<_>> = places
+            .iter()
+            .map(|place| checks::takeover_after(&operations, &place.name, t))
+            .collect();
         Ok(all.and_then(|all| all.into_iter().max()))
     }
 
@@ -441,7 +453,8 @@ impl Scene {
     pub(crate) fn loss_notice(&self, places: &[Place], t: u64) -> Result<Option<Duration>> {
         let operations = Operations::of(&self.events()?);
         let told = places.iter().map(|place| {
-            let mut of_place = operations.granted().filter(|operation| operation.name == place.name);
+            let mut of_place =
+                operations.granted().filter(|operation| operation.name == place.name);
             of_place
                 .find_map(|operation| operation.lost)
                 .map(|lost| Duration::from_nanos(lost.saturating_sub(t)))
@@ -494,14 +507,19 @@ impl Scene {
     /// Connections of clients, by their ids.
     pub(crate) async fn client_ids(&self, kind: &str) -> Result<Vec<String>> {
         let list: String = self.server.try_query(&["CLIENT", "LIST", "TYPE", kind]).await?;
-        let lines = list.lines().filter(|line| !line.contains("cmd=client") && !line.contains("flags=O"));
-        Ok(lines.filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned)).collect())
+        let lines =
+            list.lines().filter(|line| !line.contains("cmd=client") && !line.contains("flags=O"));
+        Ok(lines
+            .filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned))
+            .collect())
     }
 
     async fn vitals(&mut self) -> Result<Vitals> {
         let mut vitals = Vitals::default();
         for client in self.clients.iter_mut().filter(|client| client.is_running()) {
-            if let Answer::Vitals { tasks, descriptors, memory, .. } = client.order(Order::Vitals).await? {
+            if let Answer::Vitals { tasks, descriptors, memory, .. } =
+                client.order(Order::Vitals).await?
+            {
                 vitals.tasks += tasks;
                 vitals.descriptors += descriptors;
                 vitals.memory += memory;
@@ -639,7 +657,8 @@ impl Scene {
         self.report.checked.extend(judge.exclusion.then(|| "C1".into()));
         self.report.checked.extend(known.is_some().then(|| "C4".into()));
         self.report.checked.sort();
-        let mut findings = checks::tokens(&operations, if self.setup.fenced { &events } else { &[] });
+        let mut findings =
+            checks::tokens(&operations, if self.setup.fenced { &events } else { &[] });
         if judge.exclusion {
             findings.extend(checks::exclusion(&operations));
         }
@@ -668,8 +687,10 @@ impl Scene {
         self.look_for_failures(judge, &events);
         self.look_for_losses(judge, &operations);
         if let Some(healed) = self.healed {
-            let grants = operations.granted().filter_map(|operation| operation.granted).map(|(t, _)| t);
-            let first = grants.filter(|t| *t > healed).min().map(|t| Duration::from_nanos(t - healed));
+            let grants =
+                operations.granted().filter_map(|operation| operation.granted).map(|(t, _)| t);
+            let first =
+                grants.filter(|t| *t > healed).min().map(|t| Duration::from_nanos(t - healed));
             if self.setup.tasks > 0 {
                 self.measure("recovery", first, judge.recovery);
             }
@@ -691,10 +712,12 @@ impl Scene {
     }
 
     fn look_for_losses(&mut self, judge: &Judge, operations: &Operations) {
-        let lost: Vec<_> = operations.granted().filter(|operation| operation.lost.is_some()).collect();
+        let lost: Vec<_> =
+            operations.granted().filter(|operation| operation.lost.is_some()).collect();
         self.report.losses = lost.len();
         if let (false, Some(first)) = (judge.losses, lost.first()) {
-            let message = format!("I4 losses: {} holds were lost, of `{}` first", lost.len(), first.name);
+            let message =
+                format!("I4 losses: {} holds were lost, of `{}` first", lost.len(), first.name);
             self.report.findings.push(message);
         }
     }

@@ -183,7 +183,10 @@ impl Java {
         locked(&self.process.waiting).as_mut().ok_or(JavaError::Ended)?.insert(id, sender);
         let mut stdin = locked(&self.process.stdin);
         let stdin = stdin.as_mut().ok_or(JavaError::Ended)?;
-        stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).map_err(|_| JavaError::Ended)?;
+        stdin
+            .write_all(line.as_bytes())
+            .and_then(|()| stdin.flush())
+            .map_err(|_| JavaError::Ended)?;
         Ok(receiver)
     }
 }

@@ -61,7 +61,14 @@ impl Kind {
     /// The kind of that name; of semaphores, the one with a single permit.
     #[must_use]
     pub fn from_wire(wire: &str) -> Option<Self> {
-        let kinds = [Self::Reentrant, Self::Fair, Self::Read, Self::Write, Self::Permits(1), Self::Plain(1)];
+        let kinds = [
+            Self::Reentrant,
+            Self::Fair,
+            Self::Read,
+            Self::Write,
+            Self::Permits(1),
+            Self::Plain(1),
+        ];
         kinds.into_iter().find(|kind| kind.wire() == wire)
     }
 

@@ -39,19 +39,27 @@ pub(crate) fn parse(line: &str) -> Result<(u64, Result<String, JavaError>), Java
     let id = fields.first().and_then(|id| id.parse().ok()).ok_or_else(unknown)?;
     match fields[1..] {
         ["ok", value] => Ok((id, Ok(value.to_owned()))),
-        ["error", exception, message] => {
-            Ok((id, Err(JavaError::Thrown { exception: exception.to_owned(), message: message.to_owned() })))
-        }
+        ["error", exception, message] => Ok((
+            id,
+            Err(JavaError::Thrown { exception: exception.to_owned(), message: message.to_owned() }),
+        )),
         _ => Err(unknown()),
     }
 }
 
 /// The line of a request.
-pub(crate) fn line(id: u64, thread: &str, verb: &str, arguments: &[&str]) -> Result<String, JavaError> {
+pub(crate) fn line(
+    id: u64,
+    thread: &str,
+    verb: &str,
+    arguments: &[&str],
+) -> Result<String, JavaError> {
     let mut line = format!("{id}\t{thread}\t{verb}");
     for argument in arguments {
         if argument.contains(['\t', '\n', '\r']) {
-            return Err(JavaError::Protocol(format!("an argument with a tab or a line end: {argument:?}")));
+            return Err(JavaError::Protocol(format!(
+                "an argument with a tab or a line end: {argument:?}"
+            )));
         }
         line.push('\t');
         line.push_str(argument);

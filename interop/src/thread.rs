@@ -84,7 +84,9 @@ impl JavaThread {
     /// [`JavaError`].
     pub async fn prepare(&self, name: &str) -> Result<bool, JavaError> {
         match self.kind.limit() {
-            Some(permits) => parsed(self.call("trySetPermits", name, &[&permits.to_string()])).await,
+            Some(permits) => {
+                parsed(self.call("trySetPermits", name, &[&permits.to_string()])).await
+            }
             None => Ok(false),
         }
     }
@@ -153,11 +155,16 @@ impl JavaThread {
         rounds: u32,
         limit: u32,
     ) -> Result<[u64; 3], JavaError> {
-        let holds: Vec<_> = holds.iter().map(|(kind, weight)| format!("{}:{weight}", kind.wire())).collect();
-        let arguments = [&self.client, &holds.join(","), name, keys, &rounds.to_string(), &limit.to_string()];
+        let holds: Vec<_> =
+            holds.iter().map(|(kind, weight)| format!("{}:{weight}", kind.wire())).collect();
+        let arguments =
+            [&self.client, &holds.join(","), name, keys, &rounds.to_string(), &limit.to_string()];
         let answer = self.java.call(&self.name, "contend", &arguments).await?;
         let numbers: Result<Vec<u64>, _> = answer.split(' ').map(str::parse).collect();
-        numbers.ok().and_then(|numbers| <[u64; 3]>::try_from(numbers).ok()).ok_or(JavaError::Protocol(answer))
+        numbers
+            .ok()
+            .and_then(|numbers| <[u64; 3]>::try_from(numbers).ok())
+            .ok_or(JavaError::Protocol(answer))
     }
 
     fn call(&self, verb: &str, name: &str, arguments: &[&str]) -> Answer<String> {

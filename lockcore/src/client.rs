@@ -16,7 +16,8 @@ use tokio::{sync::Notify, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
-    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner, ReleaseRequest,
+    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner,
+    ReleaseRequest,
     acquiring::waiters::{Cell, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
     leases::background::{Background, Job},
@@ -120,7 +121,11 @@ impl Client {
     }
 
     /// Makes a request that may be repeated, until it is answered or has gone unanswered for too long.
-    pub(crate) async fn repeat<T, F>(&self, name: &LockName, request: impl Fn() -> F) -> Result<T, LockError>
+    pub(crate) async fn repeat<T, F>(
+        &self,
+        name: &LockName,
+        request: impl Fn() -> F,
+    ) -> Result<T, LockError>
     where
         F: Future<Output = Result<T, BackendError>>,
     {
@@ -146,7 +151,9 @@ impl Client {
                     trouble.set(None);
                     return Ok(answer);
                 }
-                Err(error) if error.is_retryable() && self.store.clock.now().since(start) < limit => {
+                Err(error)
+                    if error.is_retryable() && self.store.clock.now().since(start) < limit =>
+                {
                     tracing::debug!(lock = %name, %error, "request failed, will be repeated");
                     trouble.set(Some(error.with_lock(name).into()));
                     tokio::time::sleep(backoff.next()).await;
@@ -174,7 +181,11 @@ impl Client {
     }
 
     /// Counts a guard out of its hold. Returns what has to be released, if it was the last one, or why it cannot be.
-    pub(crate) fn depart(&self, hold: &Arc<Hold>, lease: Lease) -> Result<Option<PendingRelease>, LockError> {
+    pub(crate) fn depart(
+        &self,
+        hold: &Arc<Hold>,
+        lease: Lease,
+    ) -> Result<Option<PendingRelease>, LockError> {
         let lock = || hold.name().clone();
         let now = self.store.clock.now();
         match hold.leave(lease, now) {
@@ -296,7 +307,8 @@ impl Client {
         // Guards that were dropped before are being released there.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
         if tokio::time::timeout(patience, self.background.finish()).await.is_err() {
-            let message = "releases of guards that were dropped before `close()` are not confirmed yet";
+            let message =
+                "releases of guards that were dropped before `close()` are not confirmed yet";
             result = result.and(Err(BackendError::new(BackendErrorKind::Timeout, message).into()));
         }
         result

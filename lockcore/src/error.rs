@@ -23,7 +23,9 @@ pub enum LockError {
         waited: Duration,
     },
     /// The hold was lost: somebody else may be inside by now.
-    #[error("the hold of lock `{lock}` was lost: {reason}; stop the protected work and acquire again")]
+    #[error(
+        "the hold of lock `{lock}` was lost: {reason}; stop the protected work and acquire again"
+    )]
     #[non_exhaustive]
     Lost {
         /// The lock.
@@ -32,7 +34,9 @@ pub enum LockError {
         reason: LossReason,
     },
     /// There is nothing to release: `Locks::close()` had released the hold before.
-    #[error("lock `{lock}` is not held through this guard any more: `Locks::close()` has released it")]
+    #[error(
+        "lock `{lock}` is not held through this guard any more: `Locks::close()` has released it"
+    )]
     #[non_exhaustive]
     NotHeld {
         /// The lock.
@@ -59,7 +63,9 @@ pub enum LockError {
         reason: String,
     },
     /// The backend cannot do this kind of lock.
-    #[error("lock `{lock}`: this backend has no {what}; choose a backend whose capabilities include them")]
+    #[error(
+        "lock `{lock}`: this backend has no {what}; choose a backend whose capabilities include them"
+    )]
     #[non_exhaustive]
     Unsupported {
         /// The lock.
@@ -221,7 +227,9 @@ impl BackendErrorKind {
     fn advice(self) -> &'static str {
         match self {
             Self::Connection => "check that the server is up and reachable",
-            Self::Timeout => "check the server's load and the network, or allow a longer response time-out",
+            Self::Timeout => {
+                "check the server's load and the network, or allow a longer response time-out"
+            }
             Self::Unavailable => "try again when the server is ready",
             Self::Auth => "check user name and password",
             Self::Permission => "grant the user the rights that the backend's documentation lists",
@@ -289,7 +297,9 @@ impl BackendError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind,
-            BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Unavailable
+            BackendErrorKind::Connection
+                | BackendErrorKind::Timeout
+                | BackendErrorKind::Unavailable
         )
     }
 

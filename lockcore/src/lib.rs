@@ -14,15 +14,15 @@ mod unless;
 
 pub use crate::{
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, HoldId, Holder,
-        Latches, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-        SubscribeRequest, Wakeups,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, HoldId,
+        Holder, Latches, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest, SubscribeRequest, Wakeups,
     },
     error::{BackendError, BackendErrorKind, LockError, LossReason},
     leases::clock::Clock,
     locks::{
-        Condition, CountDownLatch, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock, ReadWriteLock,
-        ReentrantLock, Semaphore,
+        Condition, CountDownLatch, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock,
+        ReadWriteLock, ReentrantLock, Semaphore,
     },
     name::LockName,
     owner::Owner,

@@ -151,7 +151,9 @@ mod tests {
 
     #[test]
     fn accepts_what_redisson_can_store_in_one_slot() {
-        for name in ["a", "order:42", "{shop}", "{shop}:order", "a{b}c", "a{b}c}d{", "ü", &"x".repeat(512)] {
+        for name in
+            ["a", "order:42", "{shop}", "{shop}:order", "a{b}c", "a{b}c}d{", "ü", &"x".repeat(512)]
+        {
             assert_eq!(LockName::new(name).unwrap().as_str(), name);
         }
     }

@@ -161,7 +161,9 @@ mod tests {
     async fn a_spawned_task_does_not_inherit_the_scope() {
         let owner = Owner::new();
         let (inside, spawned) = owner
-            .scope(async { (Owner::current(), tokio::spawn(async { Owner::current() }).await.unwrap()) })
+            .scope(async {
+                (Owner::current(), tokio::spawn(async { Owner::current() }).await.unwrap())
+            })
             .await;
         assert_eq!(inside, Some(owner));
         assert_eq!(spawned, None);

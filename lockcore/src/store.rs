@@ -3,8 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, BackendError, BackendErrorKind, Clock, acquiring::waiters::Names, leases::renewal::Schedule,
-    unless::unless,
+    Backend, BackendError, BackendErrorKind, Clock, acquiring::waiters::Names,
+    leases::renewal::Schedule, unless::unless,
 };
 
 /// How long the core waits for the answer to a call. Backends have time-outs of their own; this is for those that have none,
@@ -30,7 +30,9 @@ impl Store {
     ) -> Result<T, BackendError> {
         match unless(|| tokio::time::sleep(ANSWER), call).await {
             Ok(answer) => answer,
-            Err(()) => Err(BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")),
+            Err(()) => {
+                Err(BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer"))
+            }
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use lockcore::{LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, ReentrantLock};
+use lockcore::{
+    LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, ReentrantLock,
+};
 use lockcore_testkit::poll_times;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -47,9 +49,13 @@ impl Actor {
     async fn step(&self, step: Step) {
         match step {
             Step::Hold(hold) => self.hold(hold).await,
-            Step::Multi { members, how, during, leave } => self.multi(members, how, during, leave).await,
+            Step::Multi { members, how, during, leave } => {
+                self.multi(members, how, during, leave).await
+            }
             Step::Downgrade { during } => self.downgrade(during).await,
-            Step::SetLatch(count) => self.result("set_count", self.locks.latch("l").set_count(count).await),
+            Step::SetLatch(count) => {
+                self.result("set_count", self.locks.latch("l").set_count(count).await)
+            }
             Step::CountDown => {
                 self.world.items.count_down();
                 self.result("count_down", self.locks.latch("l").count_down().await);
@@ -67,7 +73,9 @@ impl Actor {
     /// Notes an answer, and complains about an error that has no cause.
     fn result<T: fmt::Debug>(&self, what: &str, result: Result<T, LockError>) {
         match &result {
-            Err(error) if self.world.facts.healthy && !matches!(error, LockError::AlreadySet { .. }) => {
+            Err(error)
+                if self.world.facts.healthy && !matches!(error, LockError::AlreadySet { .. }) =>
+            {
                 self.violation(format_args!("{what} failed without a cause: {error}"));
             }
             _ => self.note(format_args!("{what} -> {}", brief(&result))),
@@ -80,7 +88,9 @@ impl Actor {
             Member::Fair(name) => self.locks.fair_lock(name),
             Member::Read => self.locks.rw_lock("r").read(),
             Member::Write => self.locks.rw_lock("r").write(),
-            Member::Permits(count) => self.locks.semaphore("s", self.world.facts.permits).permits(count),
+            Member::Permits(count) => {
+                self.locks.semaphore("s", self.world.facts.permits).permits(count)
+            }
         }
     }
 
@@ -122,7 +132,12 @@ impl Actor {
         acquired.ok().flatten()
     }
 
-    fn check_answer(&self, hold: &Hold, acquired: &Result<Option<LockGuard>, LockError>, start: Instant) {
+    fn check_answer(
+        &self,
+        hold: &Hold,
+        acquired: &Result<Option<LockGuard>, LockError>,
+        start: Instant,
+    ) {
         let answer = acquired.as_ref().map(|guard| guard.as_ref().map(LockGuard::token));
         self.note(format_args!("{:?} {:?} -> {}", hold.how, hold.lock, brief(&answer)));
         let may_fail = match acquired {
@@ -217,7 +232,9 @@ impl Actor {
                     self.violation(format_args!("a hold that was lost ({reason}) is held"));
                 }
                 if reason == LossReason::Gone && self.world.is_undisturbed() {
-                    self.violation(format_args!("a hold is gone without a cause, with {left:?} left"));
+                    self.violation(format_args!(
+                        "a hold is gone without a cause, with {left:?} left"
+                    ));
                 }
             }
             Err(_) => {
@@ -315,7 +332,9 @@ impl Actor {
                     self.note(format_args!("release of all -> {}", brief(&released)));
                     if self.world.is_undisturbed() && in_time {
                         if released.is_err() {
-                            self.violation(format_args!("a multi-lock was not released: {released:?}"));
+                            self.violation(format_args!(
+                                "a multi-lock was not released: {released:?}"
+                            ));
                         }
                         let stored = |(name, token): &&(String, _)| {
                             self.world.truth.has_grant(name, u64::from(*token))
@@ -329,7 +348,9 @@ impl Actor {
             Ok(None) => self.note(format_args!("{how:?} {members:?} -> none")),
             Err(LockError::Timeout { .. }) if matches!(how, How::Timeout(_)) => {}
             Err(error) if self.world.facts.healthy => {
-                self.violation(format_args!("{how:?} of {members:?} failed without a cause: {error}"));
+                self.violation(format_args!(
+                    "{how:?} of {members:?} failed without a cause: {error}"
+                ));
             }
             Err(error) => self.note(format_args!("{how:?} {members:?} -> {error}")),
         }
@@ -345,7 +366,9 @@ impl Actor {
             }
             Ok(error) => self.note(format_args!("has lost one of several: {error}")),
             Err(_) if !held && now_or_never(lost).await.is_none() => {
-                self.violation(format_args!("one of several holds is lost, which `lost()` does not tell"));
+                self.violation(format_args!(
+                    "one of several holds is lost, which `lost()` does not tell"
+                ));
             }
             Err(_) => {}
         }
@@ -355,7 +378,8 @@ impl Actor {
     /// A writer that goes on as a reader, with no other writer in between.
     async fn downgrade(&self, during: Duration) {
         let owner = Owner::new();
-        let [read, write] = [Member::Read, Member::Write].map(|side| self.lock(side).owned_by(&owner));
+        let [read, write] =
+            [Member::Read, Member::Write].map(|side| self.lock(side).owned_by(&owner));
         let past = self.world.beliefs.past("r");
         let Ok(writing) = write.acquire().await else { return };
         let writing = self.enter(writing, past);
@@ -392,7 +416,9 @@ impl Actor {
             }
             Err(LockError::Timeout { .. }) => {
                 if self.world.is_calm_since(start) && open_for > self.world.latency() {
-                    self.violation(format_args!("nobody was woken at a latch that is open for {open_for:?}"));
+                    self.violation(format_args!(
+                        "nobody was woken at a latch that is open for {open_for:?}"
+                    ));
                 }
             }
             Err(error) => self.result::<()>("latch", Err(error)),
@@ -453,7 +479,10 @@ impl Actor {
                 Some(patience) => filled.wait_timeout(guard, patience).await,
             };
             drop(waiting);
-            self.note(format_args!("wait -> {}", brief(&waited.as_ref().map(|(guard, _)| guard.token()))));
+            self.note(format_args!(
+                "wait -> {}",
+                brief(&waited.as_ref().map(|(guard, _)| guard.token()))
+            ));
             if waited.as_ref().is_ok_and(|(_, notified)| *notified)
                 && self.world.items.notified() > self.world.truth.notified()
                 && self.world.facts.notifications_are_exact

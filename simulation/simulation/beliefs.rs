@@ -156,7 +156,9 @@ impl Beliefs {
         let (name, new) = (guard.name(), token(guard));
         if let Some(same) = record.guards.values().find(|other| other.token() == guard.token()) {
             if same.owner() != guard.owner() || same.name() != name || same.mode() != guard.mode() {
-                self.truth.trace.violation(format!("two holds with one token: {same:?} and {guard:?}"));
+                self.truth
+                    .trace
+                    .violation(format!("two holds with one token: {same:?} and {guard:?}"));
             }
             return;
         }
@@ -190,7 +192,12 @@ impl Beliefs {
         let mut inside: Vec<Inside> =
             guards.chain(several.flat_map(|guard| Inside::by_all(guard, &self.truth))).collect();
         inside.retain(|hold| {
-            !self.truth.excuses(&hold.name, &hold.granted.owner, hold.granted.mode, hold.token.into())
+            !self.truth.excuses(
+                &hold.name,
+                &hold.granted.owner,
+                hold.granted.mode,
+                hold.token.into(),
+            )
         });
         for hold in &inside {
             self.check_against_store(hold);
@@ -216,12 +223,14 @@ impl Beliefs {
     fn check_against_store(&self, hold: &Inside) {
         let state = self.truth.inspect(&hold.name);
         if !state.holders().iter().any(|holder| hold.granted.is_stored_as(holder)) {
-            self.truth.trace.violation(format!("{hold:?} is believed in, and the store has {state:?}"));
-        }
-        if state.remaining().is_some_and(|left| hold.remaining > left) {
             self.truth
                 .trace
-                .violation(format!("{hold:?} is believed in for longer than it is stored: {state:?}"));
+                .violation(format!("{hold:?} is believed in, and the store has {state:?}"));
+        }
+        if state.remaining().is_some_and(|left| hold.remaining > left) {
+            self.truth.trace.violation(format!(
+                "{hold:?} is believed in for longer than it is stored: {state:?}"
+            ));
         }
     }
 
@@ -232,8 +241,11 @@ impl Beliefs {
             let (stored, count) = (self.stored_count(guard), guard.hold_count());
             if stored <= count {
                 miscounted.remove(number);
-            } else if miscounted.entry(*number).or_insert_with(Instant::now).elapsed() > MISCOUNTED {
-                self.truth.trace.violation(format!("a hold that counts {count} is stored with {stored}"));
+            } else if miscounted.entry(*number).or_insert_with(Instant::now).elapsed() > MISCOUNTED
+            {
+                self.truth
+                    .trace
+                    .violation(format!("a hold that counts {count} is stored with {stored}"));
             }
         }
     }
@@ -249,8 +261,10 @@ impl Beliefs {
     pub(crate) fn held_by(&self, client: usize) -> Vec<u64> {
         let record = self.record();
         let is_own = |guard: &LockGuard| guard.is_held() && guard.owner().name().is_none();
-        let own =
-            record.guards.iter().filter(|(number, guard)| record.clients[number] == client && is_own(guard));
+        let own = record
+            .guards
+            .iter()
+            .filter(|(number, guard)| record.clients[number] == client && is_own(guard));
         own.map(|(number, _)| *number).collect()
     }
 
@@ -258,14 +272,20 @@ impl Beliefs {
     pub(crate) fn check_closed(&self, client: usize, released: &[u64]) {
         let record = self.record();
         let is_of_client = |number: &u64| record.clients[number] == client;
-        let held =
-            record.guards.iter().filter(|(number, guard)| is_of_client(number) && guard.is_held()).count();
-        let several =
-            record.several.iter().filter(|(number, guard)| is_of_client(number) && guard.is_held()).count();
+        let held = record
+            .guards
+            .iter()
+            .filter(|(number, guard)| is_of_client(number) && guard.is_held())
+            .count();
+        let several = record
+            .several
+            .iter()
+            .filter(|(number, guard)| is_of_client(number) && guard.is_held())
+            .count();
         if held + several > 0 {
-            self.truth
-                .trace
-                .violation(format!("{held} guards and {several} multi-guards of c{client}, which is closed"));
+            self.truth.trace.violation(format!(
+                "{held} guards and {several} multi-guards of c{client}, which is closed"
+            ));
         }
         let left = released.iter().filter_map(|number| record.guards.get(number));
         for left in left.filter(|guard| self.stored_count(guard) > 0) {

@@ -44,7 +44,9 @@ impl Chance {
     /// A number below `bound`, which is above 0.
     pub(crate) fn below(&self, bound: usize) -> usize {
         match &mut *self.source() {
-            Source::Seeded(state) => usize::try_from(next(state) % u64::try_from(bound).unwrap()).unwrap(),
+            Source::Seeded(state) => {
+                usize::try_from(next(state) % u64::try_from(bound).unwrap()).unwrap()
+            }
             Source::Scheduled { .. } => 0,
         }
     }

@@ -21,7 +21,10 @@ pub(crate) fn seed(seed: u64) {
 ///
 /// # Safety
 /// `buffer` points to `length` bytes that may be written to.
-#[allow(unsafe_code, reason = "the only way to decide what dependencies draw; the signature is libc's")]
+#[allow(
+    unsafe_code,
+    reason = "the only way to decide what dependencies draw; the signature is libc's"
+)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
     if length == 0 {
@@ -40,7 +43,9 @@ unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> i
             STATE.set(Some(state));
         }
         None => {
-            if rustix::rand::getrandom(&mut *buffer, rustix::rand::GetRandomFlags::empty()) != Ok(length) {
+            if rustix::rand::getrandom(&mut *buffer, rustix::rand::GetRandomFlags::empty())
+                != Ok(length)
+            {
                 return -1;
             }
         }

@@ -217,8 +217,9 @@ impl Plan {
 
     /// Whether every guard is seen: none is in a `run`, or on its way to be dropped by somebody else.
     pub(crate) fn counts_are_exact(&self) -> bool {
-        let is_seen =
-            |hold: &&Hold| !matches!(hold.how, How::Run) && !matches!(hold.leave, Leave::Elsewhere(_));
+        let is_seen = |hold: &&Hold| {
+            !matches!(hold.how, How::Run) && !matches!(hold.leave, Leave::Elsewhere(_))
+        };
         !self.has_named_owners() && self.holds().iter().all(is_seen)
     }
 }
@@ -259,7 +260,10 @@ impl Scenario {
             new("writer between readers", &[(0, READ), (1, WRITE), (1, READ)]),
             new("reader between writers", &[(0, WRITE), (0, READ), (1, WRITE)]),
             new("permits", &[(0, ONE), (1, ONE), (1, ONE)]),
-            Scenario { whose: Whose::Named(0), ..new("one owner", &[(0, LOCK), (0, LOCK), (1, LOCK)]) },
+            Scenario {
+                whose: Whose::Named(0),
+                ..new("one owner", &[(0, LOCK), (0, LOCK), (1, LOCK)])
+            },
         ]
     };
 
@@ -325,8 +329,10 @@ impl Draw<'_> {
     fn tasks(&self) -> Vec<TaskPlan> {
         // A run is about one subject or two, so that there is a crowd.
         let subject = self.chance.below(7);
-        let subjects = [subject, if self.chance.once_in(2) { self.chance.below(7) } else { subject }];
-        let mut tasks: Vec<_> = (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
+        let subjects =
+            [subject, if self.chance.once_in(2) { self.chance.below(7) } else { subject }];
+        let mut tasks: Vec<_> =
+            (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
         if self.signals {
             self.add_latches(&mut tasks);
             // Those who have closed produce nothing any more.
@@ -362,7 +368,9 @@ impl Draw<'_> {
             0 => Step::Hold(self.hold(Member::Lock("a"), 0)),
             1 => Step::Hold(self.hold(Member::Fair("b"), 0)),
             2 if chance.once_in(4) => Step::Downgrade { during: self.during() },
-            2 | 3 => Step::Hold(self.hold(chance.pick(&[Member::Read, Member::Read, Member::Write]), 0)),
+            2 | 3 => {
+                Step::Hold(self.hold(chance.pick(&[Member::Read, Member::Read, Member::Write]), 0))
+            }
             4 if chance.once_in(10) => Step::Resize(self.permits),
             4 => Step::Hold(self.hold(self.some_permits(), 0)),
             5 => self.multi(),
@@ -405,7 +413,11 @@ impl Draw<'_> {
 
     fn hold(&self, lock: Member, depth: usize) -> Hold {
         let chance = self.chance;
-        let whose = if depth == 0 && chance.once_in(10) { Whose::Named(chance.below(2)) } else { Whose::Own };
+        let whose = if depth == 0 && chance.once_in(10) {
+            Whose::Named(chance.below(2))
+        } else {
+            Whose::Own
+        };
         let inner = if depth < 3 && chance.once_in(3) { chance.within(1..3) } else { 0 };
         Hold {
             lock,
@@ -619,16 +631,22 @@ impl Draw<'_> {
             Op::Notify,
             Op::Woken,
         ];
-        let op =
-            if self.signals && chance.once_in(2) { chance.pick(&of_signals) } else { chance.pick(&of_all) };
+        let op = if self.signals && chance.once_in(2) {
+            chance.pick(&of_signals)
+        } else {
+            chance.pick(&of_all)
+        };
         let delay = Fault::Delay(chance.millis(1..1500));
         if op == Op::Woken {
             return (op, delay);
         }
         // A straggler is a request of which nobody knows any more. Repetitions of latches and conditions are only told from new ones for a while.
         let straggles = matches!(op, Op::Acquire | Op::Renew | Op::Release);
-        let kinds =
-            [BackendErrorKind::Unavailable, BackendErrorKind::Connection, BackendErrorKind::Permission];
+        let kinds = [
+            BackendErrorKind::Unavailable,
+            BackendErrorKind::Connection,
+            BackendErrorKind::Permission,
+        ];
         let fault = match chance.below(if straggles { 9 } else { 8 }) {
             0 => Fault::Refuse(chance.pick(&kinds)),
             1 => Fault::LostRequest,

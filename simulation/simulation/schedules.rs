@@ -52,8 +52,12 @@ impl Schedule {
     /// Runs it. How many points there were, or what was wrong.
     fn run(&self) -> Result<usize, String> {
         let chance = Chance::scheduled(self.delays.clone());
-        let outcome =
-            world::run_plan(1, self.scenario.plan(self.held, self.polls, self.leave), &chance, false);
+        let outcome = world::run_plan(
+            1,
+            self.scenario.plan(self.held, self.polls, self.leave),
+            &chance,
+            false,
+        );
         match outcome.violation {
             None => Ok(chance.points()),
             Some(violation) => Err(format!("{}, {self:?}: {violation}", self.scenario.name)),
@@ -108,7 +112,10 @@ pub(crate) fn explore() -> ExitCode {
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (run, failed) = (run.into_inner(), failures.len());
-    println!("schedules: {run} of {most} delay(s) at most, in {:.1?}; failed: {failed}", start.elapsed());
+    println!(
+        "schedules: {run} of {most} delay(s) at most, in {:.1?}; failed: {failed}",
+        start.elapsed()
+    );
     for failure in failures.iter().take(5) {
         println!("{failure}");
     }

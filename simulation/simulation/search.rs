@@ -89,7 +89,8 @@ pub(crate) fn search(first: u64, count: u64) -> ExitCode {
 
 fn run_twice(seed: u64) -> Result<(), String> {
     let [one, other] = [run_apart(seed), run_apart(seed)];
-    let text = String::from_utf8_lossy(&one.stdout).into_owned() + &String::from_utf8_lossy(&one.stderr);
+    let text =
+        String::from_utf8_lossy(&one.stdout).into_owned() + &String::from_utf8_lossy(&one.stderr);
     if !one.status.success() {
         return Err(text);
     }

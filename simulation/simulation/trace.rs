@@ -26,8 +26,12 @@ struct Record {
 impl Trace {
     /// Begins a record, which keeps its text if it is `readable`.
     pub(crate) fn new(readable: bool) -> Self {
-        let record =
-            Record { hash: DefaultHasher::new(), events: 0, lines: readable.then(Vec::new), violation: None };
+        let record = Record {
+            hash: DefaultHasher::new(),
+            events: 0,
+            lines: readable.then(Vec::new),
+            violation: None,
+        };
         Self { start: Instant::now(), record: Arc::new(Mutex::new(record)) }
     }
 

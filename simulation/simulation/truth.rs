@@ -8,9 +8,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions, Holder,
-    Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
+    Holder, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    RenewRequest, SubscribeRequest, Wakeups,
 };
 use lockcore_memory::MemoryBackend;
 use tokio::time::Instant;
@@ -102,7 +102,9 @@ impl Truth {
             self.trace.violation(format!("the token {token} of {name} was granted after {before}"));
         } else if is_new && request.count > 1 {
             drop(events);
-            self.trace.violation(format!("a nested acquisition of {name} was granted a new hold, {token}"));
+            self.trace.violation(format!(
+                "a nested acquisition of {name} was granted a new hold, {token}"
+            ));
         }
     }
 
@@ -222,7 +224,10 @@ impl Observed {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would not be observed")]
+#[deny(
+    clippy::missing_trait_methods,
+    reason = "a call that is not passed on would not be observed"
+)]
 impl Backend for Observed {
     fn capabilities(&self) -> Capabilities {
         self.truth.store.capabilities()
@@ -257,7 +262,10 @@ impl Backend for Observed {
         self.call(format!("inspect {name}"), self.truth.store.inspect(name), |_| ()).await
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         let subscribe = Backend::subscribe(&self.truth.store, request);
         self.call(format!("subscribe {}", request.name), without_debug(subscribe), |_| ()).await.0
     }
@@ -266,7 +274,8 @@ impl Backend for Observed {
         let note = |_: &Result<(), _>| {
             self.truth.events().resized.insert(name.to_string());
         };
-        self.call(format!("resize {name} {permits}"), self.truth.store.resize(name, permits), note).await
+        self.call(format!("resize {name} {permits}"), self.truth.store.resize(name, permits), note)
+            .await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
@@ -302,7 +311,9 @@ impl Latches for Observed {
             let answer = self.truth.store.set_count(name, count, id).await;
             let after = self.truth.latch_count(name.as_str());
             if before > 0 && after != before {
-                self.truth.trace.violation(format!("a latch with {before} left was set to {after}"));
+                self.truth
+                    .trace
+                    .violation(format!("a latch with {before} left was set to {after}"));
             }
             answer
         };
@@ -336,15 +347,30 @@ impl Latches for Observed {
 
 #[async_trait]
 impl Conditions for Observed {
-    async fn join(&self, id: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+    async fn join(
+        &self,
+        id: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
         self.call(format!("join {waiter}"), self.truth.store.join(id, waiter, keep), |_| ()).await
     }
 
-    async fn stay(&self, id: &ConditionId, waiter: &str, keep: Duration) -> Result<bool, BackendError> {
+    async fn stay(
+        &self,
+        id: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<bool, BackendError> {
         self.call(format!("stay {waiter}"), self.truth.store.stay(id, waiter, keep), |_| ()).await
     }
 
-    async fn leave(&self, id: &ConditionId, waiter: &str, pass_on: bool) -> Result<bool, BackendError> {
+    async fn leave(
+        &self,
+        id: &ConditionId,
+        waiter: &str,
+        pass_on: bool,
+    ) -> Result<bool, BackendError> {
         let leave = self.truth.store.leave(id, waiter, pass_on);
         self.call(format!("leave {waiter} {pass_on}"), leave, |_| ()).await
     }
@@ -356,7 +382,11 @@ impl Conditions for Observed {
         self.call(format!("notify {count}"), self.truth.store.notify(id, count), note).await
     }
 
-    async fn subscribe(&self, id: &ConditionId, waiter: &str) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        id: &ConditionId,
+        waiter: &str,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         let subscribe = Conditions::subscribe(&self.truth.store, id, waiter);
         self.call(format!("listen {waiter}"), without_debug(subscribe), |_| ()).await.0
     }

@@ -151,10 +151,14 @@ pub(crate) fn run_plan(seed: u64, plan: Plan, chance: &Chance, readable: bool) -
     let chance = chance.clone();
     let run = move || {
         entropy::seed(seed);
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         let trace = runtime.block_on(async { Trace::new(readable) });
-        let simulation = AssertUnwindSafe(|| runtime.block_on(simulate(plan, chance, trace.clone())));
+        let simulation =
+            AssertUnwindSafe(|| runtime.block_on(simulate(plan, chance, trace.clone())));
         if std::panic::catch_unwind(simulation).is_err() || crate::panics::seen() {
             trace.violation("something panicked".into());
         }
@@ -179,9 +183,16 @@ async fn simulate(plan: Plan, chance: Chance, trace: Trace) {
 }
 
 impl Client {
-    fn new(number: usize, client: &ClientPlan, plan: &Plan, truth: &Truth, chance: &Chance) -> Self {
+    fn new(
+        number: usize,
+        client: &ClientPlan,
+        plan: &Plan,
+        truth: &Truth,
+        chance: &Chance,
+    ) -> Self {
         let noise = Noise::new(chance.clone(), client.intensity);
-        let backend = Faulty::new(Observed { client: number, truth: truth.clone(), noise: noise.clone() });
+        let backend =
+            Faulty::new(Observed { client: number, truth: truth.clone(), noise: noise.clone() });
         let (faults, suspended) = (backend.faults(), Arc::new(AtomicU64::new(0)));
         let clock = Clock::with_suspension({
             let suspended = suspended.clone();
@@ -249,7 +260,8 @@ impl World {
         self.trace.event(format_args!("c{client} is closed: {closed:?}"));
         self.beliefs.check_closed(client, if closed.is_ok() { &held } else { &[] });
         let text = format!("{locks:?}");
-        let works_on = !text.contains("acquiring: 0") || !text.contains("running: Mutex { data: None");
+        let works_on =
+            !text.contains("acquiring: 0") || !text.contains("running: Mutex { data: None");
         if closed.is_ok() && self.facts.is_prompt && works_on {
             self.trace.violation(format!("c{client} is closed, and works on: {text}"));
         }
@@ -278,7 +290,8 @@ impl World {
         let mut tasks = JoinSet::new();
         for (number, task) in plan.tasks.into_iter().enumerate() {
             let Client { locks, noise, .. } = &clients[task.client];
-            let actor = Actor { number, client: task.client, locks: locks.clone(), world: self.clone() };
+            let actor =
+                Actor { number, client: task.client, locks: locks.clone(), world: self.clone() };
             tasks.spawn(noise.disturb(actor.carry_out(task)));
         }
         let troubles = self.trouble(&plan.troubles, clients, chance);
@@ -335,7 +348,9 @@ impl World {
                 let millis = u64::try_from(time.as_millis()).unwrap();
                 clients[client].suspended.fetch_add(millis, Ordering::Relaxed);
             }
-            Trouble::Freeze { client, time } => clients[client].noise.freeze_until(Instant::now() + time),
+            Trouble::Freeze { client, time } => {
+                clients[client].noise.freeze_until(Instant::now() + time)
+            }
             Trouble::Pause(time) => advance(time).await,
             Trouble::Force(member) => {
                 let locks = &clients[chance.below(clients.len())].locks;
@@ -361,7 +376,9 @@ impl World {
             sleep(Duration::from_millis(7)).await;
             self.beliefs.check();
             self.check_signals(&mut missed_since);
-            let Some(calm) = self.calm_since().filter(|calm| *calm <= Instant::now()) else { continue };
+            let Some(calm) = self.calm_since().filter(|calm| *calm <= Instant::now()) else {
+                continue;
+            };
             for (name, waiting_since) in self.waits.longest() {
                 if self.truth.inspect(name).is_held() {
                     free_since.remove(name);
@@ -370,10 +387,13 @@ impl World {
                 let free = *free_since.entry(name).or_insert_with(Instant::now);
                 let granted = self.truth.granted_at(name).unwrap_or(free);
                 let since = free.max(waiting_since).max(granted).max(calm);
-                let ghosts = if self.facts.healthy { Duration::ZERO } else { self.facts.queue_timeout };
+                let ghosts =
+                    if self.facts.healthy { Duration::ZERO } else { self.facts.queue_timeout };
                 if since.elapsed() > self.latency() + ghosts && !self.trace.has_violation() {
                     let waited = since.elapsed();
-                    self.trace.violation(format!("{name} has been free for {waited:?}, and somebody waits"));
+                    self.trace.violation(format!(
+                        "{name} has been free for {waited:?}, and somebody waits"
+                    ));
                 }
             }
         }
@@ -383,12 +403,15 @@ impl World {
     fn check_signals(&self, missed_since: &mut Option<Instant>) {
         let (counted, begun) = (self.truth.counted_down(), self.items.count_downs());
         if counted > begun {
-            self.trace.violation(format!("{begun} wanted to count down, and {counted} were counted"));
+            self.trace
+                .violation(format!("{begun} wanted to count down, and {counted} were counted"));
         }
         if !self.facts.healthy || !self.items.are_missed() {
             *missed_since = None;
         } else if missed_since.get_or_insert_with(Instant::now).elapsed() > LATE {
-            self.trace.violation(format!("there have been items for {LATE:?}, and somebody waits for one"));
+            self.trace.violation(format!(
+                "there have been items for {LATE:?}, and somebody waits for one"
+            ));
         }
     }
 
@@ -404,7 +427,8 @@ impl World {
         sleep(Duration::from_millis(1)).await;
         let (left, stays) = (self.truth.store.names_in_use(), self.truth.resized());
         if left != stays {
-            self.trace.violation(format!("{left} names are in use, not {stays}: {:?}", self.truth.store));
+            self.trace
+                .violation(format!("{left} names are in use, not {stays}: {:?}", self.truth.store));
         }
         for (number, client) in clients.iter().enumerate() {
             let text = format!("{:?}", client.locks);

@@ -63,10 +63,13 @@ where
     let inside = Arc::new(Inside::default());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let (locks, inside, round) = (clients[task % clients.len()].clone(), inside.clone(), round.clone());
+        let (locks, inside, round) =
+            (clients[task % clients.len()].clone(), inside.clone(), round.clone());
         tasks.spawn(async move {
             for number in 0..ROUNDS {
-                let done = timeout(LONG, round(locks.clone(), inside.clone(), task + TASKS * number)).await;
+                let done =
+                    timeout(LONG, round(locks.clone(), inside.clone(), task + TASKS * number))
+                        .await;
                 assert!(done.is_ok(), "somebody waits who was not woken");
             }
         });

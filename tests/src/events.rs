@@ -244,7 +244,11 @@ mod tests {
         log.at(
             5,
             1,
-            What::Asked { name: "a".into(), share: Share::Permits { count: 1, of: 3 }, nested_in: None },
+            What::Asked {
+                name: "a".into(),
+                share: Share::Permits { count: 1, of: 3 },
+                nested_in: None,
+            },
         );
         log.at(6, 1, What::Granted { token: 7, owner: "one:1".into(), until: 9 });
         log.file.lock().unwrap().write_all(b"{\"t\":8,\"cli").unwrap();

@@ -240,11 +240,19 @@ impl fmt::Display for Violation {
         match self {
             Self::Together(beliefs) => {
                 let [first, second] = &**beliefs;
-                write!(f, "two owners inside together at lock `{}`: {first}, and {second}", first.name)
+                write!(
+                    f,
+                    "two owners inside together at lock `{}`: {first}, and {second}",
+                    first.name
+                )
             }
             Self::TokenNotRising(beliefs) => {
                 let [first, second] = &**beliefs;
-                write!(f, "the tokens of lock `{}` do not rise: {first}, and later {second}", first.name)
+                write!(
+                    f,
+                    "the tokens of lock `{}` do not rise: {first}, and later {second}",
+                    first.name
+                )
             }
         }
     }
@@ -272,7 +280,8 @@ mod tests {
 
     #[test]
     fn one_after_the_other_with_rising_tokens_is_good() {
-        let beliefs = [belief("x", 1, 0, Some(1)), belief("y", 5, 1, Some(2)), belief("x", 6, 3, None)];
+        let beliefs =
+            [belief("x", 1, 0, Some(1)), belief("y", 5, 1, Some(2)), belief("x", 6, 3, None)];
         assert_eq!(check(&beliefs), Ok(()));
         assert_eq!(check(&[]), Ok(()));
     }
@@ -290,8 +299,11 @@ mod tests {
 
     #[test]
     fn a_takeover_by_the_same_owner_overlaps_with_a_greater_token() {
-        let beliefs =
-            [belief("job", 1, 0, Some(9)), belief("job", 2, 5, Some(6)), belief("job", 3, 7, Some(8))];
+        let beliefs = [
+            belief("job", 1, 0, Some(9)),
+            belief("job", 2, 5, Some(6)),
+            belief("job", 3, 7, Some(8)),
+        ];
         assert_eq!(check(&beliefs), Ok(()));
     }
 
@@ -322,7 +334,8 @@ mod tests {
 
     #[test]
     fn an_overlap_with_an_earlier_and_longer_belief_is_found() {
-        let beliefs = [belief("x", 1, 0, Some(10)), belief("x", 1, 1, Some(2)), belief("y", 2, 5, Some(6))];
+        let beliefs =
+            [belief("x", 1, 0, Some(10)), belief("x", 1, 1, Some(2)), belief("y", 2, 5, Some(6))];
         assert!(matches!(check(&beliefs), Err(Violation::Together(..))));
     }
 
@@ -353,6 +366,9 @@ mod tests {
         drop(history.enter("a", "intrudes", 1002.into()));
         assert!(matches!(history.check(), Err(Violation::Together(..))));
         inside.leave();
-        assert!(matches!(history.check(), Err(Violation::Together(..))), "leaving does not undo it");
+        assert!(
+            matches!(history.check(), Err(Violation::Together(..))),
+            "leaving does not undo it"
+        );
     }
 }

@@ -160,8 +160,14 @@ impl RedisServer {
         for _ in 0..ATTEMPTS {
             let tls_port = free_port().unwrap_or_default();
             let tls_option = tls_port.to_string();
-            let options =
-                ["--tls-port", &tls_option, "--tls-auth-clients", "no", "--tls-ca-cert-file", authority];
+            let options = [
+                "--tls-port",
+                &tls_option,
+                "--tls-auth-clients",
+                "no",
+                "--tls-ca-cert-file",
+                authority,
+            ];
             let files = ["--tls-cert-file", certificate, "--tls-key-file", key];
             match Self::try_start(&[&options[..], &files[..]].concat()) {
                 Ok(mut server) => {
@@ -246,7 +252,10 @@ impl RedisServer {
     /// # Panics
     /// If the signal cannot be sent.
     pub fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.process.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(self.process.id().to_string())
+            .status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -{signal} failed");
     }
 
@@ -366,7 +375,16 @@ fn spawn(
         options.split_at(options.iter().take_while(|option| !option.starts_with("--")).count());
     command
         .args(file)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
         .args(["--enable-debug-command", "local", "--unixsocket"])
         .arg(socket(directory))
         .arg("--dir")

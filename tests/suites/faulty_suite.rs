@@ -3,7 +3,9 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use lockcore::{Backend, BackendErrorKind, LockError, LockGuard, LockName, Locks, LossReason, Owner};
+use lockcore::{
+    Backend, BackendErrorKind, LockError, LockGuard, LockName, Locks, LossReason, Owner,
+};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
 use tokio::time::{Instant, timeout};
@@ -62,7 +64,11 @@ impl Bench {
         guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
         // What was delayed on purpose arrives in between, and has to be undone as well.
         tokio::time::sleep(AT_ONCE).await;
-        assert_eq!(self.store.names_in_use(), 0, "{what}: something is left, although free after {waited:?}");
+        assert_eq!(
+            self.store.names_in_use(),
+            0,
+            "{what}: something is left, although free after {waited:?}"
+        );
     }
 
     async fn stored_count(&self) -> Option<u32> {
@@ -100,7 +106,11 @@ async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
 fn backend_error<T: std::fmt::Debug>(result: Result<T, LockError>) -> BackendErrorKind {
     match result {
         Err(LockError::Backend(error)) => {
-            assert_eq!(error.lock().map(LockName::as_str), Some("a"), "the error names the lock: {error}");
+            assert_eq!(
+                error.lock().map(LockName::as_str),
+                Some("a"),
+                "the error names the lock: {error}"
+            );
             error.kind()
         }
         other => panic!("the backend's error should have come through: {other:?}"),
@@ -112,7 +122,10 @@ fn backend_error<T: std::fmt::Debug>(result: Result<T, LockError>) -> BackendErr
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_whose_reply_was_lost_leaves_no_hold() {
     let bench = Bench::with(Op::Acquire, Some(Fault::LostReply));
-    assert_eq!(backend_error(bench.faulty.lock("a").try_acquire().await), BackendErrorKind::Timeout);
+    assert_eq!(
+        backend_error(bench.faulty.lock("a").try_acquire().await),
+        BackendErrorKind::Timeout
+    );
     bench.is_free_within(AT_ONCE, "a lost reply").await;
     assert_eq!(bench.faults.calls(Op::Release), 1, "it was undone once");
 }
@@ -123,7 +136,11 @@ async fn an_acquisition_whose_reply_was_lost_is_tried_again_under_a_new_identity
     let (guard, waited) = took(bench.faulty.lock("a").acquire()).await;
     let guard = guard.unwrap();
     assert!(waited < AT_ONCE, "{waited:?}");
-    assert_eq!(bench.stored_count().await, Some(1), "the attempt that went unanswered is not counted");
+    assert_eq!(
+        bench.stored_count().await,
+        Some(1),
+        "the attempt that went unanswered is not counted"
+    );
     guard.release().await.unwrap();
     bench.is_free_within(Duration::ZERO, "after the release").await;
 }
@@ -131,7 +148,10 @@ async fn an_acquisition_whose_reply_was_lost_is_tried_again_under_a_new_identity
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_certainly_had_no_effect_is_not_undone() {
     let bench = Bench::with(Op::Acquire, Some(Fault::Refuse(BackendErrorKind::OutOfMemory)));
-    assert_eq!(backend_error(bench.faulty.lock("a").acquire().await), BackendErrorKind::OutOfMemory);
+    assert_eq!(
+        backend_error(bench.faulty.lock("a").acquire().await),
+        BackendErrorKind::OutOfMemory
+    );
     assert_eq!(bench.faults.all_calls(), 1, "neither a retry nor a release can help");
     bench.is_free_within(Duration::ZERO, "a refusal").await;
 }
@@ -143,7 +163,11 @@ async fn an_acquisition_bears_failures_for_as_long_as_it_was_told() {
     let (result, waited) = took(bench.faulty.lock("a").acquire()).await;
     assert_eq!(backend_error(result), BackendErrorKind::Connection);
     assert!((5 * SECOND..7 * SECOND).contains(&waited), "{waited:?}");
-    assert!((5..30).contains(&bench.faults.calls(Op::Acquire)), "{}", bench.faults.calls(Op::Acquire));
+    assert!(
+        (5..30).contains(&bench.faults.calls(Op::Acquire)),
+        "{}",
+        bench.faults.calls(Op::Acquire)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +207,10 @@ async fn a_backend_that_never_answers_holds_nobody_beyond_his_time() {
 async fn a_reply_that_comes_after_the_lease_is_no_hold() {
     let bench = Bench::with(Op::Acquire, Some(Fault::DelayReply(2 * SECOND)));
     let result = bench.faulty.lock("a").lease(SECOND).acquire().await;
-    assert!(matches!(result, Err(LockError::Lost { reason: LossReason::LeaseEnded, .. })), "{result:?}");
+    assert!(
+        matches!(result, Err(LockError::Lost { reason: LossReason::LeaseEnded, .. })),
+        "{result:?}"
+    );
     bench.is_free_within(AT_ONCE, "a late reply").await;
 }
 
@@ -192,13 +219,16 @@ async fn the_deadline_is_counted_from_before_the_request_was_sent() {
     let bench = Bench::with(Op::Acquire, Some(Fault::DelayReply(4 * SECOND)));
     let guard = bench.faulty.lock("a").lease(LEASE).acquire().await.unwrap();
     assert!(guard.remaining() < LEASE - 4 * SECOND, "{:?}", guard.remaining());
-    let stored = bench.store.inspect(&LockName::new("a").unwrap()).await.unwrap().remaining().unwrap();
+    let stored =
+        bench.store.inspect(&LockName::new("a").unwrap()).await.unwrap().remaining().unwrap();
     assert!(guard.remaining() < stored, "{:?} is not less than {stored:?}", guard.remaining());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_subscription_that_fails_is_made_again() {
-    for fault in [Fault::Refuse(BackendErrorKind::Connection), Fault::LostReply, Fault::Delay(SECOND)] {
+    for fault in
+        [Fault::Refuse(BackendErrorKind::Connection), Fault::LostReply, Fault::Delay(SECOND)]
+    {
         let bench = Bench::with(Op::Subscribe, Some(fault));
         let held = bench.sound.lock("a").acquire().await.unwrap();
         let released = async {
@@ -216,7 +246,10 @@ async fn one_subscription_that_fails_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_arrives_after_its_undo_is_not_renewed_and_ends_with_its_lease() {
     let bench = Bench::with(Op::Acquire, Some(Fault::Straggles(SECOND)));
-    assert_eq!(backend_error(bench.faulty.lock("a").try_acquire().await), BackendErrorKind::Timeout);
+    assert_eq!(
+        backend_error(bench.faulty.lock("a").try_acquire().await),
+        BackendErrorKind::Timeout
+    );
     bench.faults.reached(Op::Release, 1).await;
     bench.sound.lock("a").acquire_timeout(Duration::ZERO).await.unwrap().release().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
@@ -229,14 +262,19 @@ async fn a_request_that_arrives_after_its_undo_is_not_renewed_and_ends_with_its_
 
 /// Lets a waiter at the faulty client see how `bench` loses the wake-up of a release after a second. Returns when it
 /// entered.
-async fn waits_past_a_lost_wakeup(bench: &Bench, lease: Duration, meanwhile: impl Future) -> Duration {
+async fn waits_past_a_lost_wakeup(
+    bench: &Bench,
+    lease: Duration,
+    meanwhile: impl Future,
+) -> Duration {
     let held = bench.sound.lock("a").lease(lease).acquire().await.unwrap();
     let released = async {
         tokio::time::sleep(SECOND).await;
         held.release().await.unwrap();
         meanwhile.await;
     };
-    let (guard, waited) = took(async { tokio::join!(bench.faulty.lock("a").acquire(), released).0 }).await;
+    let (guard, waited) =
+        took(async { tokio::join!(bench.faulty.lock("a").acquire(), released).0 }).await;
     guard.unwrap().release().await.unwrap();
     bench.is_free_within(Duration::ZERO, "a lost wake-up").await;
     waited
@@ -248,7 +286,11 @@ async fn a_lost_wakeup_costs_no_more_than_the_rest_of_the_holders_lease() {
     bench.faults.every(Op::Woken, Fault::LostReply);
     let waited = waits_past_a_lost_wakeup(&bench, 10 * SECOND, async {}).await;
     assert!((10 * SECOND..10 * SECOND + SECOND / 10).contains(&waited), "entered after {waited:?}");
-    assert!(bench.faults.calls(Op::Acquire) <= 3, "it does not poll: {}", bench.faults.calls(Op::Acquire));
+    assert!(
+        bench.faults.calls(Op::Acquire) <= 3,
+        "it does not poll: {}",
+        bench.faults.calls(Op::Acquire)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -404,14 +446,19 @@ async fn renewals_that_fail_are_retried_until_the_deadline_and_then_the_hold_is_
     let (reason, lasted) = took(guard.lost()).await;
     assert_eq!(reason, LossReason::LeaseEnded);
     assert!((LEASE.mul_f64(0.98)..LEASE).contains(&lasted), "lost after {lasted:?}");
-    assert!(bench.faults.calls(Op::Renew) > 10, "{} renewals were tried", bench.faults.calls(Op::Renew));
+    assert!(
+        bench.faults.calls(Op::Renew) > 10,
+        "{} renewals were tried",
+        bench.faults.calls(Op::Renew)
+    );
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
     bench.is_free_within(AT_ONCE, "a hold that was lost").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_survives_an_outage_that_is_shorter_than_its_lease() {
-    for fault in [Fault::Refuse(BackendErrorKind::Connection), Fault::LostRequest, Fault::LostReply] {
+    for fault in [Fault::Refuse(BackendErrorKind::Connection), Fault::LostRequest, Fault::LostReply]
+    {
         let bench = Bench::new();
         let guard = bench.faulty.lock("a").acquire().await.unwrap();
         bench.faults.every(Op::Renew, fault);
@@ -445,7 +492,9 @@ async fn a_renewal_that_finds_nothing_ends_the_hold_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_never_returns_is_tried_again_in_time() {
-    for fault in [Fault::NeverAnswer, Fault::NeverReply, Fault::Delay(LEASE), Fault::DelayReply(LEASE)] {
+    for fault in
+        [Fault::NeverAnswer, Fault::NeverReply, Fault::Delay(LEASE), Fault::DelayReply(LEASE)]
+    {
         let bench = Bench::with(Op::Renew, Some(fault));
         let guard = bench.faulty.lock("a").acquire().await.unwrap();
         assert!(timeout(4 * LEASE, guard.lost()).await.is_err(), "{fault:?}: the hold was lost");
@@ -510,8 +559,10 @@ async fn errors_of_the_operators_tools_come_through_at_once() {
 #[tokio::test(start_paused = true)]
 async fn closing_reports_what_could_not_be_released_and_releases_the_rest() {
     let bench = Bench::new();
-    let _guards =
-        [bench.faulty.lock("a").acquire().await.unwrap(), bench.faulty.lock("b").acquire().await.unwrap()];
+    let _guards = [
+        bench.faulty.lock("a").acquire().await.unwrap(),
+        bench.faulty.lock("b").acquire().await.unwrap(),
+    ];
     bench.faults.next(Op::Release, Fault::Refuse(BackendErrorKind::Permission));
     let closed = bench.faulty.close().await;
     assert!(matches!(closed, Err(LockError::Backend(_))), "{closed:?}");

@@ -95,7 +95,8 @@ async fn tasks_hand_a_hold_on_without_the_backend() {
     let scene = Scene::new();
     let (guard, next) = scene.held_and_awaited().await;
     let before = (scene.asked(), scene.released());
-    let (token, owner, wire_owner) = (guard.token(), guard.owner().clone(), guard.wire_owner().to_owned());
+    let (token, owner, wire_owner) =
+        (guard.token(), guard.owner().clone(), guard.wire_owner().to_owned());
     guard.release().await.unwrap();
     let handed = next.await.unwrap();
     assert_eq!((scene.asked(), scene.released()), before, "the backend was asked");
@@ -344,7 +345,10 @@ async fn a_forced_release_ends_what_was_handed_on() {
     let owner = next.wire_owner().to_owned();
     assert!(scene.lock().force_release().await.unwrap());
     assert_eq!(next.lost().await, LossReason::Gone);
-    assert!(matches!(next.release().await, Err(LockError::Lost { .. })), "a lost hold is not handed on");
+    assert!(
+        matches!(next.release().await, Err(LockError::Lost { .. })),
+        "a lost hold is not handed on"
+    );
     assert_ne!(after.await.unwrap().wire_owner(), owner);
 }
 
@@ -387,7 +391,11 @@ async fn a_hold_that_was_handed_on_is_renewed() {
     assert_eq!(scene.faults.calls(Op::Renew), 0, "it is not yet due");
     sleep(20 * SECOND).await;
     assert!(next.is_held());
-    assert!((15..=22).contains(&scene.faults.calls(Op::Renew)), "{}", scene.faults.calls(Op::Renew));
+    assert!(
+        (15..=22).contains(&scene.faults.calls(Op::Renew)),
+        "{}",
+        scene.faults.calls(Op::Renew)
+    );
     next.release().await.unwrap();
 }
 

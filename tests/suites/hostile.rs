@@ -1,7 +1,11 @@
 //! Servers that answer what no server answers, or nothing: every call ends in time with an error that says so, nothing panics,
 //! and memory stays within bounds. A binary of its own, so that nothing else runs while memory is measured and the machine is busy.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
 
 #[path = "redis/everything.rs"]
 mod everything;
@@ -74,7 +78,11 @@ fn sound(request: &[String]) -> Vec<u8> {
         command @ ("SUBSCRIBE" | "UNSUBSCRIBE") => {
             let kind = command.to_lowercase();
             let confirm = |channel: &String| {
-                format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
+                format!(
+                    ">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n",
+                    kind.len(),
+                    channel.len()
+                )
             };
             request[1..].iter().map(confirm).collect::<String>().into_bytes()
         }
@@ -160,7 +168,9 @@ async fn connect(url: &str) -> Result<Locks, BackendError> {
 async fn meet(manners: Manners) -> Result<Vec<LockError>, BackendError> {
     let start = Instant::now();
     let url = server(manners.clone()).await;
-    let met = tokio::time::timeout(IN_TIME, async { Ok(call_everything(&connect(&url).await?).await) }).await;
+    let met =
+        tokio::time::timeout(IN_TIME, async { Ok(call_everything(&connect(&url).await?).await) })
+            .await;
     let met = met.unwrap_or_else(|_| panic!("a call has not ended in {IN_TIME:?}: {manners:?}"));
     for error in met.iter().flatten() {
         let text = error.to_string();
@@ -205,7 +215,9 @@ const WRONG: [&str; 22] = [
 ];
 
 /// Meets all of them at the same time.
-async fn meet_each(manners: impl IntoIterator<Item = Manners>) -> Vec<Result<Vec<LockError>, BackendError>> {
+async fn meet_each(
+    manners: impl IntoIterator<Item = Manners>,
+) -> Vec<Result<Vec<LockError>, BackendError>> {
     let meetings: JoinSet<_> = manners.into_iter().map(meet).collect();
     meetings.join_all().await
 }
@@ -239,7 +251,8 @@ async fn wrong_answers_to_connecting_and_to_subscriptions_are_typed_errors() {
 async fn a_connection_that_is_closed_after_any_number_of_bytes_is_an_error_in_time() {
     assert_no_panic();
     let answer = b"*2\r\n:1\r\n$16\r\n1790000000000000\r\n".to_vec();
-    let cuts = (0..=answer.len()).map(|length| Manners::scripts(Answer::Cut(answer.clone(), length)));
+    let cuts =
+        (0..=answer.len()).map(|length| Manners::scripts(Answer::Cut(answer.clone(), length)));
     for met in meet_each(cuts).await {
         assert!(!met.unwrap().is_empty());
     }
@@ -250,10 +263,18 @@ async fn silence_is_an_error_in_time() {
     assert_no_panic();
     let errors = meet(Manners::scripts(Answer::Silence)).await.unwrap();
     assert!(kinds(&errors).contains(&BackendErrorKind::Timeout), "{errors:?}");
-    drop(meet(Manners { subscriptions: Answer::Silence, ..Manners::scripts(Answer::Sound) }).await.unwrap());
-    let error =
-        meet(Manners { handshake: Answer::Silence, ..Manners::scripts(Answer::Sound) }).await.unwrap_err();
-    assert!(matches!(error.kind(), BackendErrorKind::Timeout | BackendErrorKind::Connection), "{error}");
+    drop(
+        meet(Manners { subscriptions: Answer::Silence, ..Manners::scripts(Answer::Sound) })
+            .await
+            .unwrap(),
+    );
+    let error = meet(Manners { handshake: Answer::Silence, ..Manners::scripts(Answer::Sound) })
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error.kind(), BackendErrorKind::Timeout | BackendErrorKind::Connection),
+        "{error}"
+    );
 }
 
 /// What this process occupies, in bytes; nothing where that is not to be had.
@@ -299,8 +320,11 @@ async fn neither_a_storm_of_messages_nor_an_answer_without_end_fills_the_memory(
     ] {
         let storm = Answer::Storm(push.into(), 20_000);
         meet_within_memory(Manners::scripts(storm.clone()), 64 << 20).await;
-        meet_within_memory(Manners { subscriptions: storm, ..Manners::scripts(Answer::Sound) }, 64 << 20)
-            .await;
+        meet_within_memory(
+            Manners { subscriptions: storm, ..Manners::scripts(Answer::Sound) },
+            64 << 20,
+        )
+        .await;
     }
     for beginning in ["$536870912\r\n", "$9223372036854775807\r\n", "+", "*2147483647\r\n:1\r\n:"] {
         meet_within_memory(Manners::scripts(Answer::Flood(beginning)), 512 << 20).await;
@@ -314,8 +338,12 @@ fn answer(u: &mut Unstructured<'_>) -> Arbitrarily<Answer> {
         match u.int_in_range(0..=5)? {
             0 => bytes.extend(Vec::<u8>::arbitrary(u)?),
             1 => bytes.extend(
-                format!("{}{}\r\n", u.choose(&['*', '%', '>', '|', '~', '$', '!', '='])?, u8::arbitrary(u)?)
-                    .bytes(),
+                format!(
+                    "{}{}\r\n",
+                    u.choose(&['*', '%', '>', '|', '~', '$', '!', '='])?,
+                    u8::arbitrary(u)?
+                )
+                .bytes(),
             ),
             _ => bytes.extend(u.choose(&WRONG)?.bytes()),
         }
@@ -334,9 +362,11 @@ fn answer(u: &mut Unstructured<'_>) -> Arbitrarily<Answer> {
 fn whatever_a_server_answers_every_call_ends_in_time() {
     assert_no_panic();
     arbtest(|u| {
-        let manners =
-            || Ok(Manners { handshake: answer(u)?, scripts: answer(u)?, subscriptions: answer(u)? });
-        let manners: Vec<Manners> = std::iter::repeat_with(manners).take(16).collect::<Arbitrarily<_>>()?;
+        let manners = || {
+            Ok(Manners { handshake: answer(u)?, scripts: answer(u)?, subscriptions: answer(u)? })
+        };
+        let manners: Vec<Manners> =
+            std::iter::repeat_with(manners).take(16).collect::<Arbitrarily<_>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(meet_each(manners));
         Ok(())

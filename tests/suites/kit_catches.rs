@@ -49,10 +49,15 @@ fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
 fn fails(case: &Case<FlawedFixture>, flaw: Flaw) -> bool {
     /// Of the paused clock: longer than any lease that a case renews.
     const TIME: Duration = Duration::from_secs(3600);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let fixture = FlawedFixture::new(flaw);
-    let run = || runtime.block_on(async { tokio::time::timeout(TIME, case.run(&fixture)).await.unwrap() });
+    let run = || {
+        runtime.block_on(async { tokio::time::timeout(TIME, case.run(&fixture)).await.unwrap() })
+    };
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
@@ -65,7 +70,10 @@ fn is_caught(clause: &str) {
     for (flaw, names) in flaws {
         let cases: Vec<_> = all.iter().filter(|case| names.contains(&case.name())).collect();
         assert_eq!(cases.len(), names.len(), "each name is that of one case: {names:?}");
-        assert!(cases.iter().any(|case| case.clause() == clause), "{flaw:?}: no case is one of {clause}");
+        assert!(
+            cases.iter().any(|case| case.clause() == clause),
+            "{flaw:?}: no case is one of {clause}"
+        );
         for case in cases {
             assert!(fails(case, *flaw), "{case:?} lets {flaw:?} pass");
         }
@@ -158,16 +166,22 @@ fn every_case_is_in_the_list_with_the_clause_that_its_doc_names() {
         let source = fs::read_to_string(&path).unwrap();
         let lines: Vec<_> = source.lines().collect();
         for (number, line) in lines.iter().enumerate() {
-            let Some(name) = line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next())
+            let Some(name) =
+                line.strip_prefix("pub async fn ").and_then(|rest| rest.split('<').next())
             else {
                 continue;
             };
-            let first =
-                lines[..number].iter().rev().take_while(|line| line.starts_with("///")).last().unwrap();
+            let first = lines[..number]
+                .iter()
+                .rev()
+                .take_while(|line| line.starts_with("///"))
+                .last()
+                .unwrap();
             let clause = first.trim_start_matches("/// ").split([':', ' ']).next().unwrap();
             written.insert(format!("{clause} {subject}::{name}"));
         }
     }
-    let listed: BTreeSet<_> = cases::<FlawedFixture>().iter().map(|case| format!("{case:?}")).collect();
+    let listed: BTreeSet<_> =
+        cases::<FlawedFixture>().iter().map(|case| format!("{case:?}")).collect();
     assert_eq!(listed, written);
 }

@@ -18,7 +18,10 @@ fn locks() -> Locks {
 }
 
 /// Begins an acquisition that waits from then on.
-async fn waiter(locks: &Locks, name: &str) -> tokio::task::JoinHandle<Result<LockGuard, LockError>> {
+async fn waiter(
+    locks: &Locks,
+    name: &str,
+) -> tokio::task::JoinHandle<Result<LockGuard, LockError>> {
     let mut acquire = Box::pin(locks.lock(name).acquire());
     assert!(poll_times(1, &mut acquire).await.is_none(), "it waits");
     tokio::spawn(acquire)
@@ -111,7 +114,8 @@ async fn a_seat_comes_back_after_an_error_and_a_close() {
 #[tokio::test(start_paused = true)]
 async fn every_way_of_waiting_takes_a_seat() {
     let locks = builder().max_waiters(1).build().unwrap();
-    let too_many = |error: LockError| assert!(matches!(error, LockError::TooManyWaiters { .. }), "{error}");
+    let too_many =
+        |error: LockError| assert!(matches!(error, LockError::TooManyWaiters { .. }), "{error}");
     let gate = locks.latch("gate");
     gate.set_count(1).await.unwrap();
     let waiting = tokio::spawn({
@@ -131,7 +135,8 @@ async fn every_way_of_waiting_takes_a_seat() {
     let (one, other) = (locks.lock("one"), locks.lock("other"));
     let held = other.try_acquire().await.unwrap();
     too_many(MultiLock::of([one.clone(), other.clone()]).acquire().await.unwrap_err());
-    let guard = one.try_acquire().await.unwrap().expect("what the multi-lock had got was given back");
+    let guard =
+        one.try_acquire().await.unwrap().expect("what the multi-lock had got was given back");
     let is_full = one.condition("c").wait(guard).await;
     too_many(is_full.unwrap_err());
     drop(held);
@@ -209,6 +214,8 @@ fn limits_of_zero_are_refused() {
         (builder().max_waiters(0), "max_waiters"),
         (builder().max_waiters_per_lock(0), "max_waiters_per_lock"),
     ] {
-        assert!(matches!(builder.build(), Err(LockError::InvalidOption { option, .. }) if option == name));
+        assert!(
+            matches!(builder.build(), Err(LockError::InvalidOption { option, .. }) if option == name)
+        );
     }
 }

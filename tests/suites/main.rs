@@ -1,6 +1,10 @@
 //! The workspace's own suites: one binary, a module a subject.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
 
 mod clients;
 mod faulty_suite;

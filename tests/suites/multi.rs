@@ -31,8 +31,12 @@ async fn a_refused_try_holds_none() {
     let held = other.lock("b").acquire().await.unwrap();
     assert!(one.multi_lock(["a", "b", "c"]).try_acquire().await.unwrap().is_none());
     let timeout = one.multi_lock(["a", "b", "c"]).acquire_timeout(SECOND).await.unwrap_err();
-    assert!(matches!(&timeout, LockError::Timeout { lock, .. } if lock.as_str() == "b"), "{timeout}");
-    let at_once = one.multi_lock(["a", "b", "c"]).acquire_timeout(Duration::ZERO).await.unwrap_err();
+    assert!(
+        matches!(&timeout, LockError::Timeout { lock, .. } if lock.as_str() == "b"),
+        "{timeout}"
+    );
+    let at_once =
+        one.multi_lock(["a", "b", "c"]).acquire_timeout(Duration::ZERO).await.unwrap_err();
     assert!(matches!(at_once, LockError::Timeout { .. }), "{at_once}");
     held.release().await.unwrap();
     assert_all_free(&store).await;
@@ -77,7 +81,10 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     });
     tokio::time::sleep(SECOND).await;
     assert!(poll_times(1, guard.lost()).await.is_none() && guard.is_held());
-    assert!(other.lock("b").force_release().await.unwrap() && other.lock("d").force_release().await.unwrap());
+    assert!(
+        other.lock("b").force_release().await.unwrap()
+            && other.lock("d").force_release().await.unwrap()
+    );
     let lost = guard.lost().await;
     assert!(
         matches!(&lost, LockError::Lost { lock, reason: LossReason::Gone, .. } if lock.as_str() == "b"),
@@ -111,7 +118,8 @@ async fn dropped_at_any_await_it_holds_none() {
             backend.faults().every(Op::Acquire, Fault::DelayReply(Duration::from_millis(1)));
             let store = backend.inside().clone();
             let (locks, other) = (Locks::new(backend), Locks::new(store.clone()));
-            let held = if contended { Some(other.lock("b").acquire().await.unwrap()) } else { None };
+            let held =
+                if contended { Some(other.lock("b").acquire().await.unwrap()) } else { None };
             let acquire = poll_times(polls, locks.multi_lock(["a", "b", "c"]).acquire());
             drop(tokio::time::timeout(SECOND, acquire).await);
             drop(held);
@@ -149,7 +157,11 @@ async fn opposite_orders_never_deadlock_and_never_hold_partly() {
                     _ => Some(lock.acquire().await.unwrap()),
                 };
                 if let Some(guard) = guard {
-                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two are inside");
+                    assert_eq!(
+                        inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst),
+                        0,
+                        "two are inside"
+                    );
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     guard.release().await.unwrap();
@@ -224,7 +236,10 @@ async fn a_name_in_two_ways_is_refused_and_nothing_is_held() {
     let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(0)]);
     assert!(matches!(member.acquire().await, Err(LockError::InvalidOption { .. })));
     let member = MultiLock::of([one.lock("a"), one.semaphore("b", 3).permits(4)]);
-    assert!(matches!(member.acquire().await, Err(LockError::TooManyPermits { asked: 4, limit: 3, .. })));
+    assert!(matches!(
+        member.acquire().await,
+        Err(LockError::TooManyPermits { asked: 4, limit: 3, .. })
+    ));
     assert_all_free(&store).await;
 }
 
@@ -250,7 +265,8 @@ async fn the_owner_given_to_the_members_is_that_of_all() {
     let guard = both.acquire().await.unwrap();
     assert_eq!((guard.owner(), outer.hold_count()), (&alice, 2));
     drop((guard, outer));
-    let two_owners = MultiLock::of([one.lock("a").owned_by(&alice), one.lock("b").owned_by(&Owner::new())]);
+    let two_owners =
+        MultiLock::of([one.lock("a").owned_by(&alice), one.lock("b").owned_by(&Owner::new())]);
     let error = two_owners.acquire().await.unwrap_err();
     assert!(matches!(error, LockError::InvalidOption { option: "owned_by", .. }), "{error}");
     let guard = two_owners.owned_by(&alice).acquire().await.unwrap();

@@ -26,7 +26,10 @@ async fn a_task_that_waits_for_itself_is_warned_with_both_places() {
     let waiting_at = line!() - 1;
     let warning = log.line_with("probably a deadlock");
     assert!(warning.contains("WARN") && warning.contains("lock=self"), "{warning}");
-    assert!(warning.contains(&format!("observing.rs:{held_since}:")), "where it is held: {warning}");
+    assert!(
+        warning.contains(&format!("observing.rs:{held_since}:")),
+        "where it is held: {warning}"
+    );
     assert!(warning.contains(&format!("observing.rs:{waiting_at}:")), "where it waits: {warning}");
     held.release().await.unwrap();
 }
@@ -57,8 +60,14 @@ async fn the_life_of_a_hold_is_traced_with_its_times() {
     let second = waiting.await.unwrap();
 
     let released = log.line_with("released");
-    assert!(released.contains(" lockcore.hold{lock=traced"), "inside the span of the hold: {released}");
-    assert!(released.contains(&format!("token={token}")) && released.contains("held_for=2s"), "{released}");
+    assert!(
+        released.contains(" lockcore.hold{lock=traced"),
+        "inside the span of the hold: {released}"
+    );
+    assert!(
+        released.contains(&format!("token={token}")) && released.contains("held_for=2s"),
+        "{released}"
+    );
     let acquired = log.lines_with("acquired");
     assert_eq!(acquired.len(), 2, "{acquired:#?}");
     assert!(acquired[1].contains("lockcore.acquire{lock=traced owner=second"), "{}", acquired[1]);
@@ -78,9 +87,16 @@ async fn renewals_that_fail_and_the_loss_they_lead_to_are_traced_once() {
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
     let failures = log.lines_with("renewal failed, will be retried");
     assert!(failures.len() > 1, "{failures:#?}");
-    assert!(failures[0].contains("lock=failing") && failures[0].contains("remaining=1."), "{}", failures[0]);
+    assert!(
+        failures[0].contains("lock=failing") && failures[0].contains("remaining=1."),
+        "{}",
+        failures[0]
+    );
     let lost = log.line_with("hold lost");
-    assert!(lost.contains("WARN") && lost.contains("lock=failing") && lost.contains("lease ended"), "{lost}");
+    assert!(
+        lost.contains("WARN") && lost.contains("lock=failing") && lost.contains("lease ended"),
+        "{lost}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

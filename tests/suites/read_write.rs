@@ -77,7 +77,10 @@ async fn a_writer_becomes_a_reader_with_nobody_in_between() {
     assert_eq!(again.hold_count(), 2);
     writer.release().await.unwrap();
     assert!(reader.is_held());
-    assert!(there.read().acquire_timeout(SECOND / 10).await.is_err(), "a writer waits, and comes first");
+    assert!(
+        there.read().acquire_timeout(SECOND / 10).await.is_err(),
+        "a writer waits, and comes first"
+    );
     drop((reader, again));
     while let Some(done) = waiting.join_next().await {
         done.unwrap();
@@ -116,8 +119,14 @@ async fn a_reader_that_wants_to_write_is_refused_at_once_and_keeps_reading() {
         lock.write().owned_by(&owner).acquire_timeout(SECOND).await.err(),
     ] {
         let error = attempt.expect("it would wait for itself");
-        assert!(matches!(&error, LockError::Upgrade { lock, .. } if lock.as_str() == "a"), "{error}");
-        assert!(error.to_string().contains('a') && error.to_string().contains("release"), "{error}");
+        assert!(
+            matches!(&error, LockError::Upgrade { lock, .. } if lock.as_str() == "a"),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains('a') && error.to_string().contains("release"),
+            "{error}"
+        );
     }
     assert!(reader.is_held());
 
@@ -142,7 +151,8 @@ async fn readers_that_wait_all_enter_after_a_release_and_after_a_downgrade() {
         let inside = Arc::new(AtomicUsize::new(0));
         let mut readers = JoinSet::new();
         for number in 0..20 {
-            let read = if number % 2 == 0 { one.rw_lock("a").read() } else { other.rw_lock("a").read() };
+            let read =
+                if number % 2 == 0 { one.rw_lock("a").read() } else { other.rw_lock("a").read() };
             let inside = inside.clone();
             readers.spawn(async move {
                 let guard = read.acquire().await.unwrap();
@@ -152,7 +162,11 @@ async fn readers_that_wait_all_enter_after_a_release_and_after_a_downgrade() {
             });
         }
         tokio::time::sleep(SECOND).await;
-        let kept = if downgrade { Some(lock.read().owned_by(&owner).acquire().await.unwrap()) } else { None };
+        let kept = if downgrade {
+            Some(lock.read().owned_by(&owner).acquire().await.unwrap())
+        } else {
+            None
+        };
         assert_eq!(inside.load(Ordering::SeqCst), 0);
         let start = Instant::now();
         writer.release().await.unwrap();
@@ -239,7 +253,10 @@ async fn a_reader_that_tries_behind_one_that_waits_is_answered_at_once() {
     let writing = tokio::spawn(locks.rw_lock("a").write().acquire());
     tokio::time::sleep(SECOND / 2).await;
     let start = Instant::now();
-    assert!(locks.rw_lock("a").read().try_acquire().await.unwrap().is_none(), "a writer comes first");
+    assert!(
+        locks.rw_lock("a").read().try_acquire().await.unwrap().is_none(),
+        "a writer comes first"
+    );
     assert!(start.elapsed() <= SECOND, "{:?}", start.elapsed());
     drop(held);
     writing.await.unwrap().unwrap().release().await.unwrap();
@@ -255,7 +272,11 @@ async fn a_writer_that_gives_up_lets_readers_in() {
         for locks in [&one, &other] {
             drop(locks.rw_lock("a").read().acquire().await.unwrap());
         }
-        assert!(start.elapsed() < Duration::from_millis(100), "{polls} polls: {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_millis(100),
+            "{polls} polls: {:?}",
+            start.elapsed()
+        );
         held.release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

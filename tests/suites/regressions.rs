@@ -12,9 +12,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Clock, LockError,
-    LockName, LockState, Locks, LossReason, Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Clock,
+    LockError, LockName, LockState, Locks, LossReason, Owner, ReleaseOutcome, ReleaseRequest,
+    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
@@ -141,7 +141,10 @@ impl Backend for HeldForEver {
         self.0.inspect(name).await
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         self.0.subscribe(request).await
     }
 }
@@ -250,8 +253,13 @@ async fn a_release_that_is_begun_and_then_only_kept_keeps_the_next_for_five_seco
 /// it, the client's own acquisitions waited for ever for a guard that was dropped elsewhere. It is bounded.
 #[test]
 fn a_background_on_an_idle_runtime_keeps_the_next_for_five_seconds_at_most() {
-    let runtime =
-        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
     let (idle, busy) = (runtime(), runtime());
     let locks = Locks::new(MemoryBackend::new());
     idle.block_on(async {
@@ -293,7 +301,8 @@ async fn a_busy_client_notices_as_soon_as_an_idle_one_that_its_host_slept() {
         sleep(SECOND / 2).await;
         asleep.store(3600, Ordering::SeqCst);
         let (reason, noticed) = took(timeout(5 * SECOND, lost)).await;
-        let reason = reason.unwrap_or_else(|_| panic!("busy: {busy}, not noticed within {noticed:?}"));
+        let reason =
+            reason.unwrap_or_else(|_| panic!("busy: {busy}, not noticed within {noticed:?}"));
         assert_eq!(reason.unwrap(), LossReason::LeaseEnded, "busy: {busy}");
         assert!(noticed <= SECOND + SLACK, "busy: {busy}, noticed after {noticed:?}");
     }
@@ -335,7 +344,10 @@ impl Backend for CountsEmpty {
         self.store.inspect(name).await
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         self.store.subscribe(request).await
     }
 }
@@ -371,13 +383,18 @@ async fn one_owner_nests_in_the_other_mode() {
     let store = MemoryBackend::new();
     let (one, other) = (Locks::new(store.clone()), Locks::new(store));
     for owner in [Owner::named("job"), Owner::new()] {
-        for (outer, inner) in [(one.lock("a"), one.fair_lock("a")), (one.fair_lock("a"), one.lock("a"))] {
+        for (outer, inner) in
+            [(one.lock("a"), one.fair_lock("a")), (one.fair_lock("a"), one.lock("a"))]
+        {
             let outer = outer.owned_by(&owner).acquire().await.unwrap();
             let inner = timeout(SECOND, inner.owned_by(&owner).acquire()).await;
             let inner = inner.expect("it does not wait for itself").unwrap();
             assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
             inner.release().await.unwrap();
-            assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the outer hold goes on");
+            assert!(
+                other.lock("a").try_acquire().await.unwrap().is_none(),
+                "the outer hold goes on"
+            );
             outer.release().await.unwrap();
         }
     }
@@ -437,7 +454,9 @@ async fn a_waiter_behind_another_one_learns_that_its_hold_is_a_short_one() {
         let (held, short, next) = match is_fair {
             true => (other.fair_lock("a"), locks.fair_lock("a"), other.fair_lock("a")),
             // New readers are kept out by a writer that waits.
-            false => (other.rw_lock("a").read(), locks.rw_lock("a").write(), other.rw_lock("a").read()),
+            false => {
+                (other.rw_lock("a").read(), locks.rw_lock("a").write(), other.rw_lock("a").read())
+            }
         };
         let held = held.acquire().await.unwrap();
         let short = tokio::spawn(short.lease(100 * MS).acquire());

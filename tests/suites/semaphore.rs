@@ -38,7 +38,10 @@ async fn never_are_more_inside_than_there_are_permits_and_everybody_gets_in() {
                     let guard = semaphore.acquire_many(wanted).await.unwrap();
                     let now = inside.fetch_add(wanted, Ordering::SeqCst) + wanted;
                     most.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_millis(u64::from(1 + (number * 7 + round) % 5))).await;
+                    tokio::time::sleep(Duration::from_millis(u64::from(
+                        1 + (number * 7 + round) % 5,
+                    )))
+                    .await;
                     inside.fetch_sub(wanted, Ordering::SeqCst);
                     guard.release().await.unwrap();
                 }
@@ -104,7 +107,10 @@ async fn what_could_never_be_had_is_refused() {
             one.try_acquire_many(11).await.unwrap_err(),
             one.acquire_many_timeout(11, SECOND).await.unwrap_err(),
         ] {
-            assert!(matches!(error, LockError::TooManyPermits { asked: 11, limit: 10, .. }), "{error}");
+            assert!(
+                matches!(error, LockError::TooManyPermits { asked: 11, limit: 10, .. }),
+                "{error}"
+            );
         }
         assert!(held.is_held());
         assert_eq!(one.available().await.unwrap(), 9);
@@ -155,7 +161,10 @@ async fn the_end_of_a_lease_lets_the_next_one_in() {
         let start = Instant::now();
         let guard = other.acquire().await.unwrap();
         let waited = start.elapsed();
-        assert!(waited >= 2 * SECOND && waited < 2 * SECOND + Duration::from_millis(100), "{waited:?}");
+        assert!(
+            waited >= 2 * SECOND && waited < 2 * SECOND + Duration::from_millis(100),
+            "{waited:?}"
+        );
         guard.release().await.unwrap();
     }
 }

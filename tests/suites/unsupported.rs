@@ -2,8 +2,9 @@
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, LockError, LockName, LockState,
-    Locks, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, LockError, LockName,
+    LockState, Locks, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
+    Wakeups,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::Faulty;
@@ -38,7 +39,10 @@ impl Backend for Modest {
         self.0.inspect(name).await
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         self.0.subscribe(request).await
     }
 }

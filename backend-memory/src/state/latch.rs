@@ -49,7 +49,12 @@ impl Latch {
 }
 
 impl Cell {
-    pub(crate) fn set_count(&mut self, count: u32, id: &str, now: Instant) -> Result<bool, BackendError> {
+    pub(crate) fn set_count(
+        &mut self,
+        count: u32,
+        id: &str,
+        now: Instant,
+    ) -> Result<bool, BackendError> {
         self.use_as(Kind::Latch)?;
         let set = self.latch.once(id, now, |left| match *left {
             0 => {

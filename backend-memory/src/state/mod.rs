@@ -10,8 +10,8 @@ mod read_write;
 use std::{collections::VecDeque, fmt};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, FencingToken, HoldId, Holder, LockState,
-    Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, FencingToken, HoldId, Holder,
+    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
 };
 use smallvec::SmallVec;
 use tokio::{sync::watch, time::Instant};
@@ -181,7 +181,12 @@ impl Cell {
     }
 
     /// Stores the hold, in the place of an older one that it takes over.
-    fn grant(&mut self, request: &AcquireRequest, now: Instant, token: FencingToken) -> AcquireOutcome {
+    fn grant(
+        &mut self,
+        request: &AcquireRequest,
+        now: Instant,
+        token: FencingToken,
+    ) -> AcquireOutcome {
         let (hold, ends) = (request.hold.clone(), now + request.lease);
         let mode = self.mode_to_store(request.mode);
         if self.told_to_others(request).is_some_and(|told| told > ends) {
@@ -196,8 +201,16 @@ impl Cell {
     /// Until when others were told to wait for what the hold now replaces: its place in the queue, or an older hold. It may end earlier,
     /// of which there is no message.
     fn told_to_others(&self, request: &AcquireRequest) -> Option<Instant> {
-        let place = self.queue.iter().filter(|queued| queued.hold == request.hold).map(|queued| queued.until);
-        let older = self.holds.iter().filter(|stored| stored.gives_way_to(request)).map(|stored| stored.ends);
+        let place = self
+            .queue
+            .iter()
+            .filter(|queued| queued.hold == request.hold)
+            .map(|queued| queued.until);
+        let older = self
+            .holds
+            .iter()
+            .filter(|stored| stored.gives_way_to(request))
+            .map(|stored| stored.ends);
         place.chain(older).max()
     }
 

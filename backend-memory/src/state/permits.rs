@@ -46,8 +46,12 @@ impl Cell {
     /// Each hold of permits remembers how many there are, for those that come later.
     pub(super) fn mode_to_store(&self, mode: Mode) -> Mode {
         match mode {
-            Mode::Permit { count, limit, plain: false, .. } => Mode::permits(count, self.total(limit)),
-            Mode::Permit { count, limit, plain: true, .. } => Mode::plain_permits(count, self.total(limit)),
+            Mode::Permit { count, limit, plain: false, .. } => {
+                Mode::permits(count, self.total(limit))
+            }
+            Mode::Permit { count, limit, plain: true, .. } => {
+                Mode::plain_permits(count, self.total(limit))
+            }
             other => other,
         }
     }

@@ -84,8 +84,12 @@ const ENDING: u8 = 2;
 ///
 /// With `DETAILS` it takes the time of each acquisition and looks who was before, which costs what a pair in memory costs. If an
 /// operation fails, the task goes on after a moment.
-pub(crate) async fn load<const DETAILS: bool, L: Lock>(locks: Vec<Arc<L>>, span: Span) -> Result<Load> {
-    let shared = Arc::new(Shared { phase: AtomicU8::new(WARMING_UP), last: AtomicUsize::new(usize::MAX) });
+pub(crate) async fn load<const DETAILS: bool, L: Lock>(
+    locks: Vec<Arc<L>>,
+    span: Span,
+) -> Result<Load> {
+    let shared =
+        Arc::new(Shared { phase: AtomicU8::new(WARMING_UP), last: AtomicUsize::new(usize::MAX) });
     let mut tasks = JoinSet::new();
     for (number, lock) in locks.into_iter().enumerate() {
         tasks.spawn(pairs::<DETAILS, L>(lock, number, shared.clone()));
@@ -136,7 +140,11 @@ struct Pairs {
 /// After what failed.
 const RESPITE: Duration = Duration::from_millis(1);
 
-async fn pairs<const DETAILS: bool, L: Lock>(lock: Arc<L>, number: usize, shared: Arc<Shared>) -> Pairs {
+async fn pairs<const DETAILS: bool, L: Lock>(
+    lock: Arc<L>,
+    number: usize,
+    shared: Arc<Shared>,
+) -> Pairs {
     let mut pairs = Pairs::default();
     loop {
         let pair = pair::<DETAILS, L>(&lock, number, &shared).await;

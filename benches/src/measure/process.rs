@@ -19,7 +19,8 @@ fn resident(status: &str) -> Option<u64> {
 /// The processor time that a process has used so far, in steps of 10 ms as a rule.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     let stat = read(pid, "stat")?;
-    let ticks = ticks(&stat).ok_or_else(|| failure(format!("/proc/{pid}/stat is not understood")))?;
+    let ticks =
+        ticks(&stat).ok_or_else(|| failure(format!("/proc/{pid}/stat is not understood")))?;
     Ok(Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second())))
 }
 
@@ -32,7 +33,8 @@ fn ticks(stat: &str) -> Option<u64> {
 
 fn read(pid: u32, file: &str) -> Result<String> {
     let path = format!("/proc/{pid}/{file}");
-    fs::read_to_string(&path).map_err(|error| failure(format!("{path}: {error}; the benchmark needs Linux")))
+    fs::read_to_string(&path)
+        .map_err(|error| failure(format!("{path}: {error}; the benchmark needs Linux")))
 }
 
 #[cfg(test)]

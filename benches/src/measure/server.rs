@@ -29,7 +29,8 @@ impl Server {
     /// How often each command was called so far, by clients or inside scripts, the benchmark's own questions aside.
     pub(crate) async fn calls(&self) -> Result<Calls> {
         let mut info = redis::cmd("INFO");
-        let statistics: String = info.arg("commandstats").query_async(&mut self.control.clone()).await?;
+        let statistics: String =
+            info.arg("commandstats").query_async(&mut self.control.clone()).await?;
         Ok(Calls::parse(&statistics))
     }
 

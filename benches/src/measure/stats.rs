@@ -76,7 +76,10 @@ impl Times {
 
     /// What [`of_counts`](Self::of_counts) makes the same of.
     pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
-        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        self.0
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect()
     }
 }
 

@@ -33,7 +33,12 @@ impl Limit {
     }
 }
 
-const fn ratio(scenario: &'static str, metric: &'static str, against: &'static str, limit: f64) -> Bar {
+const fn ratio(
+    scenario: &'static str,
+    metric: &'static str,
+    against: &'static str,
+    limit: f64,
+) -> Bar {
     Bar { scenario, metric, against: Some(against), limit: Limit::AtLeast(limit) }
 }
 
@@ -137,8 +142,15 @@ mod tests {
             record("p99 wait in turns", 3.0, None),
         ];
         let verdicts = judge(&records);
-        let met: Vec<_> = verdicts.iter().map(|verdict| (verdict.measure.as_str(), verdict.is_met)).collect();
-        assert_eq!(met, [("pairs, against rslock's better setting", false), ("p99 wait in turns", true)]);
-        assert_eq!((verdicts[0].bar.as_str(), verdicts[0].measured.as_str()), ("at least 20", "19.9"));
+        let met: Vec<_> =
+            verdicts.iter().map(|verdict| (verdict.measure.as_str(), verdict.is_met)).collect();
+        assert_eq!(
+            met,
+            [("pairs, against rslock's better setting", false), ("p99 wait in turns", true)]
+        );
+        assert_eq!(
+            (verdicts[0].bar.as_str(), verdicts[0].measured.as_str()),
+            ("at least 20", "19.9")
+        );
     }
 }

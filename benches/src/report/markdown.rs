@@ -4,7 +4,8 @@ use std::{fs, path::Path};
 
 use crate::error::{Result, failure};
 
-const BEGIN: &str = "<!-- lockcore-bench: from here to the next mark it is written by the benchmark -->";
+const BEGIN: &str =
+    "<!-- lockcore-bench: from here to the next mark it is written by the benchmark -->";
 const END: &str = "<!-- lockcore-bench: end -->";
 
 /// Replaces what stands between the marks of the document.

@@ -58,7 +58,12 @@ impl Report {
         }
     }
 
-    pub(crate) fn leave_out(&mut self, scenario: &'static str, subject: &'static str, reason: &str) {
+    pub(crate) fn leave_out(
+        &mut self,
+        scenario: &'static str,
+        subject: &'static str,
+        reason: &str,
+    ) {
         match self.left_out.iter_mut().find(|(of, known, _)| *of == scenario && known == reason) {
             Some((_, _, subjects)) => subjects.push(subject),
             None => self.left_out.push((scenario, reason.to_owned(), vec![subject])),
@@ -90,7 +95,12 @@ impl Report {
     }
 
     /// Writes the tables, and links to the plots, into a document that has a place for them.
-    pub(crate) fn write_tables(&self, document: &Path, plots: Option<&Path>, plan: &Plan) -> Result<()> {
+    pub(crate) fn write_tables(
+        &self,
+        document: &Path,
+        plots: Option<&Path>,
+        plan: &Plan,
+    ) -> Result<()> {
         let mut text = format!("{}\n\n", plan.describe());
         text += &table::bars(&bars::judge(&self.records), table::Style::Markdown);
         for (scenario, about) in &self.scenarios {
@@ -116,10 +126,11 @@ impl Report {
     fn lines_of(&self, scenario: &str) -> Vec<String> {
         let records = self.of(scenario);
         let ratios = records.iter().filter_map(|record| record.comparison());
-        let notes = self.notes.iter().filter(|(of, _)| *of == scenario).map(|(_, note)| note.clone());
+        let notes =
+            self.notes.iter().filter(|(of, _)| *of == scenario).map(|(_, note)| note.clone());
         let left_out = self.left_out.iter().filter(|(of, ..)| *of == scenario);
-        let left_out =
-            left_out.map(|(_, reason, subjects)| format!("without {}: {reason}", subjects.join(", ")));
+        let left_out = left_out
+            .map(|(_, reason, subjects)| format!("without {}: {reason}", subjects.join(", ")));
         ratios.chain(left_out).chain(notes).collect()
     }
 }

@@ -63,7 +63,9 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 fn bars<'a>(records: &[&'a Record]) -> Vec<(String, f64, &'a str, usize)> {
     let mut bars: Vec<(String, f64, &str, usize)> = Vec::new();
     let mut subjects: Vec<&str> = Vec::new();
-    let Some(unit) = records.iter().find(|record| record.against.is_none()).map(|record| record.unit) else {
+    let Some(unit) =
+        records.iter().find(|record| record.against.is_none()).map(|record| record.unit)
+    else {
         return bars;
     };
     let first = records.iter().find(|record| record.against.is_none()).map(|record| &record.metric);
@@ -72,10 +74,11 @@ fn bars<'a>(records: &[&'a Record]) -> Vec<(String, f64, &'a str, usize)> {
         record.against.is_none() && record.unit == unit && same
     };
     for record in records.iter().filter(of_first) {
-        let place = subjects.iter().position(|subject| *subject == record.subject).unwrap_or_else(|| {
-            subjects.push(&record.subject);
-            subjects.len() - 1
-        });
+        let place =
+            subjects.iter().position(|subject| *subject == record.subject).unwrap_or_else(|| {
+                subjects.push(&record.subject);
+                subjects.len() - 1
+            });
         let label = match record.metric.strip_prefix("pairs of ") {
             Some(tasks) => format!("{}, {tasks}", record.subject),
             None => record.subject.clone(),
@@ -101,7 +104,11 @@ fn draw_bars(path: &Path, title: &str, bars: &[(String, f64, &str, usize)]) -> D
         let colour = COLOURS[subject % COLOURS.len()];
         area.draw(&Text::new(label.clone(), (MARGIN, top + 3), (FONT, 13).into_font()))?;
         area.draw(&Rectangle::new([(left, top), (left + length, bottom)], colour.filled()))?;
-        area.draw(&Text::new(figure(*value, unit), (left + length + 6, top + 3), (FONT, 13).into_font()))?;
+        area.draw(&Text::new(
+            figure(*value, unit),
+            (left + length + 6, top + 3),
+            (FONT, 13).into_font(),
+        ))?;
     }
     area.present()?;
     Ok(())
@@ -110,7 +117,9 @@ fn draw_bars(path: &Path, title: &str, bars: &[(String, f64, &str, usize)]) -> D
 /// For each subject the figures at each size, from metrics like `pairs of 64 tasks` of a scenario that has several of one subject's.
 fn lines<'a>(records: &[&'a Record]) -> Vec<(&'a str, Vec<(f64, f64)>)> {
     let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
-    for record in records.iter().filter(|record| record.against.is_none() && record.scenario == "growth") {
+    for record in
+        records.iter().filter(|record| record.against.is_none() && record.scenario == "growth")
+    {
         let size = record.metric.split_whitespace().next().and_then(|size| size.parse().ok());
         let Some(size) = size else { continue };
         match lines.iter_mut().find(|(subject, _)| *subject == record.subject) {
@@ -125,7 +134,9 @@ fn draw_lines(path: &Path, title: &str, lines: &[(&str, Vec<(f64, f64)>)]) -> Dr
     let points = || lines.iter().flat_map(|(_, points)| points);
     let widest = points().map(|(size, _)| *size).fold(1.0, f64::max);
     let (least, greatest) = points()
-        .fold((f64::MAX, 1.0), |(least, most): (f64, f64), (_, value)| (least.min(*value), most.max(*value)));
+        .fold((f64::MAX, 1.0), |(least, most): (f64, f64), (_, value)| {
+            (least.min(*value), most.max(*value))
+        });
     let area = SVGBackend::new(path, (WIDTH, 440)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -162,16 +173,25 @@ mod tests {
     use super::*;
 
     fn record(scenario: &'static str, subject: &str, metric: &str, value: f64) -> Record {
-        Record { scenario, subject: subject.into(), metric: metric.into(), value, unit: "1/s", against: None }
+        Record {
+            scenario,
+            subject: subject.into(),
+            metric: metric.into(),
+            value,
+            unit: "1/s",
+            against: None,
+        }
     }
 
     #[test]
     fn bars_and_lines_are_drawn() {
-        let directory = std::env::temp_dir().join(format!("lockcore-bench-plot-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("lockcore-bench-plot-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let distinct =
-            ["lockcore", "floor"].map(|subject| record("distinct", subject, "pairs of 64 tasks", 5.0));
-        let growth = [1, 64].map(|tasks| record("growth", "lockcore", &format!("{tasks} tasks"), 9.0));
+        let distinct = ["lockcore", "floor"]
+            .map(|subject| record("distinct", subject, "pairs of 64 tasks", 5.0));
+        let growth =
+            [1, 64].map(|tasks| record("growth", "lockcore", &format!("{tasks} tasks"), 9.0));
         for (records, expected) in [(distinct, "floor, 64 tasks"), (growth, "lockcore")] {
             let path = directory.join("plot.svg");
             draw(&path, "Some title", &records.iter().collect::<Vec<_>>()).unwrap();

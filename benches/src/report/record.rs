@@ -22,7 +22,12 @@ impl Record {
     /// As a sentence, if it compares.
     pub(crate) fn comparison(&self) -> Option<String> {
         let against = self.against.as_ref()?;
-        Some(format!("{}: {} of {} against {against}", self.metric, number(self.value), self.subject))
+        Some(format!(
+            "{}: {} of {} against {against}",
+            self.metric,
+            number(self.value),
+            self.subject
+        ))
     }
 }
 
@@ -82,14 +87,23 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        let figures =
-            [(1234567.8, "1/s"), (999.6, ""), (12.34, "us"), (1.234, RATIO), (0.0123, "%"), (0.0, "B")];
+        let figures = [
+            (1234567.8, "1/s"),
+            (999.6, ""),
+            (12.34, "us"),
+            (1.234, RATIO),
+            (0.0123, "%"),
+            (0.0, "B"),
+        ];
         let texts: Vec<_> = figures.iter().map(|(value, unit)| figure(*value, unit)).collect();
         assert_eq!(texts, ["1,234,568/s", "1000", "12.3 us", "1.23", "0.012 %", "0 B"]);
     }
 
     #[test]
     fn a_comparison_is_a_sentence() {
-        assert_eq!(record(Some("floor")).comparison().unwrap(), "pairs: 0.97 of lockcore against floor");
+        assert_eq!(
+            record(Some("floor")).comparison().unwrap(),
+            "pairs: 0.97 of lockcore against floor"
+        );
     }
 }

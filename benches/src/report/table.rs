@@ -25,10 +25,12 @@ pub(crate) fn values(records: &[&Record], style: Style) -> String {
             metrics.push(&record.metric);
         }
     }
-    let header = ["subject"].into_iter().chain(metrics.iter().copied()).map(str::to_owned).collect();
+    let header =
+        ["subject"].into_iter().chain(metrics.iter().copied()).map(str::to_owned).collect();
     let lines = subjects.iter().map(|subject| {
         let cell = |metric: &&str| {
-            let found = values.iter().find(|record| record.subject == *subject && record.metric == *metric);
+            let found =
+                values.iter().find(|record| record.subject == *subject && record.metric == *metric);
             found.map_or_else(|| "-".to_owned(), |record| figure(record.value, record.unit))
         };
         [(*subject).to_owned()].into_iter().chain(metrics.iter().map(cell)).collect()
@@ -47,7 +49,11 @@ pub(crate) fn bars(verdicts: &[Verdict], style: Style) -> String {
     table(header, lines, style)
 }
 
-fn table(header: Vec<String>, lines: impl IntoIterator<Item = Vec<String>>, style: Style) -> String {
+fn table(
+    header: Vec<String>,
+    lines: impl IntoIterator<Item = Vec<String>>,
+    style: Style,
+) -> String {
     let mut table = Table::new();
     table.load_style(match style {
         Style::Terminal => presets::UTF8_FULL_CONDENSED,
@@ -70,7 +76,14 @@ mod tests {
 
     fn record(subject: &str, metric: &str, value: f64, against: Option<&str>) -> Record {
         let against = against.map(str::to_owned);
-        Record { scenario: "s", subject: subject.into(), metric: metric.into(), value, unit: "1/s", against }
+        Record {
+            scenario: "s",
+            subject: subject.into(),
+            metric: metric.into(),
+            value,
+            unit: "1/s",
+            against,
+        }
     }
 
     #[test]

@@ -38,7 +38,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     stage.values(&samples, "p99 wait", "ms", |(_, p99)| p99 / 1e6)?;
     stage.values(&samples, "p99 wait in turns", "", |(load, p99)| turns(load, *p99))?;
     stage.note("a hand-over: a pair of another task than the pair before; who asks at intervals has most pairs in a row");
-    stage.note("a turn: as many hold cycles as there are tasks, what each would wait if they took turns");
+    stage.note(
+        "a turn: as many hold cycles as there are tasks, what each would wait if they took turns",
+    );
     Ok(())
 }
 

@@ -27,7 +27,12 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
             }
             rotate(&mut workers);
         }
-        stage.compare(&samples, &format!("pairs of {tasks} tasks"), "1/s", Load::pairs_per_second)?;
+        stage.compare(
+            &samples,
+            &format!("pairs of {tasks} tasks"),
+            "1/s",
+            Load::pairs_per_second,
+        )?;
     }
     Ok(())
 }

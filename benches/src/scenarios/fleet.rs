@@ -62,7 +62,11 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// Starts the processes of a subject, all at once.
-pub(crate) async fn start(subject: Subject, server: &Server, processes: usize) -> Result<Vec<Worker>> {
+pub(crate) async fn start(
+    subject: Subject,
+    server: &Server,
+    processes: usize,
+) -> Result<Vec<Worker>> {
     let mut starting = JoinSet::new();
     for _ in 0..processes {
         let url = server.url();
@@ -97,7 +101,10 @@ pub(crate) async fn contend(
     let seen = Seen {
         grants_per_second: loads.iter().map(Load::pairs_per_second).sum(),
         smallest_share: smallest_share(&shares),
-        commands_a_grant: ratio(float(commands), float(loads.iter().map(|load| load.all_pairs).sum())),
+        commands_a_grant: ratio(
+            float(commands),
+            float(loads.iter().map(|load| load.all_pairs).sum()),
+        ),
     };
     Ok((seen, loads))
 }

@@ -49,7 +49,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
             let mut workers = fleet::start(subject, &server, processes).await?;
             let mut rounds = Vec::new();
             for _ in 0..stage.plan.rounds() {
-                let (seen, _) = fleet::contend(subject, &mut workers, &server, fleet::TASKS, span).await?;
+                let (seen, _) =
+                    fleet::contend(subject, &mut workers, &server, fleet::TASKS, span).await?;
                 rounds.push(seen.grants_per_second);
             }
             let metric = format!("{processes} processes");

@@ -36,8 +36,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let time = stage.plan.either(4, 20) * TICK;
     let mut subjects = stage.subjects(&[Ability::Renewal]);
     if stage.plan.is_quick {
-        for subject in
-            subjects.iter().filter(|subject| ![Subject::Lockcore, Subject::Redisson].contains(subject))
+        for subject in subjects
+            .iter()
+            .filter(|subject| ![Subject::Lockcore, Subject::Redisson].contains(subject))
         {
             stage.left_out(*subject, "only in a full run");
         }
@@ -67,14 +68,18 @@ async fn keep(stage: &mut Stage<'_>, subject: Subject, time: Duration) -> Result
     let server = Server::start().await?;
     let mut worker = Worker::start(subject, &server.url(), LEASE).await?;
     worker.carry_out(Order::Hold { prefix: "held".into(), from: 0, count: HOLDS }).await?;
-    let keys: Vec<String> = (0..HOLDS).map(|number| subject.key(&format!("held-{number}"))).collect();
-    let (before, used, begun) = (server.calls().await?, processor_time(worker.pid()?)?, Instant::now());
+    let keys: Vec<String> =
+        (0..HOLDS).map(|number| subject.key(&format!("held-{number}"))).collect();
+    let (before, used, begun) =
+        (server.calls().await?, processor_time(worker.pid()?)?, Instant::now());
     let mut late = HashSet::new();
     while begun.elapsed() < time {
         sleep(Duration::from_secs(1)).await;
         let left = server.left(&keys).await?;
         let limit = i64::try_from(LATE.as_millis())?;
-        late.extend(left.iter().enumerate().filter(|(_, left)| **left < limit).map(|(number, _)| number));
+        late.extend(
+            left.iter().enumerate().filter(|(_, left)| **left < limit).map(|(number, _)| number),
+        );
     }
     let calls = server.calls().await?.since(&before).of(subject.commands());
     let (used, took) = (processor_time(worker.pid()?)? - used, begun.elapsed().as_secs_f64());

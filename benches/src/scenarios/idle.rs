@@ -58,14 +58,25 @@ async fn idle(stage: &mut Stage<'_>, subject: Subject, time: Duration) -> Result
     let mut waiter = Worker::start(subject, &server.url(), LEASE).await?;
     waiter.carry_out(Order::Wait { prefix: "idle".into(), names: NAMES, count: TASKS }).await?;
     sleep(SETTLING).await;
-    let (before, used, begun) = (server.calls().await?, processor_time(waiter.pid()?)?, Instant::now());
+    let (before, used, begun) =
+        (server.calls().await?, processor_time(waiter.pid()?)?, Instant::now());
     sleep(time).await;
     let calls = server.calls().await?.since(&before);
     let (used, took) = (processor_time(waiter.pid()?)? - used, begun.elapsed().as_secs_f64());
     let commands = calls.of(subject.commands());
     stage.value(subject.name(), "commands", ratio(float(commands), took), "1/s")?;
-    stage.value(subject.name(), "with those inside scripts", ratio(float(calls.all()), took), "1/s")?;
-    stage.value(subject.name(), "client CPU", ratio(used.as_secs_f64() * 100.0, took), "% of a core")?;
+    stage.value(
+        subject.name(),
+        "with those inside scripts",
+        ratio(float(calls.all()), took),
+        "1/s",
+    )?;
+    stage.value(
+        subject.name(),
+        "client CPU",
+        ratio(used.as_secs_f64() * 100.0, took),
+        "% of a core",
+    )?;
     for worker in [waiter, holder] {
         worker.kill().await?;
     }

@@ -25,7 +25,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     for subject in stage.subjects(&[Ability::Nesting]) {
         for (subject, mut worker) in stage.workers(&[subject], &server, LEASE).await? {
             // The hold itself takes two commands, and scripts that the server does not know two more. The first run is the warm-up.
-            let samples = if subject == Subject::Redisson { 20 } else { stage.plan.either(2_000, 10_000) };
+            let samples =
+                if subject == Subject::Redisson { 20 } else { stage.plan.either(2_000, 10_000) };
             let order = Order::Nest { samples, pairs: PAIRS };
             worker.stamps(order.clone()).await?;
             let before = server.calls().await?;
@@ -34,11 +35,22 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
             let p50 = Times::of(stamps)?.quantile(0.5) / 1e3;
             stage.value(subject.name(), "p50 of a pair", p50, "us")?;
             let of_the_hold = u64::from(subject == Subject::Lockcore) * 2;
-            stage.value(subject.name(), "commands", float(commands.saturating_sub(of_the_hold)), "")?;
+            stage.value(
+                subject.name(),
+                "commands",
+                float(commands.saturating_sub(of_the_hold)),
+                "",
+            )?;
             times.push((subject, p50));
         }
     }
-    stage.note("the commands are those of all pairs together, without the two of the hold around them");
+    stage.note(
+        "the commands are those of all pairs together, without the two of the hold around them",
+    );
     let of = |subject| times.iter().find(|(of, _)| *of == subject).map(|(_, p50)| *p50);
-    stage.less_than_redisson("p50 of a pair", of(Subject::Lockcore).unwrap_or(0.0), of(Subject::Redisson))
+    stage.less_than_redisson(
+        "p50 of a pair",
+        of(Subject::Lockcore).unwrap_or(0.0),
+        of(Subject::Redisson),
+    )
 }

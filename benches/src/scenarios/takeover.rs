@@ -65,12 +65,14 @@ async fn take_over(subject: Subject) -> Result<Vec<u64>> {
     waiter.carry_out(Order::Await { prefix: "taken".into(), count: NAMES }).await?;
     sleep(SETTLING).await;
     holder.kill().await?;
-    let keys: Vec<String> = (0..NAMES).map(|number| subject.key(&format!("taken-{number}"))).collect();
+    let keys: Vec<String> =
+        (0..NAMES).map(|number| subject.key(&format!("taken-{number}"))).collect();
     let ends = server.ends(&keys).await?;
     let grants = waiter.stamps(Order::Grants).await?;
     if grants.len() != NAMES || ends.iter().any(|end| *end < 0) {
         return Err(failure(format!("{}: not all names were held and granted", subject.name())));
     }
-    let late = |(end, granted): (&i64, &u64)| Ok(granted.saturating_sub(u64::try_from(*end)? * 1_000_000));
+    let late =
+        |(end, granted): (&i64, &u64)| Ok(granted.saturating_sub(u64::try_from(*end)? * 1_000_000));
     ends.iter().zip(&grants).map(late).collect()
 }

@@ -75,7 +75,9 @@ impl Subject {
     /// Why it has no part in what asks for this, if it has none.
     pub(crate) fn cannot(self, ability: Ability) -> Option<&'static str> {
         match (self, ability) {
-            (Self::RslockFast, Ability::Pairs) => Some("the pause between attempts has no part in this"),
+            (Self::RslockFast, Ability::Pairs) => {
+                Some("the pause between attempts has no part in this")
+            }
             (Self::Floor, Ability::Waiting) => Some("two scripts wait for nobody"),
             (Self::Floor, Ability::Renewal) => Some("it renews nothing"),
             (Self::Floor, Ability::Footprint) => Some("it keeps nothing"),
@@ -134,7 +136,9 @@ impl Client {
                 Self::AsyncRedisLock(async_redis_lock::Client::connect(url, lease).await?)
             }
             Subject::Distkit => Self::Distkit(distkit::Client::connect(url, lease).await?),
-            Subject::Redisson => return Err(failure("Redisson runs on the JVM, not in this process")),
+            Subject::Redisson => {
+                return Err(failure("Redisson runs on the JVM, not in this process"));
+            }
         })
     }
 
@@ -228,7 +232,9 @@ impl Lock for AnyLock {
             (Self::Lockcore(lock), AnyHold::Lockcore(hold)) => lock.release(hold).await,
             (Self::Floor(lock), AnyHold::Floor(hold)) => lock.release(hold).await,
             (Self::Rslock(lock), AnyHold::Rslock(hold)) => lock.release(*hold).await,
-            (Self::AsyncRedisLock(lock), AnyHold::AsyncRedisLock(hold)) => lock.release(*hold).await,
+            (Self::AsyncRedisLock(lock), AnyHold::AsyncRedisLock(hold)) => {
+                lock.release(*hold).await
+            }
             (Self::Distkit(lock), AnyHold::Distkit(hold)) => lock.release(*hold).await,
             _ => Err(failure("the hold belongs to somebody else's lock")),
         }
@@ -244,7 +250,8 @@ mod tests {
     async fn every_subject_acquires_and_releases_under_the_key_that_is_said() {
         let server = Server::start().await.unwrap();
         for subject in Subject::ALL.into_iter().filter(|subject| *subject != Subject::Redisson) {
-            let client = Client::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
+            let client =
+                Client::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
             let before = server.calls().await.unwrap();
             let lock = client.lock("name").unwrap();
             let hold = lock.acquire().await.unwrap();

@@ -54,7 +54,9 @@ impl Redisson {
 
     pub(crate) async fn order(&mut self, order: Order) -> Result<Answer> {
         match order {
-            Order::Load { names, tasks, span } => Ok(Answer::Load(self.load(names, tasks, span).await?)),
+            Order::Load { names, tasks, span } => {
+                Ok(Answer::Load(self.load(names, tasks, span).await?))
+            }
             Order::Acquire(name) => {
                 let had = self.ask("benchAcquire", &[&name]).await?;
                 self.held = Some(name);
@@ -71,7 +73,9 @@ impl Redisson {
             Order::Wait { prefix, names, count } => {
                 self.done("benchWait", &[&prefix, &names.to_string(), &count.to_string()]).await
             }
-            Order::Await { prefix, count } => self.done("benchAwait", &[&prefix, &count.to_string()]).await,
+            Order::Await { prefix, count } => {
+                self.done("benchAwait", &[&prefix, &count.to_string()]).await
+            }
             Order::Grants => stamps(&self.ask("benchGrants", &[]).await?),
             Order::Nest { samples, pairs } => {
                 stamps(&self.ask("benchNest", &[&samples.to_string(), &pairs.to_string()]).await?)
@@ -84,8 +88,9 @@ impl Redisson {
             Names::One(name) => ("one", name),
             Names::Each(prefix) => ("each", prefix),
         };
-        let [tasks, warm_up, measured] = [tasks as u128, span.warm_up.as_millis(), span.measured.as_millis()]
-            .map(|number| number.to_string());
+        let [tasks, warm_up, measured] =
+            [tasks as u128, span.warm_up.as_millis(), span.measured.as_millis()]
+                .map(|number| number.to_string());
         let answer = self.ask("benchLoad", &[kind, name, &tasks, &warm_up, &measured]).await?;
         parse_load(&answer).ok_or_else(|| failure(format!("not understood: {answer}")))
     }

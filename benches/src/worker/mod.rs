@@ -74,7 +74,9 @@ impl Worker {
     pub(crate) async fn start(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
         Ok(match subject {
             Subject::Redisson => Self::Java(Box::new(Redisson::start(url, lease).await?)),
-            _ => Self::Process(Box::new(Process::start(&Config { subject, url: url.into(), lease }).await?)),
+            _ => Self::Process(Box::new(
+                Process::start(&Config { subject, url: url.into(), lease }).await?,
+            )),
         })
     }
 

@@ -25,7 +25,8 @@ const AT_A_TIME: usize = 64;
 /// Serves until there are no more orders.
 pub(crate) fn serve(config: &str) -> Result<()> {
     let config: Config = serde_json::from_str(config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let served = runtime.block_on(async {
         let client = Client::connect(config.subject, &config.url, config.lease).await?;
         answer(&Answer::Done)?;
@@ -59,7 +60,13 @@ struct Session {
 
 impl Session {
     fn new(client: Client) -> Self {
-        Self { client, held: None, kept: Vec::new(), waiting: JoinSet::new(), awaiting: JoinSet::new() }
+        Self {
+            client,
+            held: None,
+            kept: Vec::new(),
+            waiting: JoinSet::new(),
+            awaiting: JoinSet::new(),
+        }
     }
 
     async fn carry_out(&mut self, order: Order) -> Result<Answer> {

@@ -30,7 +30,8 @@ impl Fixture for FileFixture {
     async fn set_up() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("custom-backend-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("custom-backend-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         Self { directory }
     }
@@ -42,8 +43,11 @@ impl Fixture for FileFixture {
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         let held = self.client().await.inspect(name).await.unwrap().is_held();
         let written = fs::read_to_string(self.file()).unwrap();
-        let mut left: Vec<String> =
-            written.lines().filter(|line| line.contains(name.as_str())).map(str::to_owned).collect();
+        let mut left: Vec<String> = written
+            .lines()
+            .filter(|line| line.contains(name.as_str()))
+            .map(str::to_owned)
+            .collect();
         left.extend(held.then(|| "a hold".to_owned()));
         left
     }

@@ -11,7 +11,8 @@ use crate::store::FileBackend;
 pub(crate) async fn demo() -> Result<(), Failure> {
     let directory = Directory::new()?;
     let file = directory.0.join("locks");
-    let story = Story::begin(format_args!("Locks in `{}`, for all processes of this host", file.display()));
+    let story =
+        Story::begin(format_args!("Locks in `{}`, for all processes of this host", file.display()));
     // Each opens the file for itself, as two processes would.
     let ours = Locks::new(FileBackend::open(file.clone())?);
     let theirs = Locks::new(FileBackend::open(file)?);
@@ -63,7 +64,10 @@ async fn dead_holder(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), 
     let next = theirs.lock("backup").acquire().await?;
     story.tell("second", "has the lock");
     claim(began.elapsed() >= LEASE, "a lease does not end early")?;
-    claim(!guard.is_held() && next.token() > guard.token(), "the hold is lost, its token is outdated")?;
+    claim(
+        !guard.is_held() && next.token() > guard.token(),
+        "the hold is lost, its token is outdated",
+    )?;
     next.release().await?;
     match guard.release().await {
         Err(error @ LockError::Lost { .. }) => {
@@ -80,7 +84,8 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("lockcore-custom-backend-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("lockcore-custom-backend-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
     }

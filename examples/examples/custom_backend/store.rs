@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, HoldId, Holder,
-    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
-    Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, HoldId,
+    Holder, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use rustix::{fs::FlockOperation, time::ClockId};
 
@@ -36,7 +36,8 @@ impl FileBackend {
         let mutex = fs::File::create(self.file.with_extension("mutex"))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&mutex, FlockOperation::LockExclusive))?;
         // All processes of the host share this clock.
-        let now = Duration::try_from(rustix::time::clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let now =
+            Duration::try_from(rustix::time::clock_gettime(ClockId::Monotonic)).unwrap_or_default();
         let stored = fs::read_to_string(&self.file)?;
         let mut table = Table::decode(&stored).ok_or(io::ErrorKind::InvalidData)?;
         table.holds.retain(|_, hold| hold.until > now);
@@ -52,7 +53,9 @@ impl FileBackend {
 
 /// Whatever fails does so before the new file is in place.
 fn failure(error: io::Error) -> BackendError {
-    BackendError::new(BackendErrorKind::Other, "cannot use its file").not_applied().with_source(error)
+    BackendError::new(BackendErrorKind::Other, "cannot use its file")
+        .not_applied()
+        .with_source(error)
 }
 
 #[async_trait]
@@ -67,7 +70,8 @@ impl Backend for FileBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        self.step(|table, now| holds.iter().map(|hold| table.renew(hold, now)).collect()).map_err(failure)
+        self.step(|table, now| holds.iter().map(|hold| table.renew(hold, now)).collect())
+            .map_err(failure)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
@@ -79,8 +83,10 @@ impl Backend for FileBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
-        let holds = |stored: &Stored| Holder::new(stored.hold.owner(), Mode::Exclusive, stored.count);
-        let state = |stored: &Stored, now| LockState::held(vec![holds(stored)], Some(stored.until - now));
+        let holds =
+            |stored: &Stored| Holder::new(stored.hold.owner(), Mode::Exclusive, stored.count);
+        let state =
+            |stored: &Stored, now| LockState::held(vec![holds(stored)], Some(stored.until - now));
         self.step(|table, now| {
             table.holds.get(name.as_str()).map(|stored| state(stored, now)).unwrap_or_default()
         })
@@ -142,7 +148,8 @@ impl Table {
             _ if request.count > 1 => AcquireOutcome::NotHeld,
             _ => {
                 self.last_token += 1;
-                let stored = Stored { hold: request.hold.clone(), count: 1, token: self.last_token, until };
+                let stored =
+                    Stored { hold: request.hold.clone(), count: 1, token: self.last_token, until };
                 self.holds.insert(request.name.as_str().into(), stored);
                 AcquireOutcome::Acquired { token: self.last_token.into() }
             }
@@ -155,13 +162,17 @@ impl Table {
     }
 
     fn renew(&mut self, request: &RenewRequest, now: Duration) -> RenewOutcome {
-        let Some(stored) = self.held(&request.name, &request.hold) else { return RenewOutcome::NotHeld };
+        let Some(stored) = self.held(&request.name, &request.hold) else {
+            return RenewOutcome::NotHeld;
+        };
         stored.until = stored.until.max(now + request.lease);
         RenewOutcome::Renewed
     }
 
     fn release(&mut self, request: &ReleaseRequest) -> ReleaseOutcome {
-        let Some(stored) = self.held(&request.name, &request.hold) else { return ReleaseOutcome::NotHeld };
+        let Some(stored) = self.held(&request.name, &request.hold) else {
+            return ReleaseOutcome::NotHeld;
+        };
         stored.count = request.remaining;
         if request.remaining > 0 {
             return ReleaseOutcome::StillHeld;

@@ -84,12 +84,19 @@ pub(super) async fn logged_out(seed: u64) -> Result<Report> {
 /// A certificate authority and certificates of servers, made by openssl.
 fn certificates(directory: &Path) -> Result<()> {
     let openssl = |arguments: &str| {
-        let made = Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output()?;
-        if made.status.success() { Ok(()) } else { Err(failure(String::from_utf8_lossy(&made.stderr))) }
+        let made =
+            Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output()?;
+        if made.status.success() {
+            Ok(())
+        } else {
+            Err(failure(String::from_utf8_lossy(&made.stderr)))
+        }
     };
     std::fs::write(directory.join("good.ext"), "subjectAltName=DNS:localhost")?;
     std::fs::write(directory.join("name.ext"), "subjectAltName=DNS:elsewhere.example")?;
-    openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=battery -days 2")?;
+    openssl(
+        "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=battery -days 2",
+    )?;
     openssl("req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=localhost")?;
     let sign = "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial";
     openssl(&format!("{sign} -out good.pem -days 2 -extfile good.ext"))?;
@@ -123,8 +130,12 @@ pub(super) async fn tls(seed: u64) -> Result<Report> {
             (true, _) => builder.url(format!("redis://:{SECRET}@localhost:{port}")),
             (false, false) => builder.url(format!("rediss://:{SECRET}@localhost:{port}")),
             (false, true) => {
-                let trusted = redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
-                builder.client(redis::Client::build_with_tls(format!("rediss://localhost:{port}"), trusted)?)
+                let trusted =
+                    redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
+                builder.client(redis::Client::build_with_tls(
+                    format!("rediss://localhost:{port}"),
+                    trusted,
+                )?)
             }
         };
         let start = std::time::Instant::now();
@@ -196,20 +207,26 @@ pub(super) async fn limits_reached(seed: u64) -> Result<Report> {
 /// #52: `fsync` of the append-only file takes 400 ms now and then, with every write waiting for it. Everything is late.
 /// Exclusion, server truth; no hold is lost.
 pub(super) async fn slow_disk(seed: u64) -> Result<Report> {
-    let setup =
-        Setup { tasks: 3, response_timeout: Duration::from_millis(900), ..Setup::default().unfenced() };
+    let setup = Setup {
+        tasks: 3,
+        response_timeout: Duration::from_millis(900),
+        ..Setup::default().unfenced()
+    };
     let setup = setup.server(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut scene = Scene::open(seed, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
-    let Some(mut strace) = Strace::attach(Some(scene.server.pid()), "fdatasync:delay_exit=400000:when=1+25")?
+    let Some(mut strace) =
+        Strace::attach(Some(scene.server.pid()), "fdatasync:delay_exit=400000:when=1+25")?
     else {
         return Ok(Report::impossible(seed, "there is no strace, or it may not trace"));
     };
     scene.sleep(5000).await;
     strace.detach();
     scene.expect_held(&places)?;
-    scene.finish(Judge { wakeup: Duration::from_secs(2), recovery: LEASE, ..Judge::default() }).await
+    scene
+        .finish(Judge { wakeup: Duration::from_secs(2), recovery: LEASE, ..Judge::default() })
+        .await
 }
 
 /// #53: every seventh send and every ninth receive of a client fails with `ECONNRESET`. What was not answered is undone.
@@ -230,7 +247,9 @@ pub(super) async fn failing_calls(seed: u64) -> Result<Report> {
     }
     let places = scene.staged("staged");
     scene.expect_held(&places)?;
-    scene.finish(Judge { losses: true, recovery: RENEWAL + TIMEOUT + SLACK, ..Judge::default() }).await
+    scene
+        .finish(Judge { losses: true, recovery: RENEWAL + TIMEOUT + SLACK, ..Judge::default() })
+        .await
 }
 
 /// A tracer that makes system calls of a process slow or fail.
@@ -241,7 +260,17 @@ impl Strace {
         let pid = pid.ok_or_else(|| failure("the process has ended"))?.to_string();
         let call = inject.split(':').next().unwrap_or_default();
         let mut command = Command::new("strace");
-        command.args(["-f", "-q", "-o", "/dev/null", "-p", &pid, "-e", &format!("trace={call}"), "-e"]);
+        command.args([
+            "-f",
+            "-q",
+            "-o",
+            "/dev/null",
+            "-p",
+            &pid,
+            "-e",
+            &format!("trace={call}"),
+            "-e",
+        ]);
         command
             .arg(format!("inject={inject}"))
             .stdout(std::process::Stdio::null())

@@ -44,21 +44,32 @@ pub(super) async fn cancelled(seed: u64) -> Result<Report> {
         for polls in 0..25 {
             for contended in [false, true] {
                 let name = format!("{}-{polls}-{contended}", kind.short());
-                let holder = if contended { Some(whole(&other, kind, &name).acquire().await?) } else { None };
+                let holder = if contended {
+                    Some(whole(&other, kind, &name).acquire().await?)
+                } else {
+                    None
+                };
                 let acquire = poll_times(polls, whole(&dropping, kind, &name).acquire());
                 drop(tokio::time::timeout(Duration::from_millis(20), acquire).await);
                 drop(holder);
                 let start = Instant::now();
-                let next = tokio::time::timeout(5 * LEASE, whole(&other, kind, &name).acquire()).await;
+                let next =
+                    tokio::time::timeout(5 * LEASE, whole(&other, kind, &name).acquire()).await;
                 longest = longest.max(start.elapsed());
-                let next: LockGuard = next.map_err(|_| failure(format!("{name}: nobody comes in")))??;
+                let next: LockGuard =
+                    next.map_err(|_| failure(format!("{name}: nobody comes in")))??;
                 report.grants += 1;
                 // A release is dropped as well, and goes on.
                 drop(poll_times(polls % 3, next.release()).await);
             }
         }
         let (took, bound, stall) = (Some(longest), Duration::from_millis(600), SLACK);
-        report.measure(Measure { what: format!("next after a drop, {}", kind.short()), took, bound, stall });
+        report.measure(Measure {
+            what: format!("next after a drop, {}", kind.short()),
+            took,
+            bound,
+            stall,
+        });
     }
     other.close().await?;
     dropping.close().await?;
@@ -74,7 +85,8 @@ async fn quiet(server: &RedisServer, report: &mut Report) -> Result<()> {
         let mut held = Vec::new();
         for key in server.query::<Vec<String>>(&["KEYS", "*"]).await {
             let kind: String = server.query(&["TYPE", &key]).await;
-            let is_held = kind != "none" && !key.starts_with("redisson_lock_token:") && !key.contains("sem");
+            let is_held =
+                kind != "none" && !key.starts_with("redisson_lock_token:") && !key.contains("sem");
             if is_held || key.ends_with(":timeout") {
                 held.push(key);
             }
@@ -97,7 +109,8 @@ async fn quiet(server: &RedisServer, report: &mut Report) -> Result<()> {
 pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
     let port = scene.server.port();
     let ended = tokio::task::spawn_blocking(move || -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let guards = runtime.block_on(async {
             let (holding, waiting) = (connect(port).await?, connect(port).await?);
             let mut guards = Vec::new();
@@ -122,7 +135,10 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
     for kind in Kind::ALL {
         let acquire = whole(&locks, kind, &format!("runtime-{}", kind.short())).acquire();
         let guard = tokio::time::timeout(3 * LEASE, acquire).await;
-        guard.map_err(|_| failure("a lock stays held after its runtime has ended"))??.release().await?;
+        guard
+            .map_err(|_| failure("a lock stays held after its runtime has ended"))??
+            .release()
+            .await?;
     }
     let took = start.elapsed();
     locks.close().await?;
@@ -158,7 +174,9 @@ pub(super) async fn crowd(seed: u64) -> Result<Report> {
         report.grants += 1;
     }
     let commands = server.client_commands().await - before;
-    report.notes.push(format!("{CROWD} waiters served in {:?} with {commands} commands", start.elapsed()));
+    report
+        .notes
+        .push(format!("{CROWD} waiters served in {:?} with {commands} commands", start.elapsed()));
     if commands > 3 * CROWD as u64 {
         report.findings.push(format!("I10: {commands} commands for {CROWD} holds"));
     }

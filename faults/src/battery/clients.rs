@@ -64,7 +64,10 @@ pub(super) async fn holder_stopped_long(seed: u64) -> Result<Report> {
     scene.measure("loss told after SIGCONT", notice, SLACK);
     let released = scene.release(0).await?;
     let all_lost = released.iter().all(|(_, failure)| failure.as_deref() == Some("Lost"));
-    scene.expect(all_lost, format!("I9: the release of a lost hold said something else: {released:?}"));
+    scene.expect(
+        all_lost,
+        format!("I9: the release of a lost hold said something else: {released:?}"),
+    );
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
 
@@ -135,13 +138,23 @@ pub(super) async fn client_starved(seed: u64) -> Result<Report> {
     let starvation = scene.clients[0].pid().and_then(Starvation::of);
     match &starvation {
         Some(_) => {
-            scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Stopped);
+            scene.log.of(
+                lockcore_testkit::monotonic(),
+                "client0",
+                0,
+                lockcore_testkit::What::Stopped,
+            );
             scene.sleep(4000).await;
             let throttled = starvation.as_ref().map_or(0, Starvation::throttled);
             scene.expect(throttled > 0, "the rig: the client was never without a processor");
             scene.note(format!("without a processor in {throttled} of 40 periods"));
             drop(starvation);
-            scene.log.of(lockcore_testkit::monotonic(), "client0", 0, lockcore_testkit::What::Continued);
+            scene.log.of(
+                lockcore_testkit::monotonic(),
+                "client0",
+                0,
+                lockcore_testkit::What::Continued,
+            );
         }
         None => {
             scene.note("no cgroup for processor time: stopped for 95 % of the time instead");

@@ -23,12 +23,20 @@ const ANSWERS: [Answer; 11] = [
     Answer { what: "a word instead of a list", bytes: b"+OK\r\n", closes: false },
     Answer { what: "nothing", bytes: b"_\r\n", closes: false },
     Answer { what: "an empty list", bytes: b"*0\r\n", closes: false },
-    Answer { what: "words where numbers should be", bytes: b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", closes: false },
+    Answer {
+        what: "words where numbers should be",
+        bytes: b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        closes: false,
+    },
     Answer { what: "a token below zero", bytes: b"*2\r\n:1\r\n$2\r\n-5\r\n", closes: false },
     Answer { what: "the head of a huge word", bytes: b"$536870912\r\nx", closes: false },
     Answer { what: "the head of a huge list", bytes: b"*2147483647\r\n", closes: false },
     Answer { what: "an unknown error", bytes: b"-WHATEVER this is\r\n", closes: false },
-    Answer { what: "no protocol at all", bytes: b"HTTP/1.1 400 Bad Request\r\n\r\n", closes: false },
+    Answer {
+        what: "no protocol at all",
+        bytes: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        closes: false,
+    },
     Answer { what: "silence", bytes: b"", closes: false },
     Answer { what: "half of an answer", bytes: b"*2\r\n:1\r\n$16\r\n17000", closes: true },
 ];
@@ -66,7 +74,8 @@ pub(super) async fn answers(seed: u64) -> Result<Report> {
     // How long a busy machine takes to read all that does not matter here.
     let patience = Duration::from_secs(20);
     let granted =
-        ask(Answer { what: "a storm of pushes", bytes: good.leak(), closes: false }, patience).await?;
+        ask(Answer { what: "a storm of pushes", bytes: good.leak(), closes: false }, patience)
+            .await?;
     if granted.is_some() {
         report.findings.push(format!("I8: a storm of pushes: {granted:?}"));
     }
@@ -105,7 +114,9 @@ async fn serve(mut stream: TcpStream, answer: Answer) {
         let mut reply = Vec::new();
         for command in text.split('*').skip(1) {
             if command.contains("\r\nHELLO\r\n") {
-                reply.extend_from_slice(b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n");
+                reply.extend_from_slice(
+                    b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n",
+                );
             } else if command.contains("\r\nINFO\r\n") {
                 let info = "role:master\r\nredis_mode:standalone\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
                 reply.extend_from_slice(format!("${}\r\n{info}\r\n", info.len()).as_bytes());

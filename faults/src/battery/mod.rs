@@ -107,7 +107,12 @@ faults! {
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.
-pub(crate) async fn run(faults: Vec<Fault>, seed: u64, jobs: usize, to: Option<&Path>) -> Result<bool> {
+pub(crate) async fn run(
+    faults: Vec<Fault>,
+    seed: u64,
+    jobs: usize,
+    to: Option<&Path>,
+) -> Result<bool> {
     println!("{} faults with seed {seed}", faults.len());
     let places = Arc::new(Semaphore::new(jobs.max(1)));
     let machine = Arc::new(RwLock::new(()));
@@ -152,8 +157,12 @@ async fn attempt(fault: Fault, seed: u64) -> Report {
     let ended = tokio::spawn((fault.run)(seed)).await;
     let mut report = match ended {
         Ok(Ok(report)) => report,
-        Ok(Err(error)) => Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() },
-        Err(error) => Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() },
+        Ok(Err(error)) => {
+            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+        }
+        Err(error) => {
+            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+        }
     };
     report.number = fault.number;
     report.title = fault.title;

@@ -49,7 +49,11 @@ pub(super) async fn listeners_killed(seed: u64) -> Result<Report> {
         let taken = scene.until_taken(&places, released, 2 * LEASE).await?;
         longest = longest.zip(taken).map(|(longest, taken)| longest.max(taken));
     }
-    scene.measure("taken over after a release that nobody heard", longest, Duration::from_millis(500));
+    scene.measure(
+        "taken over after a release that nobody heard",
+        longest,
+        Duration::from_millis(500),
+    );
     scene.finish(Judge { wakeup: Duration::from_millis(1500), ..Judge::default() }).await
 }
 
@@ -81,7 +85,9 @@ pub(super) async fn messages_lost(seed: u64) -> Result<Report> {
     scene.play().await?;
     scene.sleep(4000).await;
     scene.proxies.iter().for_each(Proxy::heal);
-    scene.finish(Judge { wakeup: LEASE + TIMEOUT, recovery: LEASE + TIMEOUT, ..Judge::default() }).await
+    scene
+        .finish(Judge { wakeup: LEASE + TIMEOUT, recovery: LEASE + TIMEOUT, ..Judge::default() })
+        .await
 }
 
 /// #35: strangers publish garbage on all channels, as fast as they can. Waiters look in vain, and not once a message.
@@ -206,7 +212,8 @@ pub(super) async fn requests_delayed(seed: u64) -> Result<Report> {
 /// the way there; what comes too late is given back.
 /// Exclusion, server truth, tokens.
 pub(super) async fn latency(seed: u64) -> Result<Report> {
-    let setup = Setup { response_timeout: Duration::from_millis(900), ..Setup::default().proxied() };
+    let setup =
+        Setup { response_timeout: Duration::from_millis(900), ..Setup::default().proxied() };
     let mut scene = Scene::open(seed, setup).await?;
     scene.play().await?;
     scene.fault("latency");
@@ -264,5 +271,7 @@ pub(super) async fn partitioned(seed: u64) -> Result<Report> {
     scene.expect(opened <= 60, format!("I10: {opened} connections in about 7 s"));
     scene.note(format!("{opened} connections opened by the client that was cut off"));
     scene.healed();
-    scene.finish(Judge { losses: true, recovery: Duration::from_millis(1500), ..Judge::default() }).await
+    scene
+        .finish(Judge { losses: true, recovery: Duration::from_millis(1500), ..Judge::default() })
+        .await
 }

@@ -47,7 +47,9 @@ pub(super) async fn stopped_long(seed: u64) -> Result<Report> {
     scene.signal_server(Signal::CONT)?;
     scene.healed();
     scene.measure("loss told after SIGSTOP of the server", notice, LEASE);
-    scene.finish(Judge { losses: true, recovery: Duration::from_millis(1500), ..Judge::default() }).await
+    scene
+        .finish(Judge { losses: true, recovery: Duration::from_millis(1500), ..Judge::default() })
+        .await
 }
 
 /// #8: the server is busy with one slow command for a second, three times. What was not answered is of unknown outcome, and is undone.
@@ -76,7 +78,11 @@ pub(super) async fn busy_script(seed: u64) -> Result<Report> {
     scene.fault("BUSY");
     let mut looping = scene::admin(&scene.server.url()).await?;
     let endless = tokio::spawn(async move {
-        redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<redis::Value>(&mut looping).await
+        redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .query_async::<redis::Value>(&mut looping)
+            .await
     });
     scene.sleep(1000).await;
     scene.tell(&["SCRIPT", "KILL"]).await?;
@@ -154,7 +160,9 @@ pub(super) async fn power_lost(seed: u64) -> Result<Report> {
     scene.server.restart();
     scene.healed();
     scene.sleep(1500).await;
-    scene.finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() }).await
+    scene
+        .finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() })
+        .await
 }
 
 /// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
@@ -214,7 +222,10 @@ pub(super) async fn flushed(seed: u64) -> Result<Report> {
     scene.measure("loss told after FLUSHALL", notice, NOTICE);
     let released = scene.release(0).await?;
     let all_lost = released.iter().all(|(_, failure)| failure.as_deref() == Some("Lost"));
-    scene.expect(all_lost, format!("I9: the release of a lost hold said something else: {released:?}"));
+    scene.expect(
+        all_lost,
+        format!("I9: the release of a lost hold said something else: {released:?}"),
+    );
     scene.finish(Judge { exclusion: false, truth: false, losses: true, ..Judge::default() }).await
 }
 
@@ -234,7 +245,8 @@ pub(super) async fn overwritten(seed: u64) -> Result<Report> {
     let notice = scene.until_lost(&places, overwritten, 2 * LEASE).await?;
     scene.measure("loss told", notice, LEASE);
     for place in &places {
-        let stored: Vec<String> = scene.server.try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
+        let stored: Vec<String> =
+            scene.server.try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
         scene.expect(
             stored == ["foreign"],
             format!("what was stored under `{}` was touched: {stored:?}", place.name),
@@ -307,12 +319,16 @@ pub(super) async fn evicting(seed: u64) -> Result<Report> {
     strict.log = strict.log.with_file_name("strict.log");
     let refusal = ClientProcess::start(strict, &[]).await;
     let reason = refusal.err().map(|error| error.to_string()).unwrap_or_default();
-    scene.expect(reason.contains("evict"), format!("I9: a server that evicts was not refused: {reason}"));
+    scene.expect(
+        reason.contains("evict"),
+        format!("I9: a server that evicts was not refused: {reason}"),
+    );
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let evicted = scene.fault("eviction");
     let used: String = scene.server.try_query(&["INFO", "memory"]).await?;
-    let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
+    let used =
+        used.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
     let limit = (used.ok_or_else(|| failure("no used_memory"))? + 2_000_000).to_string();
     scene.tell(&["CONFIG", "SET", "maxmemory", &limit]).await?;
     let big = "x".repeat(500_000);

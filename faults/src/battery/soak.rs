@@ -94,8 +94,11 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
         }
         6 => {
             let [to_server, to_client] = [0, 1].map(|_| !scene.random.one_in(3));
-            let cut =
-                Conditions { cut_to_server: to_server, cut_to_client: to_client, ..Conditions::default() };
+            let cut = Conditions {
+                cut_to_server: to_server,
+                cut_to_client: to_client,
+                ..Conditions::default()
+            };
             scene.proxies[index].set(cut);
             tokio::time::sleep(time).await;
         }

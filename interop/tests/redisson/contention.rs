@@ -95,7 +95,8 @@ async fn contend(section: Section, [rust_name, java_name]: [&'static str; 2], ro
     for name in &names {
         closed.push(kind.all_of_ours(&gate, name).acquire().await.unwrap());
     }
-    let mut contenders = start(&server, section, (&rust, rust_name), (&java, java_name), rounds).await;
+    let mut contenders =
+        start(&server, section, (&rust, rust_name), (&java, java_name), rounds).await;
     let clients = 4 / names.len() as u32;
     for name in names {
         match kind {
@@ -125,7 +126,8 @@ async fn contend(section: Section, [rust_name, java_name]: [&'static str; 2], ro
         client.close().await.unwrap();
     }
     let (of_each, turns) = (u64::from(rounds), turns.iter().cycle());
-    let updates = 8 * turns.take(rounds as usize).filter(|(_, weight)| *weight == limit).count() as u64;
+    let updates =
+        8 * turns.take(rounds as usize).filter(|(_, weight)| *weight == limit).count() as u64;
     Seen { holds: 8 * of_each, overlaps, lost: updates - done, switches, most, took }
 }
 
@@ -144,13 +146,16 @@ async fn start(
         let mut turns = turns.to_vec();
         let first = number % turns.len();
         turns.rotate_left(first);
-        let ours =
-            turns.iter().map(|(kind, weight)| (kind.ours(&rust[number / 2], rust_name), *weight)).collect();
+        let ours = turns
+            .iter()
+            .map(|(kind, weight)| (kind.ours(&rust[number / 2], rust_name), *weight))
+            .collect();
         let connection = redis.get_multiplexed_async_connection().await.unwrap();
         contenders.spawn(work(ours, connection, rounds, limit));
         let thread = java[number / 2].thread();
-        contenders
-            .spawn(async move { thread.contend(&turns, java_name, KEYS, rounds, limit).await.unwrap() });
+        contenders.spawn(async move {
+            thread.contend(&turns, java_name, KEYS, rounds, limit).await.unwrap()
+        });
     }
     contenders
 }

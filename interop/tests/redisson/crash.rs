@@ -29,8 +29,12 @@ pub(crate) async fn of_rust(section: Section) {
     let both = Both::start().await;
     // Waits that are not measured: Java loads its classes for them.
     for (name, (holder, waiter)) in rounds(section, "first") {
-        let guard =
-            holder.ours(&both.locks, &name).lease(Duration::from_millis(100)).acquire().await.unwrap();
+        let guard = holder
+            .ours(&both.locks, &name)
+            .lease(Duration::from_millis(100))
+            .acquire()
+            .await
+            .unwrap();
         let thread = both.redisson.thread_for(waiter);
         thread.acquire(&name, Lease::Watchdog).await.unwrap();
         thread.release(&name).await.unwrap();
@@ -121,7 +125,8 @@ async fn end_of_lease(server: &RedisServer, kind: Kind, name: &str) -> Instant {
     let left: i64 = match kind {
         Kind::Permits(_) => {
             let leases = format!("{{{name}}}:timeout");
-            let (_, end): (Vec<u8>, i64) = server.query(&["ZRANGE", &leases, "0", "0", "WITHSCORES"]).await;
+            let (_, end): (Vec<u8>, i64) =
+                server.query(&["ZRANGE", &leases, "0", "0", "WITHSCORES"]).await;
             let (seconds, micros): (i64, i64) = server.query(&["TIME"]).await;
             end - (seconds * 1000 + micros / 1000)
         }

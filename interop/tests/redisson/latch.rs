@@ -60,8 +60,10 @@ const COUNTS: u32 = 250;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_sides_count_one_latch_down() {
     let both = Both::start().await;
-    let (rust, java) =
-        ([&both.locks, &locks(&both.server).await], [&both.redisson, &redisson(&both.server).await]);
+    let (rust, java) = (
+        [&both.locks, &locks(&both.server).await],
+        [&both.redisson, &redisson(&both.server).await],
+    );
     let latch = both.locks.latch("counted");
     latch.set_count(8 * COUNTS + 1).await.unwrap();
     let ours = tokio::spawn({
@@ -119,8 +121,12 @@ async fn rust_sees_the_latch_of_java() {
     latch.wait().await.unwrap();
     latch.set_count(9).await.expect("it is open, and can be set again");
     both.close().await;
-    record(Section::Latch, Promise::RustSeesJava, "3, 2, `AlreadySet`, 0; and then it can be set again")
-        .await;
+    record(
+        Section::Latch,
+        Promise::RustSeesJava,
+        "3, 2, `AlreadySet`, 0; and then it can be set again",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -140,7 +146,8 @@ async fn java_sees_the_latch_of_rust() {
     assert!(thread.wait_for_latch("seen", Duration::ZERO).await.unwrap());
     assert!(thread.set_count("seen", 9).await.unwrap(), "it is open, and can be set again");
     both.close().await;
-    record(Section::Latch, Promise::JavaSeesRust, "3, 2, false, 0; and then it can be set again").await;
+    record(Section::Latch, Promise::JavaSeesRust, "3, 2, false, 0; and then it can be set again")
+        .await;
 }
 
 #[tokio::test]
@@ -172,7 +179,8 @@ async fn deleting_in_java_wakes_rust() {
 async fn woken(both: Both, promise: Promise, after: Duration) {
     assert!(after < SLACK, "{after:?}");
     both.close().await;
-    record(Section::Latch, promise, format!("after {}, with 7 left to be counted", ms(after))).await;
+    record(Section::Latch, promise, format!("after {}, with 7 left to be counted", ms(after)))
+        .await;
 }
 
 /// Resolves when `count` clients listen for the opening of the latch.

@@ -3,7 +3,11 @@
 //! Every test has a redis-server of its own; they share one Java process, with Redisson clients of their own. When all of them
 //! have passed, the suite writes the table of what it measured (`report.rs`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
 
 mod contention;
 mod crash;

@@ -36,7 +36,9 @@ impl Use {
     async fn carry_out(self, locks: &Locks, waits: bool) -> Result<(), LockError> {
         let latch = locks.latch(NAME);
         match self {
-            Self::Hold(kind) if waits => kind.ours(locks, NAME).acquire_timeout(PATIENCE).await.map(drop),
+            Self::Hold(kind) if waits => {
+                kind.ours(locks, NAME).acquire_timeout(PATIENCE).await.map(drop)
+            }
             Self::Hold(kind) => kind.ours(locks, NAME).try_acquire().await.map(drop),
             Self::SetLatch => latch.set_count(1).await,
             Self::CountDown => latch.count_down().await.map(drop),
@@ -145,8 +147,10 @@ async fn our_lock_that_java_reads_and_writes() {
         let _: u32 = both.server.query(&["DEL", NAME]).await;
     }
     both.close().await;
-    let measured =
-        format!("Java was let in; `lost()` resolved after {} at most, `release` answers `Lost`", ms(told));
+    let measured = format!(
+        "Java was let in; `lost()` resolved after {} at most, `release` answers `Lost`",
+        ms(told)
+    );
     record(Section::Mixed, Promise::LocksOfOurs, measured).await;
 }
 
@@ -158,7 +162,8 @@ async fn what_we_have_that_java_uses_as_something_else() {
     for ours in [Kind::Reentrant, Kind::Read, Kind::Write, Kind::Permits(3), Kind::Plain(3)] {
         let guard = ours.ours(&both.locks, NAME).acquire().await.unwrap();
         let before = stored(&both.server).await;
-        for theirs in [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write, Kind::Permits(3), Kind::Plain(3)]
+        for theirs in
+            [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write, Kind::Permits(3), Kind::Plain(3)]
         {
             let is_lock = |kind: Kind| matches!(kind, Kind::Reentrant | Kind::Fair);
             let is_read_write = |kind: Kind| matches!(kind, Kind::Read | Kind::Write);
@@ -169,7 +174,8 @@ async fn what_we_have_that_java_uses_as_something_else() {
             {
                 continue;
             }
-            let entered = thread.kind(theirs).try_acquire(NAME, Duration::ZERO, Lease::Watchdog).await;
+            let entered =
+                thread.kind(theirs).try_acquire(NAME, Duration::ZERO, Lease::Watchdog).await;
             assert!(!entered.unwrap_or(false), "{ours:?} {theirs:?}");
             refused += 1;
         }

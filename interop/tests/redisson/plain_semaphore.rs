@@ -37,8 +37,10 @@ async fn rust_sees_the_permits_of_java() {
     thread.release("seen").await.unwrap();
     assert_eq!(semaphore.available().await.unwrap(), PERMITS);
     both.close().await;
-    let measured =
-        format!("{PERMITS} permits, {} available; `state()` does not know who has the other", PERMITS - 1);
+    let measured = format!(
+        "{PERMITS} permits, {} available; `state()` does not know who has the other",
+        PERMITS - 1
+    );
     record(Section::PlainSemaphore, Promise::RustSeesJava, measured).await;
 }
 
@@ -52,7 +54,8 @@ async fn java_sees_the_permits_of_rust() {
     guard.release().await.unwrap();
     assert_eq!(thread.available_permits("seen").await.unwrap(), i64::from(PERMITS));
     both.close().await;
-    record(Section::PlainSemaphore, Promise::JavaSeesRust, format!("{} of {PERMITS}", PERMITS - 2)).await;
+    record(Section::PlainSemaphore, Promise::JavaSeesRust, format!("{} of {PERMITS}", PERMITS - 2))
+        .await;
 }
 
 #[tokio::test]

@@ -35,14 +35,19 @@ async fn rust_sees_the_permits_of_java() {
     let all = semaphore.try_acquire_many(PERMITS - 1).await.unwrap();
     assert!(all.is_none(), "two are taken");
     let too_many = semaphore.try_acquire_many(PERMITS + 1).await;
-    assert!(matches!(too_many, Err(LockError::TooManyPermits { limit: PERMITS, .. })), "{too_many:?}");
+    assert!(
+        matches!(too_many, Err(LockError::TooManyPermits { limit: PERMITS, .. })),
+        "{too_many:?}"
+    );
     for _ in 0..2 {
         thread.release("seen").await.unwrap();
     }
     assert_eq!(semaphore.available().await.unwrap(), PERMITS);
     both.close().await;
-    let measured =
-        format!("{PERMITS} permits, {} available, each of the 2 with a holder and its lease", PERMITS - 2);
+    let measured = format!(
+        "{PERMITS} permits, {} available, each of the 2 with a holder and its lease",
+        PERMITS - 2
+    );
     record(Section::Semaphore, Promise::RustSeesJava, measured).await;
 }
 

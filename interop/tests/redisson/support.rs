@@ -99,7 +99,8 @@ async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
     queued(server, name, count).await;
     let channels = format!("redisson_lock__channel:{{{name}}}:*");
     until("the subscriptions", async || {
-        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len() >= count as usize
+        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len()
+            >= count as usize
     })
     .await;
 }

@@ -91,7 +91,12 @@ impl Measured {
             let (median, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
             assert!(median <= LIMIT, "{what}: {median:?} at the median, {longest:?} at most");
             let colon = if what.is_empty() { "" } else { ": " };
-            format!("{what}{colon}{} at the median of {}, {} at most", ms(median), waits.len(), ms(longest))
+            format!(
+                "{what}{colon}{} at the median of {}, {} at most",
+                ms(median),
+                waits.len(),
+                ms(longest)
+            )
         });
         said.collect::<Vec<_>>().join("; ")
     }

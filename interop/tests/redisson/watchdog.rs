@@ -24,7 +24,13 @@ pub(crate) async fn java_awaits_rust(section: Section) {
     let mut pairs = JoinSet::new();
     for (number, (holder, waiter)) in (0..).zip(section.pairs()) {
         let (name, thread) = (format!("renewed:{number}"), both.redisson.thread_for(*waiter));
-        pairs.spawn(java_stays_outside(name, *holder, *waiter, thread, [both.locks.clone(), other.clone()]));
+        pairs.spawn(java_stays_outside(
+            name,
+            *holder,
+            *waiter,
+            thread,
+            [both.locks.clone(), other.clone()],
+        ));
     }
     finish(pairs).await;
     other.close().await.unwrap();
@@ -47,7 +53,8 @@ async fn java_stays_outside(
 ) {
     let lock = holder.ours(&ours, &name);
     let guard = lock.acquire().await.unwrap();
-    let entered = soon("Java's patience", thread.try_acquire(&name, WAIT, Lease::Watchdog)).await.unwrap();
+    let entered =
+        soon("Java's patience", thread.try_acquire(&name, WAIT, Lease::Watchdog)).await.unwrap();
     assert!(!entered && guard.is_held(), "renewed past two leases");
     let another = waiter.ours(&other, &name).try_acquire().await.unwrap();
     assert!(another.is_none(), "another client of ours would take what is over");
@@ -75,7 +82,13 @@ pub(crate) async fn rust_awaits_java(section: Section) {
     record(section, Promise::RustAwaitsJava, measured).await;
 }
 
-async fn rust_stays_outside(name: String, holder: Kind, waiter: Kind, thread: JavaThread, ours: Locks) {
+async fn rust_stays_outside(
+    name: String,
+    holder: Kind,
+    waiter: Kind,
+    thread: JavaThread,
+    ours: Locks,
+) {
     thread.prepare(&name).await.unwrap();
     let is_lock = holder.limit().is_none();
     let lease = if is_lock { Lease::Watchdog } else { Lease::Fixed(LONGER) };

@@ -13,8 +13,8 @@ use std::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard, LockName,
-    LossReason, Mode, Owner, ReentrantLock,
+    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard,
+    LockName, LossReason, Mode, Owner, ReentrantLock,
     acquiring::waiters::{Arrival, Cell, Inside, Lane, Newcomer, Place},
     acquiring::waiting::Waiting,
     client::Client,
@@ -204,7 +204,13 @@ impl Acquisition {
         LockError::Closed { lock: self.name.clone() }
     }
 
-    fn arrive<'a>(&'a self, owner: &'a Owner, is_lone: bool, waits: bool, now: Moment) -> Arrival<'a> {
+    fn arrive<'a>(
+        &'a self,
+        owner: &'a Owner,
+        is_lone: bool,
+        waits: bool,
+        now: Moment,
+    ) -> Arrival<'a> {
         let newcomer = Newcomer { mode: self.mode, owner, is_lone, waits };
         self.client.store.names.arrive(&self.lane(owner), newcomer, self.heir(owner), now)
     }
@@ -254,9 +260,10 @@ impl Acquisition {
         };
         match entry {
             Entry::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
-            Entry::TooDeep => {
-                Err(LockError::TooDeep { lock: self.name.clone(), limit: ReentrantLock::MAX_HOLD_COUNT })
-            }
+            Entry::TooDeep => Err(LockError::TooDeep {
+                lock: self.name.clone(),
+                limit: ReentrantLock::MAX_HOLD_COUNT,
+            }),
             Entry::Ended | Entry::Grow { .. } => Ok(false),
             Entry::Entered => Ok(true),
         }
@@ -296,7 +303,9 @@ impl Acquisition {
     pub(crate) fn request(&self, hold_id: HoldId, waits: bool) -> AcquireRequest {
         let queues = waits && matches!(self.mode, Mode::Fair | Mode::Write);
         let queue = queues.then_some(self.client.settings.queue_timeout);
-        AcquireRequest::new(self.name.clone(), hold_id, self.lease.duration()).mode(self.mode).queue(queue)
+        AcquireRequest::new(self.name.clone(), hold_id, self.lease.duration())
+            .mode(self.mode)
+            .queue(queue)
     }
 
     /// Asks the backend once. Whatever goes wrong on the way, nothing is left behind. `since` is when this client began to have the lock
@@ -330,7 +339,8 @@ impl Acquisition {
             Ok(AcquireOutcome::Held { remaining }) => {
                 unanswered.disarm();
                 // The store's clock ticks in milliseconds: come after the tick, not on it.
-                let end = remaining.map(|left| now.after(left.saturating_add(Duration::from_millis(1))));
+                let end =
+                    remaining.map(|left| now.after(left.saturating_add(Duration::from_millis(1))));
                 let next = now.next_multiple_of(ASK_EVERY);
                 let until = end.map_or(next, |end| end.min(next));
                 // A place in the queue is kept by asking again in time.
@@ -382,7 +392,9 @@ impl Acquisition {
 
     /// Registers a new hold that was granted past the queue, and makes its first guard.
     pub(crate) fn enter_past_the_queue(&self, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
-        self.enter_first(hold, |hold| self.client.store.names.register(hold, || !self.client.is_closed()))
+        self.enter_first(hold, |hold| {
+            self.client.store.names.register(hold, || !self.client.is_closed())
+        })
     }
 
     /// Registers a new hold that was granted to who is at `place`, and makes its first guard.

@@ -56,7 +56,11 @@ impl Acquisition {
     /// An owner that reads and waits to write would wait for itself. `None` if the read hold has ended.
     pub(crate) fn refuse_upgrade(&self, read: &Hold) -> Result<Option<LockGuard>, LockError> {
         debug_assert_eq!(self.mode, Mode::Write);
-        if self.is_live(read)? { Err(LockError::Upgrade { lock: self.name.clone() }) } else { Ok(None) }
+        if self.is_live(read)? {
+            Err(LockError::Upgrade { lock: self.name.clone() })
+        } else {
+            Ok(None)
+        }
     }
 
     /// Whether a hold of the owner is still there, and not just registered.

@@ -35,7 +35,10 @@ mod tests {
         let mut backoff = Backoff::default();
         let waits: Vec<_> = (0..40).map(|_| backoff.next()).collect();
         assert!((10..=20).contains(&waits[0].as_millis()), "{:?}", waits[0]);
-        assert!(waits[10..].iter().all(|wait| (500..=1000).contains(&wait.as_millis())), "{waits:?}");
+        assert!(
+            waits[10..].iter().all(|wait| (500..=1000).contains(&wait.as_millis())),
+            "{waits:?}"
+        );
         assert!(waits[10..].windows(2).any(|pair| pair[0] != pair[1]));
     }
 }

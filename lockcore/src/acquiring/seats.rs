@@ -48,13 +48,21 @@ impl Seats {
     }
 
     /// Takes a seat behind so many others that wait for `lock`, whom the caller has counted.
-    pub(crate) fn take_behind(&self, others: usize, lock: &LockName) -> Result<Seat<'_>, LockError> {
+    pub(crate) fn take_behind(
+        &self,
+        others: usize,
+        lock: &LockName,
+    ) -> Result<Seat<'_>, LockError> {
         let seat = self.take_any(lock)?;
         let elsewhere = match self.counted.load(Ordering::Relaxed) {
             0 => 0,
             _ => self.taken_per_lock.get(&(lock.clone(), None)).map_or(0, |taken| *taken),
         };
-        if others + elsewhere >= self.limit_per_lock { Err(self.too_many_for(lock)) } else { Ok(seat) }
+        if others + elsewhere >= self.limit_per_lock {
+            Err(self.too_many_for(lock))
+        } else {
+            Ok(seat)
+        }
     }
 
     fn take_of(&self, awaited: Awaited) -> Result<Seat<'_>, LockError> {
@@ -77,7 +85,11 @@ impl Seats {
         if taken < self.limit {
             return Ok(seat);
         }
-        Err(LockError::TooManyWaiters { lock: lock.clone(), limit: self.limit, option: "max_waiters" })
+        Err(LockError::TooManyWaiters {
+            lock: lock.clone(),
+            limit: self.limit,
+            option: "max_waiters",
+        })
     }
 
     fn too_many_for(&self, lock: &LockName) -> LockError {

@@ -62,14 +62,18 @@ impl<'a> Waiting<'a> {
                 let mut rests = false;
                 match self.place.step(now, self.acquisition.client.settings.retry_for) {
                     Step::TakeOver(parked) => {
-                        if let Some(guard) = self.acquisition.take_over(&mut self.place, &parked, now)? {
+                        if let Some(guard) =
+                            self.acquisition.take_over(&mut self.place, &parked, now)?
+                        {
                             return Ok(Turn::Granted(guard));
                         }
                     }
                     Step::Await if self.place.waits() => rests = true,
                     // In a box: most of those who wait are not first, and need no room for this.
                     step => {
-                        if let Some(turn) = Box::pin(self.take_step_unless_closed(step, now)).await? {
+                        if let Some(turn) =
+                            Box::pin(self.take_step_unless_closed(step, now)).await?
+                        {
                             return Ok(turn);
                         }
                     }
@@ -83,7 +87,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    async fn take_step_unless_closed(&mut self, step: Step, now: Moment) -> Result<Option<Turn>, LockError> {
+    async fn take_step_unless_closed(
+        &mut self,
+        step: Step,
+        now: Moment,
+    ) -> Result<Option<Turn>, LockError> {
         let Acquisition { client, name, .. } = self.acquisition;
         client.unless_closed(name, pin!(self.take_step(step, now))).await
     }
@@ -109,18 +117,20 @@ impl<'a> Waiting<'a> {
                 }
             }
             Step::Leave { until } => self.acquisition.client.store.clock.sleep_until(until).await,
-            Step::Try { news, is_alone, since } => match self.attempt(news, is_alone, since, now).await? {
-                Some(Attempt::Granted(hold)) => {
-                    if let Some(queued) = self.queued.take() {
-                        queued.disarm();
+            Step::Try { news, is_alone, since } => {
+                match self.attempt(news, is_alone, since, now).await? {
+                    Some(Attempt::Granted(hold)) => {
+                        if let Some(queued) = self.queued.take() {
+                            queued.disarm();
+                        }
+                        let acquisition = self.acquisition;
+                        let guard = acquisition.enter_in_turn(&mut self.place, hold)?;
+                        return Ok(Some(Turn::Granted(guard)));
                     }
-                    let acquisition = self.acquisition;
-                    let guard = acquisition.enter_in_turn(&mut self.place, hold)?;
-                    return Ok(Some(Turn::Granted(guard)));
+                    Some(Attempt::Refused { .. }) => return Ok(Some(Turn::Refused)),
+                    None => {}
                 }
-                Some(Attempt::Refused { .. }) => return Ok(Some(Turn::Refused)),
-                None => {}
-            },
+            }
             Step::Wait { until } => {
                 self.warn_of_deadlock(now);
                 self.rest(until).await?;
@@ -143,7 +153,8 @@ impl<'a> Waiting<'a> {
         }
         let number = *self.number.get_or_insert_with(|| client.draw_number());
         let owner = self.place.owner();
-        let mut request = self.acquisition.request(client.hold_id(owner, number), self.place.waits());
+        let mut request =
+            self.acquisition.request(client.hold_id(owner, number), self.place.waits());
         if !is_alone && self.acquisition.heir(owner).is_some() {
             // For those behind it.
             request = request.tokens(TOKENS);
@@ -201,7 +212,8 @@ impl<'a> Waiting<'a> {
         let (wakeups, signal) = self.place.wakers();
         let Some(wakeups) = wakeups else {
             let number = *self.number.get_or_insert_with(|| client.draw_number());
-            let request = SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode);
+            let request =
+                SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode);
             tokio::select! {
                 biased;
                 wakeups = store.answer(store.backend.subscribe(&request)) => self.place.subscribed(wakeups?),

@@ -41,15 +41,28 @@ impl ConditionId {
 #[async_trait]
 pub trait Conditions: Send + Sync {
     /// Queues `waiter`, and keeps its place for `keep`, unless it asks again.
-    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError>;
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError>;
 
     /// Keeps the place of `waiter` for `keep` from now. Whether it has one still.
-    async fn stay(&self, condition: &ConditionId, waiter: &str, keep: Duration)
-    -> Result<bool, BackendError>;
+    async fn stay(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<bool, BackendError>;
 
     /// Takes `waiter` out. Whether it was in still.
-    async fn leave(&self, condition: &ConditionId, waiter: &str, pass_on: bool)
-    -> Result<bool, BackendError>;
+    async fn leave(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        pass_on: bool,
+    ) -> Result<bool, BackendError>;
 
     /// Notifies up to `count` of those who wait. How many there were.
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError>;

@@ -16,8 +16,8 @@ pub use self::{
     latches::Latches,
     mode::{Capabilities, Mode},
     requests::{
-        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-        SubscribeRequest,
+        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest, SubscribeRequest,
     },
     state::{Holder, LockState},
 };
@@ -145,7 +145,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Listens for ends of holds of a name. The subscription is in effect when this returns and ends when the
     /// [`Wakeups`] are dropped.
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError>;
+    async fn subscribe(&self, request: &SubscribeRequest)
+    -> Result<Box<dyn Wakeups>, BackendError>;
 
     /// Sets how many leased permits the semaphore `name` has, taken or not, and makes it if need be. It is remembered for ever. Only asked of a backend
     /// with [`Capabilities::PERMITS`].

@@ -74,7 +74,16 @@ impl AcquireRequest {
     /// An outermost exclusive acquisition.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId, lease: Duration) -> Self {
-        Self { name, hold, mode: Mode::Exclusive, lease, count: 1, queue: None, within: None, tokens: 1 }
+        Self {
+            name,
+            hold,
+            mode: Mode::Exclusive,
+            lease,
+            count: 1,
+            queue: None,
+            within: None,
+            tokens: 1,
+        }
     }
 
     /// Sets the mode.

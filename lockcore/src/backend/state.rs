@@ -82,7 +82,9 @@ impl LockState {
     /// What is reported of the hold of `owner` that was acquired in `mode`: a store need not tell fair from exclusive holds.
     pub(crate) fn holder_mut(&mut self, owner: &str, mode: Mode) -> Option<&mut Holder> {
         let side = |mode: Mode| (mode.kind(), mode == Mode::Write);
-        self.holders.iter_mut().find(|holder| holder.owner == owner && side(holder.mode) == side(mode))
+        self.holders
+            .iter_mut()
+            .find(|holder| holder.owner == owner && side(holder.mode) == side(mode))
     }
 }
 

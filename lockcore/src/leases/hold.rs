@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::{
-    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReentrantLock, ReleaseRequest,
-    RenewRequest,
+    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReentrantLock,
+    ReleaseRequest, RenewRequest,
     acquiring::TaskKey,
     acquiring::waiters::Cell,
     leases::clock::{Clock, Moment},
@@ -275,7 +275,10 @@ impl Hold {
         Self::new(self.id.clone(), self.mode, owner, self.token.plus(1), self.tenure, origin, now)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the facts of one hold, all of them needed, none derivable")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the facts of one hold, all of them needed, none derivable"
+    )]
     fn new(
         id: HoldId,
         mode: Mode,
@@ -459,7 +462,8 @@ impl Hold {
     /// The count that the backend has to be told, if it was told a greater one.
     pub(crate) fn count_to_store(&self) -> Option<u32> {
         let account = self.account();
-        let store = account.phase == Phase::Live && account.count > 0 && account.stored > account.count;
+        let store =
+            account.phase == Phase::Live && account.count > 0 && account.stored > account.count;
         store.then_some(account.count)
     }
 
@@ -538,7 +542,10 @@ mod tests {
             "a fixed hold is not renewed until a nested guard wants it"
         );
         assert_eq!(account.grown(Lease::Renewed(SECOND), t, t), Entry::Entered);
-        assert_eq!(account.enter(Lease::Fixed(2 * SECOND), t), Entry::Grow { count: 3, lease: 2 * SECOND });
+        assert_eq!(
+            account.enter(Lease::Fixed(2 * SECOND), t),
+            Entry::Grow { count: 3, lease: 2 * SECOND }
+        );
         assert_eq!(account.count, 2, "nothing is counted before the backend has agreed");
     }
 
@@ -576,7 +583,11 @@ mod tests {
         let mut account = Account::granted(Lease::Renewed(SECOND), t);
         account.count = ReentrantLock::MAX_HOLD_COUNT;
         assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::TooDeep);
-        assert_eq!(account.enter(Lease::Fixed(9 * SECOND), t), Entry::TooDeep, "before the backend is asked");
+        assert_eq!(
+            account.enter(Lease::Fixed(9 * SECOND), t),
+            Entry::TooDeep,
+            "before the backend is asked"
+        );
         assert_eq!(
             account.grown(Lease::Fixed(9 * SECOND), t, t),
             Entry::TooDeep,
@@ -598,6 +609,10 @@ mod tests {
             Departure::Lost { reason: LossReason::LeaseEnded, last: true }
         );
         account.extended(SECOND, late);
-        assert_eq!(account.settle(late), Phase::Lost(LossReason::LeaseEnded), "a late reply revives nothing");
+        assert_eq!(
+            account.settle(late),
+            Phase::Lost(LossReason::LeaseEnded),
+            "a late reply revives nothing"
+        );
     }
 }

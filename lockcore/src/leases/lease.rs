@@ -81,9 +81,12 @@ mod tests {
     #[test]
     fn leases_outside_the_range_are_refused() {
         assert!(check(MIN, None).is_ok() && check(MAX, None).is_ok());
-        for lease in
-            [Duration::ZERO, Duration::from_micros(999), MAX + Duration::from_nanos(1), Duration::MAX]
-        {
+        for lease in [
+            Duration::ZERO,
+            Duration::from_micros(999),
+            MAX + Duration::from_nanos(1),
+            Duration::MAX,
+        ] {
             assert!(check(lease, None).is_err(), "{lease:?}");
         }
     }

@@ -205,8 +205,10 @@ pub(crate) fn check_all(store: &Store) {
 /// Renews one batch. Its holds are scheduled again whatever comes of it.
 async fn renew(store: Arc<Store>, holds: Vec<Arc<Hold>>) {
     let sent = store.clock.now();
-    let (holds, requests): (Vec<_>, Vec<_>) =
-        holds.into_iter().filter_map(|hold| hold.renewal(sent).map(|request| (hold, request))).unzip();
+    let (holds, requests): (Vec<_>, Vec<_>) = holds
+        .into_iter()
+        .filter_map(|hold| hold.renewal(sent).map(|request| (hold, request)))
+        .unzip();
     if holds.is_empty() {
         return;
     }
@@ -214,8 +216,11 @@ async fn renew(store: Arc<Store>, holds: Vec<Arc<Hold>>) {
         hold.asking(request.lease, sent);
     }
     // A call that never returns must not keep its holds from being tried again.
-    let patience =
-        requests.iter().map(|request| lease::renewal_period(request.lease)).min().unwrap_or(lease::MIN);
+    let patience = requests
+        .iter()
+        .map(|request| lease::renewal_period(request.lease))
+        .min()
+        .unwrap_or(lease::MIN);
     let answers = match tokio::time::timeout(patience, store.backend.renew(&requests)).await {
         Ok(answers) => answers,
         Err(_) => Err(BackendError::new(BackendErrorKind::Timeout, "no answer to a renewal")),
@@ -231,7 +236,8 @@ async fn renew(store: Arc<Store>, holds: Vec<Arc<Hold>>) {
             }
         }
         Ok(_) => {
-            let error = BackendError::new(BackendErrorKind::Protocol, "renewals were answered in part");
+            let error =
+                BackendError::new(BackendErrorKind::Protocol, "renewals were answered in part");
             retry_all(&store, &holds, &requests, &error);
         }
         Err(error) => retry_all(&store, &holds, &requests, &error),
@@ -283,7 +289,11 @@ mod tests {
         let at = |seconds| start.after(Duration::from_secs(seconds));
         let mut looks = Looks::default();
         assert!(looks.is_too_late_for(at(10)), "nobody looks");
-        assert_eq!(looks.again(None, at(1)), Some(at(1)), "what has signalled is gone, but others may come");
+        assert_eq!(
+            looks.again(None, at(1)),
+            Some(at(1)),
+            "what has signalled is gone, but others may come"
+        );
         assert!(!looks.is_too_late_for(at(10)) && !looks.is_too_late_for(at(10)));
         assert_eq!(looks.again(None, at(2)), None, "there was nothing for a second");
         for second in 2..5 {

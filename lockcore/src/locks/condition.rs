@@ -161,7 +161,8 @@ impl Condition {
         let client = &self.lock.client;
         let lane = Lane::new(&id.lock, guard.mode(), guard.owner());
         if guard.mode() == Mode::Write
-            && let Some(Inside::Nested(_)) = client.store.names.inside(&lane, Mode::Read, guard.owner())
+            && let Some(Inside::Nested(_)) =
+                client.store.names.inside(&lane, Mode::Read, guard.owner())
         {
             let reason = "its owner has the read lock as well; the lock would not be free while it waits, so release that first";
             return Err(self.invalid(id, "wait", reason.into()));
@@ -223,7 +224,8 @@ impl Condition {
         let id = self.id.as_ref().map_err(LockError::clone)?;
         if matches!(self.lock.mode, Mode::Read | Mode::Permit { .. }) {
             let reason =
-                "only a lock that is held alone has conditions: take the write lock's, or a lock's".into();
+                "only a lock that is held alone has conditions: take the write lock's, or a lock's"
+                    .into();
             return Err(self.invalid(id, "condition", reason));
         }
         let conditions = self.lock.client.store.backend.conditions();

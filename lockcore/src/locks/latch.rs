@@ -2,7 +2,9 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use crate::{BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client};
+use crate::{
+    BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client,
+};
 
 /// For how long a request is repeated at most: a backend need not know it again after a minute.
 const REPEATED: Duration = Duration::from_secs(50);
@@ -68,8 +70,13 @@ impl CountDownLatch {
     pub async fn set_count(&self, count: u32) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
         if count == 0 {
-            let reason = "a latch is set to at least 1; with a count of zero it would be open".into();
-            return Err(LockError::InvalidOption { lock: Some(name.clone()), option: "set_count", reason });
+            let reason =
+                "a latch is set to at least 1; with a count of zero it would be open".into();
+            return Err(LockError::InvalidOption {
+                lock: Some(name.clone()),
+                option: "set_count",
+                reason,
+            });
         }
         let id = self.client.request_id();
         match self.ask(name, || latches.set_count(name, count, &id)).await? {

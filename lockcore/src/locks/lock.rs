@@ -123,7 +123,9 @@ impl ReentrantLock {
     /// Dropped at any await, the lock is not held, no place in a queue is left, and whoever is next gets it at once. A request
     /// that was on its way is followed by its release.
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         self.acquire_at(Location::caller())
     }
 
@@ -213,7 +215,9 @@ impl ReentrantLock {
             } else {
                 acquire.await
             };
-            acquired?.ok_or_else(|| trouble.take().unwrap_or(LockError::Timeout { lock, waited: timeout }))
+            acquired?.ok_or_else(|| {
+                trouble.take().unwrap_or(LockError::Timeout { lock, waited: timeout })
+            })
         }
     }
 
@@ -285,8 +289,10 @@ impl ReentrantLock {
     pub async fn state(&self) -> Result<LockState, LockError> {
         let name = self.lock_name()?;
         let store = &self.client.store;
-        let mut state =
-            store.answer(store.backend.inspect(&name)).await.map_err(|error| error.with_lock(&name))?;
+        let mut state = store
+            .answer(store.backend.inspect(&name))
+            .await
+            .map_err(|error| error.with_lock(&name))?;
         let now = store.clock.now();
         for hold in store.names.holds_of(&name).iter().filter(|hold| hold.is_live(now)) {
             // Nested acquisitions that needed no round trip are known here only.
@@ -312,8 +318,10 @@ impl ReentrantLock {
         let name = self.lock_name()?;
         let store = &self.client.store;
         let ids = store.names.ids_of(&name);
-        let forced =
-            store.answer(store.backend.force_release(&name)).await.map_err(|error| error.with_lock(&name))?;
+        let forced = store
+            .answer(store.backend.force_release(&name))
+            .await
+            .map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");
             self.client.forced(&name, &ids);

@@ -292,7 +292,10 @@ impl LocksBuilder {
             let reason = format!("it goes from 0 to 60 s, {:?} was given", self.hand_over);
             return Err(LockError::InvalidOption { lock: None, option: "hand_over", reason });
         }
-        let limits = [("max_waiters", self.max_waiters), ("max_waiters_per_lock", self.max_waiters_per_lock)];
+        let limits = [
+            ("max_waiters", self.max_waiters),
+            ("max_waiters_per_lock", self.max_waiters_per_lock),
+        ];
         if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == 0) {
             let reason = "nobody could wait; it is at least 1".into();
             return Err(LockError::InvalidOption { lock: None, option, reason });

@@ -12,8 +12,8 @@ use std::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason, Owner,
-    ReentrantLock,
+    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason,
+    Owner, ReentrantLock,
     acquiring::acquisition::Trouble,
     locks::guard::{done, while_held},
 };
@@ -77,7 +77,9 @@ impl MultiLock {
         Self { members, owner: None }
     }
 
-    fn in_order(mut named: Vec<(LockName, ReentrantLock)>) -> Result<Vec<ReentrantLock>, LockError> {
+    fn in_order(
+        mut named: Vec<(LockName, ReentrantLock)>,
+    ) -> Result<Vec<ReentrantLock>, LockError> {
         if named.is_empty() {
             return Err(LockError::InvalidOption {
                 lock: None,
@@ -86,8 +88,9 @@ impl MultiLock {
             });
         }
         named.sort_by(|(one, _), (other, _)| one.cmp(other));
-        named
-            .dedup_by(|(one, lock), (other, same)| one == other && lock.is_reentrant() && lock.is_same(same));
+        named.dedup_by(|(one, lock), (other, same)| {
+            one == other && lock.is_reentrant() && lock.is_same(same)
+        });
         // Which of the two comes first could not be said for all clients.
         if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(LockError::InvalidOption {
@@ -125,7 +128,9 @@ impl MultiLock {
     /// # Cancel safety
     /// As [`ReentrantLock::acquire`]: dropped at any await, none of the locks is held.
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
         let attempt = self.attempt(Location::caller());
         async move { attempt.acquire(&Missing::default()).await }
     }
@@ -169,7 +174,10 @@ impl MultiLock {
             let missing = Missing::default();
             let acquired = match tried {
                 Some(tried) => tried.await?,
-                None => tokio::time::timeout(timeout, attempt.acquire(&missing)).await.ok().transpose()?,
+                None => tokio::time::timeout(timeout, attempt.acquire(&missing))
+                    .await
+                    .ok()
+                    .transpose()?,
             };
             match acquired {
                 Some(guard) => Ok(guard),
@@ -234,7 +242,8 @@ impl Attempt {
             return Err(LockError::InvalidOption {
                 lock: None,
                 option: "owned_by",
-                reason: "the locks of a multi-lock have one owner; give it to the multi-lock".into(),
+                reason: "the locks of a multi-lock have one owner; give it to the multi-lock"
+                    .into(),
             });
         }
         let owner = self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_default();
@@ -339,13 +348,17 @@ impl MultiGuard {
     /// Cancel safe; it can be called any number of times.
     pub fn lost(&self) -> impl Future<Output = LockError> + Send + 'static + use<> {
         type Lost = Pin<Box<dyn Future<Output = LossReason> + Send>>;
-        let mut losses: Vec<_> =
-            self.guards.iter().map(|guard| (guard.lock_name(), Box::pin(guard.lost()) as Lost)).collect();
+        let mut losses: Vec<_> = self
+            .guards
+            .iter()
+            .map(|guard| (guard.lock_name(), Box::pin(guard.lost()) as Lost))
+            .collect();
         poll_fn(move |context| {
-            let lost = losses.iter_mut().find_map(|(lock, lost)| match lost.as_mut().poll(context) {
-                Poll::Ready(reason) => Some(LockError::Lost { lock: lock.clone(), reason }),
-                Poll::Pending => None,
-            });
+            let lost =
+                losses.iter_mut().find_map(|(lock, lost)| match lost.as_mut().poll(context) {
+                    Poll::Ready(reason) => Some(LockError::Lost { lock: lock.clone(), reason }),
+                    Poll::Pending => None,
+                });
             lost.map_or(Poll::Pending, Poll::Ready)
         })
     }

@@ -2,7 +2,9 @@
 
 use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
-use crate::{LockError, LockGuard, LockName, LockState, Mode, Owner, ReentrantLock, client::Client};
+use crate::{
+    LockError, LockGuard, LockName, LockState, Mode, Owner, ReentrantLock, client::Client,
+};
 
 /// A handle of a semaphore: so many may be inside at once, in all processes together.
 ///
@@ -87,7 +89,8 @@ impl Semaphore {
     #[must_use]
     pub fn permits(&self, permits: u32) -> ReentrantLock {
         let mut lock = self.lock.clone();
-        lock.name = lock.name.and_then(|name| self.check(permits, &name).map(|()| name).map_err(Box::new));
+        lock.name =
+            lock.name.and_then(|name| self.check(permits, &name).map(|()| name).map_err(Box::new));
         lock.mode = if self.plain {
             Mode::plain_permits(permits, self.permits)
         } else {
@@ -110,7 +113,10 @@ impl Semaphore {
             return Err(LockError::InvalidOption {
                 lock: Some(name.clone()),
                 option: "acquire_many",
-                reason: format!("at most {} permits can be taken at once, not {permits}", Self::MAX_AT_ONCE),
+                reason: format!(
+                    "at most {} permits can be taken at once, not {permits}",
+                    Self::MAX_AT_ONCE
+                ),
             });
         }
         Ok(())
@@ -124,7 +130,9 @@ impl Semaphore {
     /// # Cancel safety
     /// As [`ReentrantLock::acquire`].
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         self.permits(1).acquire_at(Location::caller())
     }
 

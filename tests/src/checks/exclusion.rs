@@ -10,7 +10,8 @@ pub fn exclusion(operations: &Operations) -> Vec<Finding> {
     by_name
         .into_iter()
         .flat_map(|(name, operations)| {
-            let mut beliefs: Vec<_> = operations.iter().flat_map(|operation| operation.beliefs()).collect();
+            let mut beliefs: Vec<_> =
+                operations.iter().flat_map(|operation| operation.beliefs()).collect();
             beliefs.sort_by_key(|belief| belief.from);
             together(name, &beliefs)
         })
@@ -25,7 +26,10 @@ fn together(name: &str, beliefs: &[Belief<'_>]) -> Vec<Finding> {
         inside.retain(|other| other.to > belief.from);
         inside.push(belief);
         if let Some(what) = excess(belief, &inside) {
-            findings.push(Finding::new("C1 exclusion", format!("`{name}` at {}: {what}", at(belief.from))));
+            findings.push(Finding::new(
+                "C1 exclusion",
+                format!("`{name}` at {}: {what}", at(belief.from)),
+            ));
         }
     }
     findings
@@ -49,9 +53,9 @@ fn excess(newest: &Belief<'_>, inside: &[&Belief<'_>]) -> Option<String> {
         let all = || inside.iter().map(|belief| show(belief)).collect::<Vec<_>>().join(", ");
         return (taken > of).then(|| format!("{taken} of {of} permits are taken, by {}", all()));
     }
-    let rival = inside
-        .iter()
-        .find(|other| !is_same(other) && (newest.share == Share::Alone || other.share == Share::Alone))?;
+    let rival = inside.iter().find(|other| {
+        !is_same(other) && (newest.share == Share::Alone || other.share == Share::Alone)
+    })?;
     Some(format!("{} and {} are inside together", show(rival), show(newest)))
 }
 
@@ -82,14 +86,21 @@ mod tests {
 
     #[test]
     fn one_after_the_other_is_good() {
-        assert!(found(Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 2, 5, 9)).is_empty());
+        assert!(
+            found(Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 2, 5, 9))
+                .is_empty()
+        );
     }
 
     #[test]
     fn two_who_are_inside_together_are_found() {
         let found = found(Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 2, 4, 9));
         assert_eq!(found.len(), 1);
-        assert!(found[0].message.contains("x:1") && found[0].message.contains("y:1"), "{}", found[0]);
+        assert!(
+            found[0].message.contains("x:1") && found[0].message.contains("y:1"),
+            "{}",
+            found[0]
+        );
     }
 
     #[test]
@@ -108,17 +119,22 @@ mod tests {
             )
             .is_empty()
         );
-        assert!(found(renewed().event(11, "x", 0, What::Killed).hold("y", 1, ALL, 2, 12, 20)).is_empty());
+        assert!(
+            found(renewed().event(11, "x", 0, What::Killed).hold("y", 1, ALL, 2, 12, 20))
+                .is_empty()
+        );
     }
 
     #[test]
     fn readers_share_and_writers_do_not() {
-        let readers =
-            || Script::default().hold("x", 1, Share::Read, 1, 0, 9).hold("y", 1, Share::Read, 2, 1, 5);
+        let readers = || {
+            Script::default().hold("x", 1, Share::Read, 1, 0, 9).hold("y", 1, Share::Read, 2, 1, 5)
+        };
         assert!(found(readers()).is_empty());
         assert_eq!(found(readers().hold("z", 1, ALL, 3, 8, 10)).len(), 1, "a writer among readers");
         assert_eq!(
-            found(Script::default().hold("z", 1, ALL, 1, 0, 5).hold("x", 1, Share::Read, 2, 4, 6)).len(),
+            found(Script::default().hold("z", 1, ALL, 1, 0, 5).hold("x", 1, Share::Read, 2, 4, 6))
+                .len(),
             1,
             "a reader beside a writer"
         );
@@ -126,7 +142,9 @@ mod tests {
 
     #[test]
     fn more_permits_than_there_are_are_found() {
-        let two = || Script::default().hold("x", 1, permits(2), 1, 0, 9).hold("y", 1, permits(1), 2, 1, 9);
+        let two = || {
+            Script::default().hold("x", 1, permits(2), 1, 0, 9).hold("y", 1, permits(1), 2, 1, 9)
+        };
         assert!(found(two()).is_empty());
         let found = found(two().hold("z", 1, permits(1), 3, 5, 6));
         assert!(found[0].message.contains("4 of 3"), "{}", found[0]);

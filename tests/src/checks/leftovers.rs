@@ -40,8 +40,9 @@ pub fn leftovers(before: &Vitals, after: &Vitals, growth: usize) -> Vec<Finding>
         ("kB of memory", before.memory + growth, after.memory),
     ];
     let grown = counts.into_iter().filter(|(_, before, after)| after > before);
-    let grown =
-        grown.map(|(what, before, after)| finding(format!("{after} {what}, at most {before} were expected")));
+    let grown = grown.map(|(what, before, after)| {
+        finding(format!("{after} {what}, at most {before} were expected"))
+    });
     stayed.chain(grown).collect()
 }
 
@@ -56,7 +57,8 @@ mod tests {
     #[test]
     fn as_before_is_good_and_so_is_less() {
         assert!(leftovers(&vitals(), &vitals(), 0).is_empty());
-        let less = Vitals { connections: 2, tasks: 9, descriptors: 28, memory: 9500, ..Vitals::default() };
+        let less =
+            Vitals { connections: 2, tasks: 9, descriptors: 28, memory: 9500, ..Vitals::default() };
         assert!(leftovers(&vitals(), &less, 1000).is_empty());
     }
 

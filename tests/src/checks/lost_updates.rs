@@ -49,7 +49,8 @@ mod tests {
     fn a_write_upon_an_older_version_is_found() {
         let lost = Script::default().wrote(1, 1, 0, 10, true).wrote(2, 2, 0, 11, true).events();
         assert_eq!(lost_updates(&lost).len(), 1);
-        let turned_away = Script::default().wrote(1, 1, 0, 10, true).wrote(2, 2, 0, 11, false).events();
+        let turned_away =
+            Script::default().wrote(1, 1, 0, 10, true).wrote(2, 2, 0, 11, false).events();
         assert!(lost_updates(&turned_away).is_empty());
         assert_eq!(stale_writes(&turned_away), 1);
     }

@@ -34,7 +34,10 @@ fn finding(message: String) -> Finding {
 fn endless(operation: &Operation) -> Option<Finding> {
     let Operation { name, client, op, asked, .. } = operation;
     operation.end.is_none().then(|| {
-        finding(format!("`{name}`: {client} op {op}, asked for at {}, never came to an end", at(*asked)))
+        finding(format!(
+            "`{name}`: {client} op {op}, asked for at {}, never came to an end",
+            at(*asked)
+        ))
     })
 }
 
@@ -42,7 +45,8 @@ fn endless(operation: &Operation) -> Option<Finding> {
 fn told_late(operation: &Operation, stops: &[(u64, u64)], slack: u64) -> Option<Finding> {
     let deadline = operation.looked.iter().map(|(_, until)| *until).max()?;
     let told = operation.lost.unwrap_or(u64::MAX).min(operation.left.unwrap_or(u64::MAX));
-    let was_stopped = stops.iter().any(|(from, to)| *from < told && to.saturating_add(slack) > deadline);
+    let was_stopped =
+        stops.iter().any(|(from, to)| *from < told && to.saturating_add(slack) > deadline);
     let is_late = told != u64::MAX && told > deadline.saturating_add(slack) && !was_stopped;
     is_late.then(|| {
         let late = Duration::from_nanos(told - deadline);
@@ -73,10 +77,14 @@ fn orphans(operations: &Operations, truth: &ServerTruth, longest: u64) -> Vec<Fi
 /// How long after `t` somebody was granted `name`.
 #[must_use]
 pub fn takeover_after(operations: &Operations, name: &str, t: u64) -> Option<Duration> {
-    let of_name =
-        operations.granted().filter(|operation| operation.name == name && operation.nested_in.is_none());
-    let next =
-        of_name.filter_map(|operation| operation.granted).map(|(at, _)| at).filter(|at| *at > t).min()?;
+    let of_name = operations
+        .granted()
+        .filter(|operation| operation.name == name && operation.nested_in.is_none());
+    let next = of_name
+        .filter_map(|operation| operation.granted)
+        .map(|(at, _)| at)
+        .filter(|at| *at > t)
+        .min()?;
     Some(Duration::from_nanos(next - t))
 }
 
@@ -117,7 +125,8 @@ mod tests {
         };
         assert!(found(told(140), None).is_empty());
         assert_eq!(found(told(400), None).len(), 1);
-        let stopped = told(400).event(50, "x", 0, What::Stopped).event(390, "x", 0, What::Continued);
+        let stopped =
+            told(400).event(50, "x", 0, What::Stopped).event(390, "x", 0, What::Continued);
         assert!(found(stopped, None).is_empty(), "who is stopped is told when it goes on");
     }
 
@@ -135,7 +144,8 @@ mod tests {
 
     #[test]
     fn the_takeover_is_the_next_grant() {
-        let events = Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 2, 70, 80).events();
+        let events =
+            Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 2, 70, 80).events();
         let operations = Operations::of(&events);
         assert_eq!(takeover_after(&operations, "a", 50 * MS), Some(Duration::from_millis(20)));
         assert_eq!(takeover_after(&operations, "a", 71 * MS), None);

@@ -24,7 +24,15 @@ impl Script {
     }
 
     /// A hold that was asked for and granted at `from`, and released at `to`.
-    pub(super) fn hold(self, client: &str, op: u64, share: Share, token: u64, from: u64, to: u64) -> Self {
+    pub(super) fn hold(
+        self,
+        client: &str,
+        op: u64,
+        share: Share,
+        token: u64,
+        from: u64,
+        to: u64,
+    ) -> Self {
         self.asked(from, client, op, share)
             .granted(from, client, op, token, to + 1000)
             .event(to, client, op, What::Leaving)

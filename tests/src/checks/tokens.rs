@@ -36,8 +36,11 @@ fn shared(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     for operation in granted {
         let owner = owners.entry(token(operation)).or_insert(&operation.owner);
         if *owner != operation.owner {
-            let message =
-                format!("`{name}`: token {} is that of {owner} and of {}", token(operation), operation.owner);
+            let message = format!(
+                "`{name}`: token {} is that of {owner} and of {}",
+                token(operation),
+                operation.owner
+            );
             findings.push(finding(message));
         }
     }
@@ -56,7 +59,8 @@ fn not_rising(name: &str, granted: &[&Operation]) -> Vec<Finding> {
         while let Some(before) =
             earlier.next_if(|before| before.granted.is_some_and(|(t, _)| t < operation.asked))
         {
-            greatest = greatest.filter(|greatest| token(greatest) >= token(before)).or(Some(before));
+            greatest =
+                greatest.filter(|greatest| token(greatest) >= token(before)).or(Some(before));
         }
         if let Some(before) = greatest
             && token(operation) <= token(before)
@@ -76,8 +80,10 @@ fn not_rising(name: &str, granted: &[&Operation]) -> Vec<Finding> {
 
 /// A nested hold has the token of the one that it is nested in.
 fn nested(operations: &Operations) -> Vec<Finding> {
-    let tokens: BTreeMap<_, _> =
-        operations.granted().map(|operation| ((&operation.client, operation.op), token(operation))).collect();
+    let tokens: BTreeMap<_, _> = operations
+        .granted()
+        .map(|operation| ((&operation.client, operation.op), token(operation)))
+        .collect();
     operations
         .granted()
         .filter_map(|operation| {
@@ -102,8 +108,9 @@ fn let_through(events: &[Event]) -> Vec<Finding> {
         if let What::Wrote { name, token, accepted: true, .. } = &event.what {
             let greatest = greatest.entry(name).or_insert(*token);
             if token < greatest {
-                findings
-                    .push(finding(format!("`{name}`: the resource accepted token {token} after {greatest}")));
+                findings.push(finding(format!(
+                    "`{name}`: the resource accepted token {token} after {greatest}"
+                )));
             }
             *greatest = (*token).max(*greatest);
         }
@@ -128,7 +135,10 @@ mod tests {
 
     #[test]
     fn rising_tokens_are_good() {
-        assert!(found(Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 7, 6, 9)).is_empty());
+        assert!(
+            found(Script::default().hold("x", 1, ALL, 1, 0, 5).hold("y", 1, ALL, 7, 6, 9))
+                .is_empty()
+        );
     }
 
     #[test]
@@ -163,7 +173,12 @@ mod tests {
 
     #[test]
     fn a_resource_that_lets_an_old_token_through_is_found() {
-        assert!(found(Script::default().wrote(1, 5, 0, 1, true).wrote(2, 4, 0, 1, false)).is_empty());
-        assert_eq!(found(Script::default().wrote(1, 5, 0, 1, true).wrote(2, 4, 1, 2, true)).len(), 1);
+        assert!(
+            found(Script::default().wrote(1, 5, 0, 1, true).wrote(2, 4, 0, 1, false)).is_empty()
+        );
+        assert_eq!(
+            found(Script::default().wrote(1, 5, 0, 1, true).wrote(2, 4, 1, 2, true)).len(),
+            1
+        );
     }
 }

@@ -45,7 +45,10 @@ const WRITER: &str = ":lockcore:write";
 
 impl ServerTruth {
     /// Puts together what `lines` of `MONITOR` tell. `to_monotonic` turns wall-clock nanoseconds into those of the log.
-    pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>, to_monotonic: impl Fn(u64) -> u64) -> Self {
+    pub fn replay<'a>(
+        lines: impl IntoIterator<Item = &'a str>,
+        to_monotonic: impl Fn(u64) -> u64,
+    ) -> Self {
         let mut truth = Self::default();
         for line in lines {
             if let Some((wall, words)) = parse(line) {
@@ -76,7 +79,9 @@ impl ServerTruth {
                 let owner = entry.splitn(3, ':').nth(2).unwrap_or_default();
                 self.last_book = Some(((*id).into(), owner.into()));
             }
-            ["HSET", key, fields @ ..] if !key.starts_with("lockcore_") && !fields.contains(&"mode") => {
+            ["HSET", key, fields @ ..]
+                if !key.starts_with("lockcore_") && !fields.contains(&"mode") =>
+            {
                 self.enter(key, key, fields.first().copied().unwrap_or_default(), t);
             }
             ["SET", key, _, "PX", lease] if key.contains(LEASE) => {
@@ -94,7 +99,8 @@ impl ServerTruth {
                 {
                     let owner = owner.clone();
                     self.permits.insert(key.clone(), owner.clone());
-                    let name = times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
+                    let name =
+                        times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
                     self.enter(&key, &name, &owner, t);
                 }
                 self.extend(&key, t, to_monotonic(ms(ends)));
@@ -225,7 +231,9 @@ pub fn truth(
                 let had = holds.map_or_else(
                     || "never had it".into(),
                     |holds| {
-                        let spans = holds.iter().map(|hold| format!("{} to {}", at(hold.from), at(hold.to)));
+                        let spans = holds
+                            .iter()
+                            .map(|hold| format!("{} to {}", at(hold.from), at(hold.to)));
                         format!("had it {}", spans.collect::<Vec<_>>().join(", "))
                     },
                 );
@@ -285,8 +293,11 @@ mod tests {
             r#"+109.000000 [0 lua] "HSET" "a" "z:1" "1""#,
             r#"+109.000000 [0 lua] "PEXPIRE" "a" "2000""#,
         ];
-        let expected =
-            [held("a", "x:1", 0, 1000), held("a", "y:1", 1000, 3000), held("a", "z:1", 9000, 11000)];
+        let expected = [
+            held("a", "x:1", 0, 1000),
+            held("a", "y:1", 1000, 3000),
+            held("a", "z:1", 9000, 11000),
+        ];
         assert_eq!(stored(&lines), expected);
     }
 
@@ -299,7 +310,8 @@ mod tests {
             r#"+100.200000 [0 lua] "DEL" "{a}:x:1:rwlock_timeout:1""#,
             r#"+103.000000 [0 lua] "SET" "{a}:z:1:lockcore:write:rwlock_timeout:1" "9:id" "PX" "2000""#,
         ];
-        let expected = [held("a", "x:1", 0, 200), held("a", "y:1", 100, 2100), held("a", "z:1", 3000, 5000)];
+        let expected =
+            [held("a", "x:1", 0, 200), held("a", "y:1", 100, 2100), held("a", "z:1", 3000, 5000)];
         assert_eq!(stored(&lines), expected);
     }
 
@@ -322,12 +334,14 @@ mod tests {
             r#"+100.000000 [0 lua] "HSET" "a" "x:1" "1""#,
             r#"+100.000000 [0 lua] "PEXPIRE" "a" "2000""#,
         ]);
-        let believes = |to| Operations::of(&Script::default().hold("x", 1, Share::Alone, 1, 5, to).events());
+        let believes =
+            |to| Operations::of(&Script::default().hold("x", 1, Share::Alone, 1, 5, to).events());
         let check = |to| truth(&believes(to), &server, 0, Duration::from_millis(2));
         // The script's belief ends when it leaves.
         assert!(check(1990).is_empty());
         assert_eq!(check(2010).len(), 1);
-        let nobody = Operations::of(&Script::default().hold("y", 1, Share::Alone, 1, 5, 9).events());
+        let nobody =
+            Operations::of(&Script::default().hold("y", 1, Share::Alone, 1, 5, 9).events());
         assert_eq!(truth(&nobody, &server, 0, Duration::ZERO).len(), 1);
         assert!(
             truth(&nobody, &server, 6 * MS, Duration::ZERO).is_empty(),

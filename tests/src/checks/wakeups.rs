@@ -29,10 +29,13 @@ pub fn wakeups(operations: &Operations, events: &[Event], waits: Waits) -> Vec<F
     let mut findings = Vec::new();
     for (name, operations) in operations.by_name() {
         let lease = span(waits.lease);
-        let mut busy: Vec<Span> = operations.iter().filter_map(|operation| busy(operation, lease)).collect();
+        let mut busy: Vec<Span> =
+            operations.iter().filter_map(|operation| busy(operation, lease)).collect();
         for operation in &operations {
             let of_client = stops.get(operation.client.as_str()).unwrap_or(&none);
-            busy.extend(of_client.iter().filter_map(|stop| stopped_midway(operation, *stop, lease)));
+            busy.extend(
+                of_client.iter().filter_map(|stop| stopped_midway(operation, *stop, lease)),
+            );
         }
         let busy = joined(busy);
         for waiter in operations {
@@ -186,7 +189,9 @@ mod tests {
     fn a_lock_that_may_be_held_is_not_free() {
         // z's acquisition had no answer.
         let unknown = What::Failed { kind: "Timeout".into(), unknown: true };
-        assert!(found(handed_over(1500).asked(50, "z", 1, ALL).event(150, "z", 1, unknown)).is_empty());
+        assert!(
+            found(handed_over(1500).asked(50, "z", 1, ALL).event(150, "z", 1, unknown)).is_empty()
+        );
         // x was not released but killed.
         let killed = Script::default()
             .asked(0, "x", 1, ALL)
@@ -208,11 +213,22 @@ mod tests {
         };
         assert!(found(fault(90, 1200)).is_empty());
         assert_eq!(found(fault(90, 1000)).len(), 1);
-        let going = handed_over(1500).event(200, "x", 0, What::Stopped).event(1000, "x", 0, What::Continued);
+        let going = handed_over(1500).event(200, "x", 0, What::Stopped).event(
+            1000,
+            "x",
+            0,
+            What::Continued,
+        );
         assert!(found(going).is_empty(), "its release may not have been sent");
-        let later = handed_over(1500).event(400, "x", 0, What::Stopped).event(1000, "x", 0, What::Continued);
+        let later = handed_over(1500).event(400, "x", 0, What::Stopped).event(
+            1000,
+            "x",
+            0,
+            What::Continued,
+        );
         assert_eq!(found(later).len(), 1);
-        let stop = handed_over(1500).event(90, "y", 0, What::Stopped).event(1300, "y", 0, What::Continued);
+        let stop =
+            handed_over(1500).event(90, "y", 0, What::Stopped).event(1300, "y", 0, What::Continued);
         assert!(found(stop).is_empty());
     }
 }

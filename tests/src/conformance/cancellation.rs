@@ -4,7 +4,9 @@ use lockcore::{Backend, SubscribeRequest};
 
 use crate::{
     Fixture,
-    conformance::scene::{Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger},
+    conformance::scene::{
+        Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger,
+    },
     poll_times,
 };
 

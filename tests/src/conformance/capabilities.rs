@@ -53,6 +53,7 @@ pub async fn a_declared_mode_is_granted<F: Fixture>(fixture: &F) {
 /// C16: all clients of a store can do the same.
 pub async fn all_clients_declare_the_same<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let (one, two): (Capabilities, Capabilities) = (scene.one.capabilities(), scene.two.capabilities());
+    let (one, two): (Capabilities, Capabilities) =
+        (scene.one.capabilities(), scene.two.capabilities());
     assert_eq!(one, two);
 }

@@ -99,7 +99,9 @@ impl<'a> Waiter<'a> {
     }
 
     pub(crate) async fn asks_to_leave(self, pass_on: bool) -> bool {
-        soon(self.conditions.leave(self.condition, self.waiter, pass_on)).await.expect("leave failed")
+        soon(self.conditions.leave(self.condition, self.waiter, pass_on))
+            .await
+            .expect("leave failed")
     }
 
     pub(crate) async fn notifies(self, count: u32) -> u32 {
@@ -107,7 +109,9 @@ impl<'a> Waiter<'a> {
     }
 
     pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
-        soon(self.conditions.subscribe(self.condition, self.waiter)).await.expect("subscribe failed")
+        soon(self.conditions.subscribe(self.condition, self.waiter))
+            .await
+            .expect("subscribe failed")
     }
 
     /// A `join` that may be dropped.

@@ -69,7 +69,8 @@ pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
     let [a, ..] = waiters();
     condition.one(&a).joins().await;
     let (here, there) = (condition.one(&a), condition.two(&a));
-    let mut subscriptions = [here.subscribes().await, here.subscribes().await, there.subscribes().await];
+    let mut subscriptions =
+        [here.subscribes().await, here.subscribes().await, there.subscribes().await];
     for wakeups in &mut subscriptions {
         drain(fixture, wakeups).await;
     }
@@ -186,7 +187,8 @@ pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fix
             }
             condition.notify(2).await;
         };
-        soon(async { tokio::join!(waits(condition.two(&a)), waits(condition.one(&b)), notified) }).await;
+        soon(async { tokio::join!(waits(condition.two(&a)), waits(condition.one(&b)), notified) })
+            .await;
     }
 }
 

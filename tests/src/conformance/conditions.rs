@@ -35,7 +35,9 @@ pub async fn those_who_wait_are_notified_in_the_order_in_which_they_came<F: Fixt
     for waiter in [a, b, c, d, e] {
         waiter.joins().await;
     }
-    for (first, others) in [(a, &[b, c, d, e][..]), (b, &[c, d, e]), (c, &[d, e]), (d, &[e]), (e, &[])] {
+    for (first, others) in
+        [(a, &[b, c, d, e][..]), (b, &[c, d, e]), (c, &[d, e]), (d, &[e]), (e, &[])]
+    {
         condition.notifies_first(first).await;
         for other in others {
             other.is_in().await;
@@ -108,7 +110,11 @@ pub async fn joining_again_keeps_the_place_in_the_queue<F: Fixture>(fixture: &F)
     condition.two(&c).is_in().await;
     condition.two(&b).is_in().await;
     condition.notifies_first(condition.two(&b)).await;
-    assert_eq!(condition.notify(u32::MAX).await, 1, "a place is one, however often it is asked for");
+    assert_eq!(
+        condition.notify(u32::MAX).await,
+        1,
+        "a place is one, however often it is asked for"
+    );
 }
 
 /// C33: who was notified may join again, and comes last then.
@@ -267,7 +273,10 @@ pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
         fixture.pass(time / 25).await;
         let is_in = condition.one(name).asks_to_leave(false).await;
         let lasted = sent.elapsed();
-        assert!(is_in || lasted + MILLISECOND >= time, "a place for {time:?} was forgotten after {lasted:?}");
+        assert!(
+            is_in || lasted + MILLISECOND >= time,
+            "a place for {time:?} was forgotten after {lasted:?}"
+        );
         if !is_in {
             return;
         }

@@ -16,11 +16,13 @@ pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
     let name = unique_name("");
     let mut requests = JoinSet::new();
     for client in clients.iter().cycle().take(16) {
-        let (client, request) = (client.clone(), AcquireRequest::new(name.clone(), stranger(), LASTING));
+        let (client, request) =
+            (client.clone(), AcquireRequest::new(name.clone(), stranger(), LASTING));
         requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
     }
     let outcomes = soon(requests.join_all()).await;
-    let granted = outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
+    let granted =
+        outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
     assert_eq!(granted.count(), 1, "{outcomes:?}");
 }
 
@@ -105,5 +107,8 @@ pub async fn who_was_refused_has_nothing<F: Fixture>(fixture: &F) {
     other.cannot_renew().await;
     other.cannot_release().await;
     holder.releases().await;
-    assert!(!force(&scene.two, &scene.name).await, "the refused request was granted later, unasked");
+    assert!(
+        !force(&scene.two, &scene.name).await,
+        "the refused request was granted later, unasked"
+    );
 }

@@ -9,7 +9,8 @@ use crate::{
     Fixture,
     conformance::{
         scene::{
-            Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger, unique_name,
+            Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger,
+            unique_name,
         },
         wakeups::drain,
     },
@@ -33,7 +34,8 @@ pub async fn those_who_were_refused_enter_in_the_order_in_which_they_came<F: Fix
     let Some(scene) = Scene::fair(fixture).await else { return };
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
-    let waiters = [scene.two(&holds[1]), scene.one(&holds[2]), scene.one(&holds[3]), scene.two(&holds[4])];
+    let waiters =
+        [scene.two(&holds[1]), scene.one(&holds[2]), scene.one(&holds[3]), scene.two(&holds[4])];
     for waiter in waiters {
         waiter.queues().await;
     }
@@ -76,10 +78,16 @@ pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixtur
     let (holds, kept) = ([stranger(), stranger(), stranger()], LASTING / 10);
     scene.one(&holds[0]).enters().await;
     let remaining = scene.two(&holds[1]).queues_for(kept).await;
-    assert!(remaining > LASTING / 2 && remaining <= LASTING, "{remaining:?}, the lease is {LASTING:?}");
+    assert!(
+        remaining > LASTING / 2 && remaining <= LASTING,
+        "{remaining:?}, the lease is {LASTING:?}"
+    );
     scene.one(&holds[0]).releases().await;
     for refused in [scene.one(&holds[2]).is_refused().await, scene.one(&holds[2]).queues().await] {
-        assert!(refused > kept / 2 && refused <= kept, "{refused:?}, the place is kept for {kept:?}");
+        assert!(
+            refused > kept / 2 && refused <= kept,
+            "{refused:?}, the place is kept for {kept:?}"
+        );
     }
 }
 
@@ -276,9 +284,11 @@ pub async fn who_asks_again_too_late_comes_last<F: Fixture>(fixture: &F) {
 /// C19: who has stopped asking behind others is passed over when it would be its turn.
 pub async fn who_has_stopped_asking_is_passed_over<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::fair(fixture).await else { return };
-    let (holds, time) = ([stranger(), stranger(), stranger(), stranger()], fixture.short_lease() * 2);
+    let (holds, time) =
+        ([stranger(), stranger(), stranger(), stranger()], fixture.short_lease() * 2);
     scene.one(&holds[0]).enters().await;
-    let [first, stopped, third] = [scene.two(&holds[1]), scene.one(&holds[2]), scene.one(&holds[3])];
+    let [first, stopped, third] =
+        [scene.two(&holds[1]), scene.one(&holds[2]), scene.one(&holds[3])];
     for waiter in [first, stopped, third] {
         waiter.queues_for(time).await;
     }
@@ -306,7 +316,8 @@ pub async fn nothing_is_left_of_places_that_lapsed<F: Fixture>(fixture: &F) {
 pub async fn who_gives_up_is_out_of_the_queue<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::fair(fixture).await else { return };
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
-    let waiters = [scene.two(&holds[1]), scene.two(&holds[2]), scene.one(&holds[3]), scene.one(&holds[4])];
+    let waiters =
+        [scene.two(&holds[1]), scene.two(&holds[2]), scene.one(&holds[3]), scene.one(&holds[4])];
     scene.one(&holds[0]).enters().await;
     for waiter in waiters {
         waiter.queues().await;

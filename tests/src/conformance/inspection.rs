@@ -19,7 +19,10 @@ pub async fn a_hold_is_reported_with_owner_mode_count_and_lease<F: Fixture>(fixt
             assert_eq!(holder.mode(), Mode::Exclusive);
             assert_eq!(holder.hold_count(), 1);
             let remaining = state.remaining().expect("a hold has a lease");
-            assert!(remaining > LASTING / 2 && remaining <= LASTING, "{remaining:?} of {LASTING:?}");
+            assert!(
+                remaining > LASTING / 2 && remaining <= LASTING,
+                "{remaining:?} of {LASTING:?}"
+            );
         }
         scene.one(&hold).releases().await;
     }
@@ -67,7 +70,10 @@ pub async fn the_reported_lease_shrinks<F: Fixture>(fixture: &F) {
     fixture.pass(pause).await;
     let (_, after) = scene.two(&hold).holds().await;
     let passed = before.saturating_sub(after);
-    assert!(passed.as_millis() + 5 >= pause.as_millis(), "{before:?}, and {pause:?} later {after:?}");
+    assert!(
+        passed.as_millis() + 5 >= pause.as_millis(),
+        "{before:?}, and {pause:?} later {after:?}"
+    );
 }
 
 /// C14: looking at a lock does not make one.

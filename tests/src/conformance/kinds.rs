@@ -25,8 +25,12 @@ fn kinds(backend: &impl Backend) -> Vec<Vec<Mode>> {
 /// Each mode, with all those that are of another kind.
 fn modes_and_others(backend: &impl Backend) -> Vec<(Mode, Vec<Mode>)> {
     let kinds = kinds(backend);
-    let others = |kind: &Vec<Mode>| kinds.iter().filter(|other| *other != kind).flatten().copied().collect();
-    kinds.iter().flat_map(|kind| kind.iter().map(|mode| (*mode, others(kind))).collect::<Vec<_>>()).collect()
+    let others =
+        |kind: &Vec<Mode>| kinds.iter().filter(|other| *other != kind).flatten().copied().collect();
+    kinds
+        .iter()
+        .flat_map(|kind| kind.iter().map(|mode| (*mode, others(kind))).collect::<Vec<_>>())
+        .collect()
 }
 
 /// A store may remember for a while how many permits there are, although nobody holds any.
@@ -62,11 +66,17 @@ pub async fn a_request_as_another_kind_has_no_effect<F: Fixture>(fixture: &F) {
             contender.is_of_another_kind().await;
             contender.holds_nothing().await;
             let (count, remaining) = holder.holds().await;
-            assert!(count == 1 && remaining <= LASTING / 10, "{mode} as {other}: {count}, {remaining:?}");
+            assert!(
+                count == 1 && remaining <= LASTING / 10,
+                "{mode} as {other}: {count}, {remaining:?}"
+            );
         }
         assert_eq!(holder.enters_for(LASTING / 10).await, token, "{mode}: the hold has changed");
         holder.releases().await;
-        assert!(!state(&scene.two, &name).await.is_held(), "{mode}: the refused request was granted later");
+        assert!(
+            !state(&scene.two, &name).await.is_held(),
+            "{mode}: the refused request was granted later"
+        );
     }
 }
 
@@ -152,8 +162,9 @@ pub async fn a_latch_with_a_count_is_no_lock<F: Fixture>(fixture: &F) {
         contender.under(&name).is_of_another_kind().await;
         assert_eq!(soon(latches.count_down(&name, "down")).await.expect("count_down failed"), 0);
         contender.under(&name).enters().await;
-        let error =
-            soon(latches.set_count(&name, 1, "again")).await.expect_err("the name is in use as a lock");
+        let error = soon(latches.set_count(&name, 1, "again"))
+            .await
+            .expect_err("the name is in use as a lock");
         assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
         contender.under(&name).releases().await;
     }
@@ -170,7 +181,8 @@ pub async fn a_hold_cannot_grow_into_another_kind<F: Fixture>(fixture: &F) {
             let name = unique_name("");
             let holder = scene.one(&holds[0]).under(&name).in_mode(other);
             holder.enters().await;
-            let request = scene.two(&holds[1]).under(&name).in_mode(mode).acquire_request(LASTING).count(2);
+            let request =
+                scene.two(&holds[1]).under(&name).in_mode(mode).acquire_request(LASTING).count(2);
             match soon(scene.two.acquire(&request)).await {
                 Err(error) => assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}"),
                 Ok(outcome) => panic!("{mode} of a name in use as {other}: {outcome:?}"),

@@ -70,7 +70,10 @@ impl<'a> Latch<'a> {
     /// Cannot set the count, and changes nothing.
     pub(crate) async fn cannot_set(self, count: u32) {
         let left = self.left().await;
-        assert!(!self.asks_to_set(count, &new_id()).await, "the latch had a count: it cannot be set");
+        assert!(
+            !self.asks_to_set(count, &new_id()).await,
+            "the latch had a count: it cannot be set"
+        );
         self.has_left(left).await;
     }
 

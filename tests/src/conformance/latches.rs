@@ -197,7 +197,8 @@ pub async fn simultaneous_counts_all_count<F: Fixture>(fixture: &F) {
         async move {
             let latches = client.latches().expect("all clients have latches");
             let (first, second) = (new_id(), new_id());
-            let counts = tokio::join!(latches.count_down(&name, &first), latches.count_down(&name, &second));
+            let counts =
+                tokio::join!(latches.count_down(&name, &first), latches.count_down(&name, &second));
             [counts.0.expect("count_down failed"), counts.1.expect("count_down failed")]
         }
     })

@@ -54,7 +54,10 @@ pub async fn every_hold_of_a_name_has_an_end_of_its_own<F: Fixture>(fixture: &F)
     scene.one(&holds[0]).releases().await;
     scene.two(&holds[1]).enters_for(fixture.short_lease()).await;
     let (_, remaining) = scene.two(&holds[1]).holds().await;
-    assert!(remaining <= fixture.short_lease(), "{remaining:?} is left of the released hold's lease");
+    assert!(
+        remaining <= fixture.short_lease(),
+        "{remaining:?} is left of the released hold's lease"
+    );
     fixture.pass(fixture.short_lease() + MILLISECOND).await;
     scene.one(&holds[2]).enters_for(LASTING).await;
     let (_, remaining) = scene.one(&holds[2]).holds().await;

@@ -95,10 +95,16 @@ pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixtur
         scene.one(hold).enters_for(lease).await;
     }
     let remaining = writer.is_refused().await;
-    assert!(remaining > LASTING / 2 && remaining <= LASTING, "{remaining:?}, the last lease is {LASTING:?}");
+    assert!(
+        remaining > LASTING / 2 && remaining <= LASTING,
+        "{remaining:?}, the last lease is {LASTING:?}"
+    );
     scene.two(&holds[1]).releases().await;
     let remaining = writer.is_refused().await;
-    assert!(remaining > LASTING / 20 && remaining <= LASTING / 10, "{remaining:?}, one tenth of {LASTING:?}");
+    assert!(
+        remaining > LASTING / 20 && remaining <= LASTING / 10,
+        "{remaining:?}, one tenth of {LASTING:?}"
+    );
 }
 
 /// C24 and C12: the release of the reader whose lease would have ended last wakes a writer, who was told to ask again that late.

@@ -8,7 +8,9 @@ use tokio::task::JoinSet;
 
 use crate::{
     Fixture,
-    conformance::scene::{Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger},
+    conformance::scene::{
+        Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger,
+    },
     poll_times,
 };
 
@@ -39,7 +41,8 @@ pub async fn no_more_permits_are_held_than_there_are<F: Fixture>(fixture: &F) {
         let holds = [stranger(), stranger(), stranger()];
         scene.one(&holds[0]).taking(2).enters().await;
         scene.two(&holds[1]).enters().await;
-        for refused in [scene.one(&holds[2]), scene.two(&holds[2]), scene.two(&holds[2]).taking(2)] {
+        for refused in [scene.one(&holds[2]), scene.two(&holds[2]), scene.two(&holds[2]).taking(2)]
+        {
             refused.is_refused().await;
             refused.cannot_renew().await;
         }
@@ -51,19 +54,23 @@ pub async fn no_more_permits_are_held_than_there_are<F: Fixture>(fixture: &F) {
 }
 
 /// C26: of requests that arrive at the same time, as many are granted as there are permits.
-pub async fn of_simultaneous_requests_as_many_are_granted_as_there_are_permits<F: Fixture>(fixture: &F) {
+pub async fn of_simultaneous_requests_as_many_are_granted_as_there_are_permits<F: Fixture>(
+    fixture: &F,
+) {
     for mode in kinds(5) {
         let Some(scene) = Scene::in_mode(fixture, mode).await else { return };
         let name = scene.name.clone();
         let clients = [Arc::new(scene.one), Arc::new(scene.two)];
         let mut requests = JoinSet::new();
         for client in clients.iter().cycle().take(16) {
-            let request = lockcore::AcquireRequest::new(name.clone(), stranger(), LASTING).mode(mode);
+            let request =
+                lockcore::AcquireRequest::new(name.clone(), stranger(), LASTING).mode(mode);
             let client = client.clone();
             requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
         }
         let outcomes = soon(requests.join_all()).await;
-        let granted = outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
+        let granted =
+            outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
         assert_eq!(granted.count(), 5, "{outcomes:?}");
     }
 }
@@ -164,7 +171,10 @@ pub async fn permits_are_renewed_and_released_by_their_holder_only<F: Fixture>(f
         holders[0].renews(LASTING).await;
         assert!(state(&scene.one, &scene.name).await.remaining() > Some(LASTING / 2));
         holders[0].renews(less).await;
-        assert!(state(&scene.one, &scene.name).await.remaining() > Some(LASTING / 2), "it was shortened");
+        assert!(
+            state(&scene.one, &scene.name).await.remaining() > Some(LASTING / 2),
+            "it was shortened"
+        );
         assert_eq!(available(&scene).await, Some(1));
     }
 }
@@ -173,7 +183,8 @@ pub async fn permits_are_renewed_and_released_by_their_holder_only<F: Fixture>(f
 pub async fn permits_come_back_with_the_end_of_their_lease<F: Fixture>(fixture: &F) {
     for mode in kinds(4) {
         let Some(scene) = Scene::in_mode(fixture, mode).await else { return };
-        let (holds, time) = ([stranger(), stranger(), stranger(), stranger()], fixture.short_lease());
+        let (holds, time) =
+            ([stranger(), stranger(), stranger(), stranger()], fixture.short_lease());
         let (short, renewed) = (scene.one(&holds[0]).taking(2), scene.two(&holds[2]));
         scene.two(&holds[1]).enters().await;
         short.enters_for(time).await;
@@ -201,7 +212,10 @@ pub async fn a_refusal_tells_when_the_next_permits_come_back<F: Fixture>(fixture
             scene.one(hold).enters_for(lease).await;
         }
         let told = other.is_refused().await;
-        assert!(told > LASTING / 200 && told <= LASTING / 100, "{told:?}, a hundredth of {LASTING:?}");
+        assert!(
+            told > LASTING / 200 && told <= LASTING / 100,
+            "{told:?}, a hundredth of {LASTING:?}"
+        );
         scene.two(&holds[1]).renews(LASTING).await;
         let told = other.is_refused().await;
         assert!(told > LASTING / 20 && told <= LASTING / 10, "{told:?}, a tenth of {LASTING:?}");
@@ -249,7 +263,8 @@ pub async fn every_release_of_permits_wakes<F: Fixture>(fixture: &F) {
         let Some(scene) = Scene::in_mode(fixture, mode).await else { return };
         let holds = [stranger(), stranger(), stranger(), stranger()];
         let holders = [scene.one(&holds[0]), scene.two(&holds[1])];
-        let mut wakeups = [scene.one(&holds[2]).subscribes().await, scene.two(&holds[3]).subscribes().await];
+        let mut wakeups =
+            [scene.one(&holds[2]).subscribes().await, scene.two(&holds[3]).subscribes().await];
         for round in 0..3 {
             for holder in holders {
                 holder.enters().await;
@@ -304,8 +319,14 @@ pub async fn permits_are_reported<F: Fixture>(fixture: &F) {
                     .find(|holder| holder.owner() == hold.owner())
                     .map(|holder| holder.mode())
             };
-            assert!(matches!(taken_by(&holds[0]), Some(Mode::Permit { count: 2, .. })), "{state:?}");
-            assert!(matches!(taken_by(&holds[1]), Some(Mode::Permit { count: 1, .. })), "{state:?}");
+            assert!(
+                matches!(taken_by(&holds[0]), Some(Mode::Permit { count: 2, .. })),
+                "{state:?}"
+            );
+            assert!(
+                matches!(taken_by(&holds[1]), Some(Mode::Permit { count: 1, .. })),
+                "{state:?}"
+            );
             assert_eq!(state.available(), Some(2), "{state:?}");
             assert!(state.limit() == Some(5) || mode == kinds(5)[1], "{state:?}");
             assert!(state.remaining() > Some(LASTING / 2), "{state:?}");

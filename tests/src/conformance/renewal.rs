@@ -15,7 +15,10 @@ pub async fn a_renewed_hold_outlives_its_first_lease<F: Fixture>(fixture: &F) {
     fixture.pass(fixture.short_lease() * 2).await;
     scene.two(&holds[1]).is_refused().await;
     let (_, remaining) = scene.one(&holds[0]).holds().await;
-    assert!(remaining > LASTING / 2 && remaining <= LASTING, "{remaining:?} is left of {LASTING:?}");
+    assert!(
+        remaining > LASTING / 2 && remaining <= LASTING,
+        "{remaining:?} is left of {LASTING:?}"
+    );
     assert_eq!(scene.one(&holds[0]).enters().await, token, "a renewal is no new hold");
 }
 
@@ -72,7 +75,8 @@ pub async fn each_renewal_of_a_batch_is_answered_in_its_place<F: Fixture>(fixtur
 pub async fn a_batch_tells_the_owners_of_one_name_apart<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[1]).enters().await;
-    let requests = [&holds[0], &holds[1], &holds[0]].map(|hold| scene.one(hold).renew_request(LASTING));
+    let requests =
+        [&holds[0], &holds[1], &holds[0]].map(|hold| scene.one(hold).renew_request(LASTING));
     let outcomes = soon(scene.one.renew(&requests)).await.expect("renew failed");
     use RenewOutcome::{NotHeld, Renewed};
     assert!(matches!(outcomes[..], [NotHeld, Renewed, NotHeld]), "{outcomes:?}");

@@ -41,7 +41,11 @@ pub async fn a_nested_acquire_sets_the_count_and_never_adds_to_it<F: Fixture>(fi
     let holder = scene.one(&hold);
     let token = holder.enters().await;
     for count in [2, 2, 5, 5, 3] {
-        assert_eq!(holder.grows_to(count, LASTING).await, token, "a nested acquire is the same hold");
+        assert_eq!(
+            holder.grows_to(count, LASTING).await,
+            token,
+            "a nested acquire is the same hold"
+        );
         assert_eq!(holder.holds().await.0, count);
     }
 }

@@ -63,7 +63,8 @@ pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).taking(SAID).enters().await;
-    let mut wakeups = [scene.one(&holds[1]).subscribes().await, scene.two(&holds[2]).subscribes().await];
+    let mut wakeups =
+        [scene.one(&holds[1]).subscribes().await, scene.two(&holds[2]).subscribes().await];
     for permits in [SAID + 1, SAID + 3] {
         for wakeups in &mut wakeups {
             drain(fixture, wakeups).await;
@@ -81,7 +82,8 @@ pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
 pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
     let holds = [stranger(), stranger(), stranger(), stranger()];
-    let (holders, other) = ([0, 1, 2].map(|number| scene.one(&holds[number])), scene.two(&holds[3]));
+    let (holders, other) =
+        ([0, 1, 2].map(|number| scene.one(&holds[number])), scene.two(&holds[3]));
     for holder in holders {
         holder.enters().await;
     }

@@ -3,9 +3,9 @@
 use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId, Holder,
-    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
-    Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId,
+    Holder, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    SubscribeRequest, Wakeups,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -53,7 +53,8 @@ impl<B: Backend> Scene<B> {
             return Some(scene);
         }
         let request = scene.one(&stranger()).acquire_request(LASTING).queue(Some(LASTING));
-        let error = soon(scene.one.acquire(&request)).await.expect_err("such locks are not declared");
+        let error =
+            soon(scene.one.acquire(&request)).await.expect_err("such locks are not declared");
         assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
         None
     }
@@ -76,7 +77,10 @@ impl<B: Backend> Scene<B> {
     }
 
     /// The scene of a semaphore with so many permits, of which everybody takes one who does not say otherwise.
-    pub(crate) async fn semaphore<F: Fixture<Backend = B>>(fixture: &F, limit: u32) -> Option<Self> {
+    pub(crate) async fn semaphore<F: Fixture<Backend = B>>(
+        fixture: &F,
+        limit: u32,
+    ) -> Option<Self> {
         Self::in_mode(fixture, Mode::permits(1, limit)).await
     }
 
@@ -91,7 +95,15 @@ impl<B: Backend> Scene<B> {
     }
 
     fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Contender<'a> {
-        Contender { backend, name: &self.name, hold, mode: self.mode, queue: None, within: None, tokens: 1 }
+        Contender {
+            backend,
+            name: &self.name,
+            hold,
+            mode: self.mode,
+            queue: None,
+            within: None,
+            tokens: 1,
+        }
     }
 }
 
@@ -186,7 +198,9 @@ impl<'a> Contender<'a> {
     /// The same hold, of `count` permits.
     pub(crate) fn taking(self, count: u32) -> Self {
         match self.mode {
-            Mode::Permit { limit, plain: true, .. } => self.in_mode(Mode::plain_permits(count, limit)),
+            Mode::Permit { limit, plain: true, .. } => {
+                self.in_mode(Mode::plain_permits(count, limit))
+            }
             Mode::Permit { limit, .. } => self.in_mode(Mode::permits(count, limit)),
             _ => self,
         }
@@ -277,14 +291,18 @@ impl<'a> Contender<'a> {
     }
 
     async fn renew(self, lease: Duration) -> RenewOutcome {
-        let outcomes = soon(self.backend.renew(&[self.renew_request(lease)])).await.expect("renew failed");
+        let outcomes =
+            soon(self.backend.renew(&[self.renew_request(lease)])).await.expect("renew failed");
         let [outcome] = <[RenewOutcome; 1]>::try_from(outcomes).expect("one answer to one request");
         outcome
     }
 
     pub(crate) async fn renews(self, lease: Duration) {
         let outcome = self.renew(lease).await;
-        assert!(matches!(outcome, RenewOutcome::Renewed), "a live hold was not renewed: {outcome:?}");
+        assert!(
+            matches!(outcome, RenewOutcome::Renewed),
+            "a live hold was not renewed: {outcome:?}"
+        );
     }
 
     pub(crate) async fn cannot_renew(self) {
@@ -301,11 +319,19 @@ impl<'a> Contender<'a> {
     }
 
     pub(crate) async fn releases(self) {
-        assert_eq!(self.asks_to_release(0).await, ReleaseOutcome::Released, "a live hold was not released");
+        assert_eq!(
+            self.asks_to_release(0).await,
+            ReleaseOutcome::Released,
+            "a live hold was not released"
+        );
     }
 
     pub(crate) async fn lowers_to(self, count: u32) {
-        assert_eq!(self.asks_to_release(count).await, ReleaseOutcome::StillHeld, "the hold should go on");
+        assert_eq!(
+            self.asks_to_release(count).await,
+            ReleaseOutcome::StillHeld,
+            "the hold should go on"
+        );
     }
 
     pub(crate) async fn cannot_release(self) {
@@ -330,14 +356,18 @@ impl<'a> Contender<'a> {
     pub(crate) async fn holds_nothing(self) {
         let state = state(self.backend, self.name).await;
         let mut owners = state.holders().iter().map(Holder::owner);
-        assert!(owners.all(|owner| owner != self.hold.owner()), "the hold should be gone: {state:?}");
+        assert!(
+            owners.all(|owner| owner != self.hold.owner()),
+            "the hold should be gone: {state:?}"
+        );
     }
 
     /// Shows that it holds the lock in its mode, whoever else does, and returns its count.
     pub(crate) async fn is_in(self) -> u32 {
         let state = state(self.backend, self.name).await;
         let is_this = |holder: &&Holder| {
-            holder.owner() == self.hold.owner() && discriminant(&holder.mode()) == discriminant(&self.mode)
+            holder.owner() == self.hold.owner()
+                && discriminant(&holder.mode()) == discriminant(&self.mode)
         };
         let holder = state.holders().iter().find(is_this);
         holder.unwrap_or_else(|| panic!("{:?} should be in: {state:?}", self.hold)).hold_count()

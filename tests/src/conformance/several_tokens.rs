@@ -16,7 +16,10 @@ const SEVERAL: u32 = 100_000;
 /// Shows that `later` comes after all tokens of a grant whose first is `first`.
 fn assert_beyond(first: FencingToken, later: FencingToken) {
     let last = u64::from(first) + u64::from(SEVERAL) - 1;
-    assert!(u64::from(later) > last, "{later} was given away with {first} already, whose last is {last}");
+    assert!(
+        u64::from(later) > last,
+        "{later} was given away with {first} already, whose last is {last}"
+    );
 }
 
 /// C37: the next hold has a token after all of them.
@@ -41,7 +44,9 @@ pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fix
 }
 
 /// C37: they stay given away when their hold has ended otherwise than by its release.
-pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F: Fixture>(fixture: &F) {
+pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F: Fixture>(
+    fixture: &F,
+) {
     let Some(scene) = Scene::with_hand_over(fixture).await else { return };
     let (first, second, third) = (stranger(), stranger(), stranger());
     let expired = {

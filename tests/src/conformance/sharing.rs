@@ -16,7 +16,8 @@ use crate::{
 pub async fn readers_are_in_together<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };
     let holds = [stranger(), stranger(), stranger(), named("job-17")];
-    let readers = [scene.one(&holds[0]), scene.two(&holds[1]), scene.one(&holds[2]), scene.two(&holds[3])];
+    let readers =
+        [scene.one(&holds[0]), scene.two(&holds[1]), scene.one(&holds[2]), scene.two(&holds[3])];
     for reader in readers {
         reader.enters().await;
     }
@@ -45,7 +46,8 @@ pub async fn a_writer_is_in_alone<F: Fixture>(fixture: &F) {
 pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };
     let holds = [stranger(), stranger(), stranger()];
-    let (readers, writer) = ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[2]).writing());
+    let (readers, writer) =
+        ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[2]).writing());
     for reader in readers {
         reader.enters_for(LASTING / 10).await;
     }
@@ -67,7 +69,8 @@ pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
 pub async fn a_reader_releases_its_own_hold_only<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };
     let holds = [stranger(), stranger(), stranger(), stranger()];
-    let (readers, writer) = ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[3]).writing());
+    let (readers, writer) =
+        ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[3]).writing());
     for reader in readers {
         reader.enters().await;
     }
@@ -95,7 +98,10 @@ pub async fn a_reader_renews_its_own_hold_only<F: Fixture>(fixture: &F) {
     readers[0].cannot_renew().await;
     scene.one(&holds[2]).cannot_renew().await;
     let remaining = readers[1].holds().await.1;
-    assert!(remaining <= LASTING / 10, "the renewal of another extended the lease to {remaining:?}");
+    assert!(
+        remaining <= LASTING / 10,
+        "the renewal of another extended the lease to {remaining:?}"
+    );
     readers[1].renews(LASTING).await;
     assert!(readers[1].holds().await.1 > LASTING / 2);
 }
@@ -168,9 +174,15 @@ pub async fn nothing_shortens_the_lease_of_a_reader<F: Fixture>(fixture: &F) {
         let holder = scene.one(&hold).in_mode(mode);
         holder.enters().await;
         holder.renews(less).await;
-        assert!(holder.holds().await.1 > LASTING / 2, "{mode}: the renewal has shortened the lease");
+        assert!(
+            holder.holds().await.1 > LASTING / 2,
+            "{mode}: the renewal has shortened the lease"
+        );
         holder.enters_for(less).await;
-        assert!(holder.holds().await.1 > LASTING / 2, "{mode}: the repetition has shortened the lease");
+        assert!(
+            holder.holds().await.1 > LASTING / 2,
+            "{mode}: the repetition has shortened the lease"
+        );
         holder.grows_to(2, less).await;
         assert!(holder.holds().await.1 > LASTING / 2, "{mode}: the growth has shortened the lease");
         holder.releases().await;
@@ -259,7 +271,8 @@ pub async fn the_release_of_a_writer_wakes_every_reader<F: Fixture>(fixture: &F)
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.one(&holds[0]).writing();
     writer.enters().await;
-    let mut wakeups = [scene.one(&holds[1]).subscribes().await, scene.two(&holds[2]).subscribes().await];
+    let mut wakeups =
+        [scene.one(&holds[1]).subscribes().await, scene.two(&holds[2]).subscribes().await];
     writer.releases().await;
     for wakeups in &mut wakeups {
         soon(wakeups.woken()).await;
@@ -305,7 +318,10 @@ pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
         let state = state(client, &scene.name).await;
         assert_eq!(state.holders().len(), 2, "{state:?}");
         assert!(state.holders().iter().all(|holder| holder.mode() == Mode::Read), "{state:?}");
-        assert!(state.remaining() > Some(LASTING / 2) && state.remaining() <= Some(LASTING), "{state:?}");
+        assert!(
+            state.remaining() > Some(LASTING / 2) && state.remaining() <= Some(LASTING),
+            "{state:?}"
+        );
         assert_eq!((readers[0].is_in().await, readers[1].is_in().await), (1, 4));
     }
     for reader in readers {
@@ -321,7 +337,9 @@ pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
 pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
     let Some(scene) = Scene::read_write(fixture).await else { return };
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
-    for holders in [[scene.one(&holds[0]), scene.two(&holds[1])], [scene.one(&holds[2]).writing(); 2]] {
+    for holders in
+        [[scene.one(&holds[0]), scene.two(&holds[1])], [scene.one(&holds[2]).writing(); 2]]
+    {
         for holder in holders {
             holder.enters().await;
             holder.grows_to(2, LASTING).await;
@@ -342,7 +360,9 @@ pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
 
 /// C17: a request of a reader or writer that is dropped at any await can be undone.
 pub async fn a_dropped_read_or_write_can_be_undone<F: Fixture>(fixture: &F) {
-    for (polls, mode) in (0..64).flat_map(|polls| [Mode::Read, Mode::Write].map(|mode| (polls, mode))) {
+    for (polls, mode) in
+        (0..64).flat_map(|polls| [Mode::Read, Mode::Write].map(|mode| (polls, mode)))
+    {
         let Some(scene) = Scene::read_write(fixture).await else { return };
         let holds = [stranger(), stranger()];
         let (dropped, next) = (scene.one(&holds[0]).in_mode(mode), scene.two(&holds[1]).writing());

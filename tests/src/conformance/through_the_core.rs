@@ -7,7 +7,9 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     Fixture, History,
-    conformance::scene::{LASTING, Scene, nothing_is_left, soon, still_waits, stranger, unique_name},
+    conformance::scene::{
+        LASTING, Scene, nothing_is_left, soon, still_waits, stranger, unique_name,
+    },
     poll_times,
 };
 
@@ -25,7 +27,8 @@ impl Shared {
     }
 
     async fn with_lease<F: Fixture>(fixture: &F, lease: Duration) -> Self {
-        let [one, two] = [fixture.client().await, fixture.client().await].map(|client| locks(client, lease));
+        let [one, two] =
+            [fixture.client().await, fixture.client().await].map(|client| locks(client, lease));
         Self { one, two, name: unique_name("").as_str().to_owned() }
     }
 
@@ -101,7 +104,8 @@ pub async fn a_timeout_leaves_nothing<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here()).await;
     for lock in [shared.here(), shared.there()] {
-        let error = lock.acquire_timeout(fixture.short_lease() / 4).await.expect_err("the lock is held");
+        let error =
+            lock.acquire_timeout(fixture.short_lease() / 4).await.expect_err("the lock is held");
         assert!(matches!(error, LockError::Timeout { .. }), "{error}");
     }
     guard.release().await.expect("release failed");
@@ -113,7 +117,8 @@ pub async fn nested_guards_release_in_any_order<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let lock = shared.here().owned_by(&Owner::new());
-        let mut guards = [Some(enters(&lock).await), Some(enters(&lock).await), Some(enters(&lock).await)];
+        let mut guards =
+            [Some(enters(&lock).await), Some(enters(&lock).await), Some(enters(&lock).await)];
         for (left, index) in [2, 1, 0].into_iter().zip(order) {
             is_refused(&shared.there()).await;
             let guard = guards[index].take().expect("each goes once");

@@ -79,7 +79,10 @@ pub async fn tokens_rise_past_requests_that_were_not_granted<F: Fixture>(fixture
     let first = scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).is_refused().await;
     scene.one(&holds[0]).releases().await;
-    assert_eq!(scene.one(&holds[0]).asks_for_count(2, Duration::from_secs(1)).await, AcquireOutcome::NotHeld);
+    assert_eq!(
+        scene.one(&holds[0]).asks_for_count(2, Duration::from_secs(1)).await,
+        AcquireOutcome::NotHeld
+    );
     let second = scene.two(&holds[1]).enters().await;
     scene.two(&holds[1]).releases().await;
     assert_rising(&[first, second, scene.one(&holds[2]).enters().await]);

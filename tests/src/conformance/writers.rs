@@ -25,7 +25,10 @@ pub async fn a_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
     assert!(remaining > LASTING / 2, "{remaining:?}, the reader's lease is {LASTING:?}");
     for newcomer in [scene.one(&holds[2]), scene.two(&holds[2])] {
         let remaining = newcomer.is_refused().await;
-        assert!(remaining > kept / 2 && remaining <= kept, "{remaining:?}, the writer waits for {kept:?}");
+        assert!(
+            remaining > kept / 2 && remaining <= kept,
+            "{remaining:?}, the writer waits for {kept:?}"
+        );
         newcomer.cannot_renew().await;
     }
     assert_eq!(reader.holds().await.0, 1);
@@ -108,7 +111,10 @@ pub async fn a_writer_that_stopped_asking_keeps_readers_out_for_its_time<F: Fixt
         fixture.pass(time / 40).await;
     }
     let lasted = sent.elapsed();
-    assert!(lasted + MILLISECOND >= time, "a writer that waits for {time:?} was forgotten after {lasted:?}");
+    assert!(
+        lasted + MILLISECOND >= time,
+        "a writer that waits for {time:?} was forgotten after {lasted:?}"
+    );
 }
 
 /// C25: the time of a waiting writer begins again when it asks again.

@@ -11,9 +11,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Conditions,
-    Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
+    Conditions, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    RenewRequest, SubscribeRequest, Wakeups,
 };
 use tokio::sync::watch;
 
@@ -209,7 +209,10 @@ impl<B> Clone for Faulty<B> {
 
 /// The error of a call whose outcome nobody can know.
 fn no_answer(op: Op) -> BackendError {
-    BackendError::new(BackendErrorKind::Timeout, format!("{op:?} was left without an answer on purpose"))
+    BackendError::new(
+        BackendErrorKind::Timeout,
+        format!("{op:?} was left without an answer on purpose"),
+    )
 }
 
 impl Faults {
@@ -320,7 +323,8 @@ impl<B: Backend> Backend for Faulty<B> {
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         let name = name.clone();
-        self.call(Op::ForceRelease, |backend| async move { backend.force_release(&name).await }).await
+        self.call(Op::ForceRelease, |backend| async move { backend.force_release(&name).await })
+            .await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
@@ -328,10 +332,14 @@ impl<B: Backend> Backend for Faulty<B> {
         self.call(Op::Inspect, |backend| async move { backend.inspect(&name).await }).await
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         let request = request.clone();
-        let wakeups =
-            self.call(Op::Subscribe, |backend| async move { backend.subscribe(&request).await }).await?;
+        let wakeups = self
+            .call(Op::Subscribe, |backend| async move { backend.subscribe(&request).await })
+            .await?;
         Ok(self.over_the_line(wakeups))
     }
 

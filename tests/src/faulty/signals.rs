@@ -27,14 +27,17 @@ fn conditions(backend: &impl Backend) -> Result<&dyn Conditions, BackendError> {
 impl<B: Backend> Latches for Faulty<B> {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
         let (name, id) = (name.clone(), id.to_owned());
-        let set = |backend: Arc<B>| async move { latches(&*backend)?.set_count(&name, count, &id).await };
+        let set =
+            |backend: Arc<B>| async move { latches(&*backend)?.set_count(&name, count, &id).await };
         self.call(Op::SetCount, set).await
     }
 
     async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
         let (name, id) = (name.clone(), id.to_owned());
-        self.call(Op::CountDown, |backend| async move { latches(&*backend)?.count_down(&name, &id).await })
-            .await
+        self.call(Op::CountDown, |backend| async move {
+            latches(&*backend)?.count_down(&name, &id).await
+        })
+        .await
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
@@ -57,10 +60,16 @@ impl<B: Backend> Latches for Faulty<B> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would have no faults")]
 impl<B: Backend> Conditions for Faulty<B> {
-    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
         let (condition, waiter) = (condition.clone(), waiter.to_owned());
-        let join =
-            |backend: Arc<B>| async move { conditions(&*backend)?.join(&condition, &waiter, keep).await };
+        let join = |backend: Arc<B>| async move {
+            conditions(&*backend)?.join(&condition, &waiter, keep).await
+        };
         self.call(Op::Join, join).await
     }
 
@@ -71,8 +80,9 @@ impl<B: Backend> Conditions for Faulty<B> {
         keep: Duration,
     ) -> Result<bool, BackendError> {
         let (condition, waiter) = (condition.clone(), waiter.to_owned());
-        let stay =
-            |backend: Arc<B>| async move { conditions(&*backend)?.stay(&condition, &waiter, keep).await };
+        let stay = |backend: Arc<B>| async move {
+            conditions(&*backend)?.stay(&condition, &waiter, keep).await
+        };
         self.call(Op::Stay, stay).await
     }
 
@@ -83,14 +93,16 @@ impl<B: Backend> Conditions for Faulty<B> {
         pass_on: bool,
     ) -> Result<bool, BackendError> {
         let (condition, waiter) = (condition.clone(), waiter.to_owned());
-        let leave =
-            |backend: Arc<B>| async move { conditions(&*backend)?.leave(&condition, &waiter, pass_on).await };
+        let leave = |backend: Arc<B>| async move {
+            conditions(&*backend)?.leave(&condition, &waiter, pass_on).await
+        };
         self.call(Op::Leave, leave).await
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
         let condition = condition.clone();
-        let notify = |backend: Arc<B>| async move { conditions(&*backend)?.notify(&condition, count).await };
+        let notify =
+            |backend: Arc<B>| async move { conditions(&*backend)?.notify(&condition, count).await };
         self.call(Op::Notify, notify).await
     }
 
@@ -100,8 +112,9 @@ impl<B: Backend> Conditions for Faulty<B> {
         waiter: &str,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
         let (condition, waiter) = (condition.clone(), waiter.to_owned());
-        let subscribe =
-            |backend: Arc<B>| async move { conditions(&*backend)?.subscribe(&condition, &waiter).await };
+        let subscribe = |backend: Arc<B>| async move {
+            conditions(&*backend)?.subscribe(&condition, &waiter).await
+        };
         Ok(self.over_the_line(self.call(Op::Subscribe, subscribe).await?))
     }
 }

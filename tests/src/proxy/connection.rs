@@ -153,7 +153,12 @@ impl Connection {
     }
 
     /// Writes one direction as the conditions have it.
-    async fn give(&self, way: Way, mut to: OwnedWriteHalf, mut pieces: UnboundedReceiver<Piece>) -> End {
+    async fn give(
+        &self,
+        way: Way,
+        mut to: OwnedWriteHalf,
+        mut pieces: UnboundedReceiver<Piece>,
+    ) -> End {
         let mut conditions = self.shared.conditions.subscribe();
         while let Some(piece) = pieces.recv().await {
             tokio::time::sleep_until(piece.due).await;
@@ -232,7 +237,10 @@ impl Connection {
             return false;
         }
         let number = self.shared.answers.fetch_add(1, Ordering::SeqCst) + 1;
-        self.shared.lose_answer.compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.shared
+            .lose_answer
+            .compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// How many of so many bytes may pass before the connection is reset.

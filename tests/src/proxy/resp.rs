@@ -42,7 +42,11 @@ fn number(line: &[u8]) -> Result<i64, Malformed> {
 
 /// The bytes of a blob with its end of line; -1 is none.
 fn blob(length: i64) -> Result<usize, Malformed> {
-    if length < 0 { Ok(0) } else { usize::try_from(length).map(|length| length + 2).map_err(|_| Malformed) }
+    if length < 0 {
+        Ok(0)
+    } else {
+        usize::try_from(length).map(|length| length + 2).map_err(|_| Malformed)
+    }
 }
 
 fn count(number: i64) -> Result<u64, Malformed> {

@@ -46,7 +46,10 @@ const C37: Flaws = &[
         Flaw::GivesTheTokensOfTheExpiredAwayAgain,
         &["tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise"],
     ),
-    (Flaw::RepetitionHasTheLastOfItsTokens, &["a_repetition_is_answered_with_the_first_of_its_tokens"]),
+    (
+        Flaw::RepetitionHasTheLastOfItsTokens,
+        &["a_repetition_is_answered_with_the_first_of_its_tokens"],
+    ),
 ];
 
 const C1: Flaws = &[
@@ -170,8 +173,14 @@ const C5: Flaws = &[
             "an_acquire_that_arrives_by_two_ways_is_one_hold",
         ],
     ),
-    (Flaw::NewTokenForARepetitionByName, &["an_acquire_of_a_named_owner_that_arrives_twice_is_one_hold"]),
-    (Flaw::KnowsRepetitionsOfItsOwnClientOnly, &["an_acquire_that_arrives_by_two_ways_is_one_hold"]),
+    (
+        Flaw::NewTokenForARepetitionByName,
+        &["an_acquire_of_a_named_owner_that_arrives_twice_is_one_hold"],
+    ),
+    (
+        Flaw::KnowsRepetitionsOfItsOwnClientOnly,
+        &["an_acquire_that_arrives_by_two_ways_is_one_hold"],
+    ),
     (Flaw::AddsCounts, &["a_nested_acquire_sets_the_count_and_never_adds_to_it"]),
     (Flaw::SubtractsCounts, &["a_partial_release_that_arrives_twice_lowers_the_count_once"]),
     (Flaw::ReleasesTwice, &["a_release_that_arrives_twice_does_not_touch_the_next_hold"]),
@@ -189,7 +198,10 @@ const C6: Flaws = &[
     ),
     (
         Flaw::TakeoverKeepsTheToken,
-        &["a_named_owner_takes_its_hold_along_to_another_client", "a_named_owner_takes_over_its_own_hold"],
+        &[
+            "a_named_owner_takes_its_hold_along_to_another_client",
+            "a_named_owner_takes_over_its_own_hold",
+        ],
     ),
     (Flaw::QueueKeepsOutTheHolder, &["a_named_owner_takes_over_its_fair_hold_past_the_queue"]),
     (Flaw::TakeoverKeepsTheCount, &["a_takeover_does_not_inherit_the_count"]),
@@ -211,11 +223,19 @@ const C6: Flaws = &[
 const C7: Flaws = &[
     (
         Flaw::GrowthGrants,
-        &["a_hold_that_never_was_cannot_grow", "a_released_hold_cannot_grow", "an_expired_hold_cannot_grow"],
+        &[
+            "a_hold_that_never_was_cannot_grow",
+            "a_released_hold_cannot_grow",
+            "an_expired_hold_cannot_grow",
+        ],
     ),
     (
         Flaw::GrowthRevives,
-        &["a_forced_hold_cannot_grow", "a_released_hold_cannot_grow", "an_expired_hold_cannot_grow"],
+        &[
+            "a_forced_hold_cannot_grow",
+            "a_released_hold_cannot_grow",
+            "an_expired_hold_cannot_grow",
+        ],
     ),
     (Flaw::GrowthSteals, &["a_hold_that_was_succeeded_cannot_grow"]),
     (Flaw::GrowthTakesOver, &["a_hold_that_was_taken_over_cannot_grow"]),
@@ -250,7 +270,10 @@ const C8: Flaws = &[
     (Flaw::RenewsTheFirstHundred, &["each_renewal_of_a_batch_is_answered_in_its_place"]),
     (
         Flaw::AnswersOnlyWhatIsHeld,
-        &["a_batch_tells_the_owners_of_one_name_apart", "each_renewal_of_a_batch_is_answered_in_its_place"],
+        &[
+            "a_batch_tells_the_owners_of_one_name_apart",
+            "each_renewal_of_a_batch_is_answered_in_its_place",
+        ],
     ),
     (Flaw::AnswersInReverse, &["each_renewal_of_a_batch_is_answered_in_its_place"]),
     (Flaw::AnswersByName, &["a_batch_tells_the_owners_of_one_name_apart"]),
@@ -278,7 +301,10 @@ const C10: Flaws = &[
 ];
 
 const C11: Flaws = &[
-    (Flaw::PartialReleaseFrees, &["a_partial_release_keeps_the_lease", "a_partial_release_keeps_the_hold"]),
+    (
+        Flaw::PartialReleaseFrees,
+        &["a_partial_release_keeps_the_lease", "a_partial_release_keeps_the_hold"],
+    ),
     (Flaw::PartialReleaseShortens, &["a_partial_release_keeps_the_lease"]),
     (Flaw::PartialReleaseExtends, &["a_partial_release_keeps_the_lease"]),
     (Flaw::PartialReleaseMakesAHold, &["a_partial_release_of_nothing_makes_no_hold"]),
@@ -318,7 +344,10 @@ const C12: Flaws = &[
     (Flaw::LeavingSilencesTheOthers, &["subscribers_that_leave_do_not_silence_those_who_stay"]),
     (
         Flaw::SubscriptionBeginsWithTheFirstWait,
-        &["a_subscription_after_another_is_in_effect", "a_release_wakes_the_subscribers_of_every_client"],
+        &[
+            "a_subscription_after_another_is_in_effect",
+            "a_release_wakes_the_subscribers_of_every_client",
+        ],
     ),
 ];
 
@@ -356,7 +385,10 @@ const C13: Flaws = &[
 const C14: Flaws = &[
     (
         Flaw::ReportsTheIdForTheOwner,
-        &["a_hold_is_reported_with_owner_mode_count_and_lease", "the_state_tells_the_holder_from_any_client"],
+        &[
+            "a_hold_is_reported_with_owner_mode_count_and_lease",
+            "the_state_tells_the_holder_from_any_client",
+        ],
     ),
     (Flaw::ReportsAnotherMode, &["a_hold_is_reported_with_owner_mode_count_and_lease"]),
     (Flaw::ReportsOneForEveryCount, &["the_reported_count_is_the_stored_one"]),
@@ -387,7 +419,10 @@ const C15: Flaws = &[
     (Flaw::KeepsExpiredNames, &["nothing_is_left_of_a_hold_that_ended_otherwise"]),
     (
         Flaw::KeepsNamesAskedFor,
-        &["nothing_is_left_of_requests_that_were_for_nothing", "nothing_is_left_of_a_dropped_subscription"],
+        &[
+            "nothing_is_left_of_requests_that_were_for_nothing",
+            "nothing_is_left_of_a_dropped_subscription",
+        ],
     ),
     (
         Flaw::KeepsSubscriptions,
@@ -410,10 +445,16 @@ const C16: Flaws = &[
     (Flaw::TakesTheUndeclaredAndFails, &["an_undeclared_mode_is_refused_without_effect"]),
     (
         Flaw::DeclaresNothing,
-        &["exclusive_locks_are_declared_and_granted", "an_undeclared_mode_is_refused_without_effect"],
+        &[
+            "exclusive_locks_are_declared_and_granted",
+            "an_undeclared_mode_is_refused_without_effect",
+        ],
     ),
     (Flaw::DeclaresWhatItRefuses, &["a_declared_mode_is_granted"]),
-    (Flaw::DeclaresOnOneClientOnly, &["all_clients_declare_the_same", "a_declared_mode_is_granted"]),
+    (
+        Flaw::DeclaresOnOneClientOnly,
+        &["all_clients_declare_the_same", "a_declared_mode_is_granted"],
+    ),
 ];
 
 const C17: Flaws = &[
@@ -492,7 +533,10 @@ const C19: Flaws = &[
     (Flaw::PlacesLapseEarly, &["a_place_is_kept_for_its_time"]),
     (
         Flaw::AskingAgainDoesNotKeepThePlace,
-        &["a_waiter_that_asks_again_in_time_is_not_forgotten", "who_has_stopped_asking_is_passed_over"],
+        &[
+            "a_waiter_that_asks_again_in_time_is_not_forgotten",
+            "who_has_stopped_asking_is_passed_over",
+        ],
     ),
     (Flaw::LapsedPlacesComeBack, &["who_asks_again_too_late_comes_last"]),
     (Flaw::KeepsLapsedPlaces, &["nothing_is_left_of_places_that_lapsed"]),
@@ -517,7 +561,10 @@ const C20: Flaws = &[
     (Flaw::GivenUpPlacesComeBack, &["who_gave_up_comes_last"]),
     (
         Flaw::FairReleaseWakesNobody,
-        &["the_end_of_a_hold_wakes_the_first_of_the_queue", "every_release_wakes_whoever_is_first_then"],
+        &[
+            "the_end_of_a_hold_wakes_the_first_of_the_queue",
+            "every_release_wakes_whoever_is_first_then",
+        ],
     ),
     (Flaw::FairForcedReleaseWakesNobody, &["a_forced_release_wakes_the_first_of_the_queue"]),
     (Flaw::WakesTheLastOfTheQueue, &["every_release_wakes_whoever_is_first_then"]),

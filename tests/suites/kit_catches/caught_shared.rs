@@ -36,7 +36,10 @@ const C5: Flaws = &[
     (Flaw::RepeatedPermitsCount, &["permits_are_taken_and_given_back_once"]),
     (
         Flaw::RefusesRepeatedPermits,
-        &["an_acquire_of_the_last_permits_can_be_repeated", "permits_are_taken_and_given_back_once"],
+        &[
+            "an_acquire_of_the_last_permits_can_be_repeated",
+            "permits_are_taken_and_given_back_once",
+        ],
     ),
 ];
 
@@ -47,7 +50,8 @@ const C6: Flaws = &[
     (Flaw::WaitingWritersStopTakeovers, &["a_named_reader_takes_over_past_a_waiting_writer"]),
 ];
 
-const C7: Flaws = &[(Flaw::GrowthOfAReaderGrants, &["a_reader_or_writer_that_is_gone_cannot_grow"])];
+const C7: Flaws =
+    &[(Flaw::GrowthOfAReaderGrants, &["a_reader_or_writer_that_is_gone_cannot_grow"])];
 
 const C8: Flaws = &[(
     Flaw::AnybodyRenewsReaders,
@@ -64,8 +68,10 @@ const C10: Flaws = &[(
     &["a_reader_releases_its_own_hold_only", "a_writer_comes_after_the_last_reader"],
 )];
 
-const C11: Flaws =
-    &[(Flaw::ReadersShareACount, &["a_reader_nests_by_itself", "readers_and_writers_are_reported"])];
+const C11: Flaws = &[(
+    Flaw::ReadersShareACount,
+    &["a_reader_nests_by_itself", "readers_and_writers_are_reported"],
+)];
 
 const C12: Flaws = &[
     (Flaw::ReleaseOfAReaderWakesNobody, &["the_release_of_the_last_reader_wakes"]),
@@ -74,7 +80,10 @@ const C12: Flaws = &[
 ];
 
 const C13: Flaws = &[
-    (Flaw::ForceEndsOneHold, &["a_forced_release_ends_all_holds", "a_forced_release_gives_back_all_permits"]),
+    (
+        Flaw::ForceEndsOneHold,
+        &["a_forced_release_ends_all_holds", "a_forced_release_gives_back_all_permits"],
+    ),
     (Flaw::ForceKeepsReaders, &["a_forced_release_ends_all_holds"]),
 ];
 
@@ -90,7 +99,10 @@ const C14: Flaws = &[
 ];
 
 const C15: Flaws = &[
-    (Flaw::KeepsExpiredNames, &["nothing_is_left_of_readers_and_writers", "nothing_is_left_of_permits"]),
+    (
+        Flaw::KeepsExpiredNames,
+        &["nothing_is_left_of_readers_and_writers", "nothing_is_left_of_permits"],
+    ),
     (Flaw::KeepsLapsedPlaces, &["nothing_is_left_of_writers_that_waited"]),
 ];
 
@@ -121,7 +133,10 @@ const C21: Flaws = &[
     ),
     (
         Flaw::CallsAnotherKindHeld,
-        &["a_name_in_use_as_one_kind_is_refused_as_another", "a_hold_cannot_grow_into_another_kind"],
+        &[
+            "a_name_in_use_as_one_kind_is_refused_as_another",
+            "a_hold_cannot_grow_into_another_kind",
+        ],
     ),
     (Flaw::CallsAnotherKindAnotherError, &["a_name_in_use_as_one_kind_is_refused_as_another"]),
     (Flaw::TakesAnotherKindAndFails, &["a_request_as_another_kind_has_no_effect"]),
@@ -159,7 +174,10 @@ const C22: Flaws = &[
 ];
 
 const C23: Flaws = &[
-    (Flaw::RefusesToReadWithin, &["a_writer_is_let_in_as_a_reader", "a_writer_goes_on_as_a_reader"]),
+    (
+        Flaw::RefusesToReadWithin,
+        &["a_writer_is_let_in_as_a_reader", "a_writer_goes_on_as_a_reader"],
+    ),
     (Flaw::WriteEndsWithItsReader, &["a_writer_goes_on_as_a_reader"]),
     (
         Flaw::StaysAWriterWhileItReads,
@@ -172,7 +190,10 @@ const C23: Flaws = &[
 ];
 
 const C24: Flaws = &[
-    (Flaw::LastLeaseIsForAll, &["a_reader_ends_with_its_own_lease", "a_writer_outlives_the_reader_within"]),
+    (
+        Flaw::LastLeaseIsForAll,
+        &["a_reader_ends_with_its_own_lease", "a_writer_outlives_the_reader_within"],
+    ),
     (Flaw::RenewalIsForAll, &["what_one_reader_does_does_not_keep_another"]),
     (
         Flaw::FirstLeaseEndsAll,
@@ -198,16 +219,31 @@ const C25: Flaws = &[
         ],
     ),
     (Flaw::WaitingWritersStopAllReaders, &["readers_that_are_in_go_on_while_a_writer_waits"]),
-    (Flaw::WaitingWritersStopReadersWithin, &["a_waiting_writer_does_not_keep_a_writer_from_reading"]),
+    (
+        Flaw::WaitingWritersStopReadersWithin,
+        &["a_waiting_writer_does_not_keep_a_writer_from_reading"],
+    ),
     (Flaw::WritersInKeepReadersOut, &["a_writer_that_came_in_keeps_nobody_out_afterwards"]),
     (Flaw::WritersThatGaveUpKeepReadersOut, &["a_writer_that_gives_up_lets_readers_in"]),
     (Flaw::WritersThatGiveUpWakeNobody, &["a_writer_that_gives_up_lets_readers_in"]),
-    (Flaw::WaitingWritersNeverLapse, &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"]),
-    (Flaw::WaitingWritersLapseEarly, &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"]),
-    (Flaw::AskingAgainDoesNotKeepReadersOut, &["a_writer_that_asks_again_goes_on_keeping_readers_out"]),
+    (
+        Flaw::WaitingWritersNeverLapse,
+        &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"],
+    ),
+    (
+        Flaw::WaitingWritersLapseEarly,
+        &["a_writer_that_stopped_asking_keeps_readers_out_for_its_time"],
+    ),
+    (
+        Flaw::AskingAgainDoesNotKeepReadersOut,
+        &["a_writer_that_asks_again_goes_on_keeping_readers_out"],
+    ),
     (Flaw::OneWriterKeepsReadersOut, &["every_waiting_writer_keeps_new_readers_out"]),
     (Flaw::TryingKeepsReadersOut, &["a_writer_that_only_tries_keeps_nobody_out"]),
-    (Flaw::WritersBehindWritersKeepReadersOut, &["a_writer_that_waits_for_a_writer_keeps_nobody_out"]),
+    (
+        Flaw::WritersBehindWritersKeepReadersOut,
+        &["a_writer_that_waits_for_a_writer_keeps_nobody_out"],
+    ),
 ];
 
 const C26: Flaws = &[
@@ -242,7 +278,10 @@ const C28: Flaws = &[
 ];
 
 const C29: Flaws = &[
-    (Flaw::ResizingDoesNothing, &["what_was_set_counts_and_not_what_is_said", "permits_can_be_set_again"]),
+    (
+        Flaw::ResizingDoesNothing,
+        &["what_was_set_counts_and_not_what_is_said", "permits_can_be_set_again"],
+    ),
     (Flaw::WhatIsSaidCountsMore, &["what_was_set_counts_and_not_what_is_said"]),
     (Flaw::ForgetsTheSizeWhenFree, &["what_was_set_is_remembered"]),
     (Flaw::ResizingWakesNobody, &["more_permits_wake_those_who_wait"]),

@@ -5,8 +5,15 @@ use lockcore_testkit::Op;
 use super::{caught::Flaws, flaw::Flaw};
 
 /// What each clause is broken by.
-pub(crate) const SIGNALS: &[(&str, Flaws)] =
-    &[("C30", C30), ("C31", C31), ("C32", C32), ("C33", C33), ("C34", C34), ("C35", C35), ("C36", C36)];
+pub(crate) const SIGNALS: &[(&str, Flaws)] = &[
+    ("C30", C30),
+    ("C31", C31),
+    ("C32", C32),
+    ("C33", C33),
+    ("C34", C34),
+    ("C35", C35),
+    ("C36", C36),
+];
 
 const C30: Flaws = &[
     (
@@ -49,7 +56,10 @@ const C30: Flaws = &[
     (Flaw::ForgetsARefusedSet, &["a_count_that_was_refused_stays_refused"]),
     (
         Flaw::IsSetOnceForAll,
-        &["a_latch_can_be_set_again_once_it_is_open", "a_repeated_count_does_not_close_an_opened_latch"],
+        &[
+            "a_latch_can_be_set_again_once_it_is_open",
+            "a_repeated_count_does_not_close_an_opened_latch",
+        ],
     ),
     (Flaw::CutsCountsToSixteenBits, &["the_greatest_count_is_kept"]),
     (Flaw::OneLatchForAllNames, &["every_name_has_a_latch_of_its_own"]),
@@ -85,7 +95,10 @@ const C31: Flaws = &[
             "simultaneous_counts_all_count",
         ],
     ),
-    (Flaw::CountsBelowZero, &["an_open_latch_is_not_counted_down", "opening_a_latch_ends_its_count"]),
+    (
+        Flaw::CountsBelowZero,
+        &["an_open_latch_is_not_counted_down", "opening_a_latch_ends_its_count"],
+    ),
     (
         Flaw::CountingClosesAnOpenLatch,
         &["an_open_latch_is_not_counted_down", "opening_a_latch_ends_its_count"],
@@ -140,9 +153,15 @@ const C31: Flaws = &[
             "an_open_latch_takes_a_count",
         ],
     ),
-    (Flaw::KeepsOpenLatches, &["a_dropped_opening_can_be_repeated", "nothing_is_left_of_an_open_latch"]),
+    (
+        Flaw::KeepsOpenLatches,
+        &["a_dropped_opening_can_be_repeated", "nothing_is_left_of_an_open_latch"],
+    ),
     (Flaw::KeepsLatchesAskedFor, &["nothing_is_left_of_an_open_latch"]),
-    (Flaw::KeepsTheIdsOfCounts, &["a_dropped_opening_can_be_repeated", "nothing_is_left_of_an_open_latch"]),
+    (
+        Flaw::KeepsTheIdsOfCounts,
+        &["a_dropped_opening_can_be_repeated", "nothing_is_left_of_an_open_latch"],
+    ),
     (
         Flaw::StaysBusyWhenDropped(Op::CountDown),
         &["simultaneous_counts_all_count", "a_dropped_count_down_can_be_repeated"],
@@ -305,7 +324,10 @@ const C34: Flaws = &[
             "staying_lengthens_the_time",
         ],
     ),
-    (Flaw::JoiningAgainIsIgnored, &["staying_lengthens_the_time", "a_shorter_time_replaces_a_longer_one"]),
+    (
+        Flaw::JoiningAgainIsIgnored,
+        &["staying_lengthens_the_time", "a_shorter_time_replaces_a_longer_one"],
+    ),
     (
         Flaw::StayingDoesNothing,
         &[
@@ -405,7 +427,11 @@ const C35: Flaws = &[
     ),
     (
         Flaw::LeavingPassesOnUnasked,
-        &["who_was_notified_can_keep_it", "a_dropped_leave_can_be_repeated", "who_leaves_a_condition_is_out"],
+        &[
+            "who_was_notified_can_keep_it",
+            "a_dropped_leave_can_be_repeated",
+            "who_leaves_a_condition_is_out",
+        ],
     ),
     (
         Flaw::LeavingPassesNothingOn,
@@ -432,7 +458,10 @@ const C36: Flaws = &[
     ),
     (
         Flaw::NotificationWakesTheFirst,
-        &["everybody_who_is_notified_is_woken", "who_subscribes_and_then_asks_misses_no_notification"],
+        &[
+            "everybody_who_is_notified_is_woken",
+            "who_subscribes_and_then_asks_misses_no_notification",
+        ],
     ),
     (Flaw::PassingOnWakesNobody, &["a_notification_that_is_passed_on_wakes"]),
     (
@@ -444,7 +473,10 @@ const C36: Flaws = &[
         ],
     ),
     (Flaw::WakesOneSubscriberOnly, &["every_subscription_of_a_waiter_is_woken"]),
-    (Flaw::WakesOnce, &["every_notification_wakes", "a_subscription_of_a_waiter_after_another_is_in_effect"]),
+    (
+        Flaw::WakesOnce,
+        &["every_notification_wakes", "a_subscription_of_a_waiter_after_another_is_in_effect"],
+    ),
     (
         Flaw::WakesOnlyThoseAsleep,
         &[

@@ -51,7 +51,11 @@ impl Flawed {
         format!("condition {} {waiter}", self.condition_key(condition))
     }
 
-    fn with_queue<T>(&self, condition: &ConditionId, change: impl FnOnce(&mut Queue, Instant) -> T) -> T {
+    fn with_queue<T>(
+        &self,
+        condition: &ConditionId,
+        change: impl FnOnce(&mut Queue, Instant) -> T,
+    ) -> T {
         let (key, now) = (self.condition_key(condition), Instant::now());
         let mut store = self.store();
         let queue = store.signals.conditions.entry(key).or_default();
@@ -78,7 +82,9 @@ impl Flawed {
         let place = Place { waiter: waiter.into(), until };
         let was_notified = queue.notified.iter().any(|known| known == waiter);
         match queue.places.iter_mut().find(|place| place.waiter == waiter) {
-            Some(_) if self.has(Flaw::JoiningAgainTakesASecondPlace) => queue.places.push_back(place),
+            Some(_) if self.has(Flaw::JoiningAgainTakesASecondPlace) => {
+                queue.places.push_back(place)
+            }
             Some(_) if self.has(Flaw::JoiningAgainIsIgnored) => {}
             Some(kept) => *kept = place,
             None if self.has(Flaw::NotifiesOnceAWaiter) && was_notified => {}
@@ -98,7 +104,8 @@ impl Flawed {
             let place = queue.places.remove(at).unwrap();
             queue.places.push_back(place);
         }
-        let Some(place) = queue.place_of(waiter).filter(|place| may_come_back || place.until > now) else {
+        let Some(place) = queue.place_of(waiter).filter(|place| may_come_back || place.until > now)
+        else {
             return self.has(Flaw::StayingIsAlwaysPossible);
         };
         place.until = match self.flaw {
@@ -149,7 +156,13 @@ impl Flawed {
     }
 
     /// Whether the waiter was in, and who has got its notification.
-    fn leave_now(&self, queue: &mut Queue, waiter: &str, pass_on: bool, now: Instant) -> (bool, Vec<String>) {
+    fn leave_now(
+        &self,
+        queue: &mut Queue,
+        waiter: &str,
+        pass_on: bool,
+        now: Instant,
+    ) -> (bool, Vec<String>) {
         let was_in = queue.place_of(waiter).is_some_and(|place| place.until > now);
         match self.flaw {
             Flaw::LeavingKeepsThePlace => {}
@@ -192,7 +205,12 @@ impl Flawed {
 
 #[async_trait]
 impl Conditions for Flawed {
-    async fn join(&self, condition: &ConditionId, waiter: &str, keep: Duration) -> Result<(), BackendError> {
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
         let busy = self.send(Op::Join).await;
         if self.has(Flaw::LooksThenJoins) {
             self.look_for_a_while(condition).await;
@@ -220,7 +238,8 @@ impl Conditions for Flawed {
         keep: Duration,
     ) -> Result<bool, BackendError> {
         let busy = self.send(Op::Stay).await;
-        let is_in = self.with_queue(condition, |queue, now| self.stay_now(queue, waiter, keep, now));
+        let is_in =
+            self.with_queue(condition, |queue, now| self.stay_now(queue, waiter, keep, now));
         self.reply(busy).await;
         Ok(is_in)
     }

@@ -10,9 +10,9 @@ use std::{
 
 use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Conditions,
-    HoldId, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
+    Conditions, HoldId, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest,
+    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
 };
 use lockcore_testkit::{Fixture, Op};
 use tokio::{task::yield_now, time::Instant};
@@ -62,8 +62,9 @@ impl Fixture for FlawedFixture {
         let is_awaited = |cell: &Cell| {
             queue::keeps_places(self.flaw, cell, now) || cell.shared.keeps_writers(self.flaw, now)
         };
-        let idle =
-            |cell: &Cell| !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell);
+        let idle = |cell: &Cell| {
+            !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell)
+        };
         let used = store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone());
         used.chain(store.signals.left_behind(self.flaw, now)).collect()
     }
@@ -109,10 +110,14 @@ impl Backend for Flawed {
         }
         let token = self.next_tokens(&request.name, &request.hold, request.tokens);
         let mut outcome = self.acquire_now(request, token);
-        if self.has(Flaw::TokensStartAgainAtARefusal) && !matches!(outcome, AcquireOutcome::Acquired { .. }) {
+        if self.has(Flaw::TokensStartAgainAtARefusal)
+            && !matches!(outcome, AcquireOutcome::Acquired { .. })
+        {
             self.forget_tokens();
         }
-        while self.has(Flaw::WaitsInsteadOfRefusing) && matches!(outcome, AcquireOutcome::Held { .. }) {
+        while self.has(Flaw::WaitsInsteadOfRefusing)
+            && matches!(outcome, AcquireOutcome::Held { .. })
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
             outcome = self.acquire_now(request, token);
         }
@@ -121,7 +126,9 @@ impl Backend for Flawed {
         }
         self.reply(busy).await;
         match self.flaw {
-            Flaw::TakesTheUndeclaredAndFails => self.capabilities().require(request.mode).map(|()| outcome),
+            Flaw::TakesTheUndeclaredAndFails => {
+                self.capabilities().require(request.mode).map(|()| outcome)
+            }
             _ => Ok(outcome),
         }
     }
@@ -177,7 +184,10 @@ impl Backend for Flawed {
         resized
     }
 
-    async fn subscribe(&self, request: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
         Ok(self.listen_to(Topic::Lock(request.name.clone())).await)
     }
 
@@ -192,8 +202,10 @@ impl Backend for Flawed {
 
 impl Flawed {
     fn refuse_mode(&self, mode: Mode) -> Option<Result<AcquireOutcome, BackendError>> {
-        let is_exclusive = matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing);
-        let refuses = [Flaw::DeclaresWhatItRefuses, Flaw::DeclaresOnOneClientOnly].contains(&self.flaw);
+        let is_exclusive =
+            matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing);
+        let refuses =
+            [Flaw::DeclaresWhatItRefuses, Flaw::DeclaresOnOneClientOnly].contains(&self.flaw);
         if is_exclusive || (self.capabilities().supports(mode) && !refuses) {
             return None;
         }

@@ -35,7 +35,11 @@ impl Kind {
 
 impl Flawed {
     fn kind_of(&self, mode: Mode) -> Kind {
-        if mode == Mode::Fair && self.has(Flaw::TakesEachModeForAKind) { Kind::Fair } else { Kind::of(mode) }
+        if mode == Mode::Fair && self.has(Flaw::TakesEachModeForAKind) {
+            Kind::Fair
+        } else {
+            Kind::of(mode)
+        }
     }
 
     pub(super) fn kind_in_use(&self, cell: &Cell) -> Option<Kind> {
@@ -44,7 +48,8 @@ impl Flawed {
         let queued = (!cell.places.is_empty()).then_some(Kind::Lock);
         let awaited = (!cell.shared.writers.is_empty()).then_some(Kind::ReadWrite);
         let is_resized = cell.shared.permits.is_some() && !self.has(Flaw::ResizedIsFreeForAll);
-        let remembers = [Flaw::StaysOfItsKindForEver, Flaw::KindOutlivesTheLease].contains(&self.flaw);
+        let remembers =
+            [Flaw::StaysOfItsKindForEver, Flaw::KindOutlivesTheLease].contains(&self.flaw);
         let former = cell.former_kind.filter(|_| remembers);
         held.or(queued).or(awaited).or(is_resized.then_some(Kind::Permits)).or(former)
     }
@@ -93,5 +98,6 @@ impl Flawed {
 }
 
 pub(super) fn another_kind() -> BackendError {
-    BackendError::new(BackendErrorKind::WrongType, "the name is in use as another kind").not_applied()
+    BackendError::new(BackendErrorKind::WrongType, "the name is in use as another kind")
+        .not_applied()
 }

@@ -97,7 +97,9 @@ impl Flawed {
 
     /// What is left, and whether that opened the latch.
     fn count_now(&self, latch: &mut Latch, id: &str) -> (i64, bool) {
-        if let Some(answer) = self.answered(latch, id).filter(|_| !self.has(Flaw::CountsWhatIsRepeated)) {
+        if let Some(answer) =
+            self.answered(latch, id).filter(|_| !self.has(Flaw::CountsWhatIsRepeated))
+        {
             return (answer, false);
         }
         let (before, was_open) = (latch.left, latch.is_open());

@@ -33,7 +33,12 @@ impl Flawed {
         shared.holds.iter().map(taken_by).sum()
     }
 
-    pub(super) fn refuse_permits(&self, shared: &Shared, mode: Mode, now: Instant) -> Option<AcquireOutcome> {
+    pub(super) fn refuse_permits(
+        &self,
+        shared: &Shared,
+        mode: Mode,
+        now: Instant,
+    ) -> Option<AcquireOutcome> {
         let Mode::Permit { count, limit, .. } = mode else { return None };
         let total = self.total(shared, limit);
         let free = total.saturating_sub(self.taken(shared));
@@ -93,8 +98,11 @@ impl Flawed {
                 shared.holds.clear();
             }
             let taken = self.taken(shared);
-            shared.permits =
-                Some(if self.has(Flaw::ResizingCountsWhatIsFree) { permits + taken } else { permits });
+            shared.permits = Some(if self.has(Flaw::ResizingCountsWhatIsFree) {
+                permits + taken
+            } else {
+                permits
+            });
             if self.has(Flaw::ResizingRenews) {
                 shared.holds.iter_mut().for_each(|stored| stored.ends += Duration::from_secs(600));
             }

@@ -42,14 +42,16 @@ impl Flawed {
         let first = cell.places.iter().find(|place| place.counts(now))?;
         let is_held = match &cell.hold {
             Some(stored) => {
-                !(self.has(Flaw::QueueKeepsOutTheHolder) && stored.id.owner() == request.hold.owner())
+                !(self.has(Flaw::QueueKeepsOutTheHolder)
+                    && stored.id.owner() == request.hold.owner())
             }
             None => false,
         };
         let grows = request.count > 1 && !self.has(Flaw::GrowthIsHeldUpByTheQueue);
         let overtakes = self.has(Flaw::FirstComesWhoAsksFirst)
             || (self.has(Flaw::TryingOvertakes) && request.queue.is_none());
-        if request.mode != Mode::Fair || first.hold == request.hold || is_held || grows || overtakes {
+        if request.mode != Mode::Fair || first.hold == request.hold || is_held || grows || overtakes
+        {
             return None;
         }
         let remaining = (!self.has(Flaw::RefusesAFreeLockWithoutATime)).then(|| first.until - now);
@@ -64,7 +66,9 @@ impl Flawed {
         let store = self.store();
         let elsewhere = store.cells.iter().filter(|(name, _)| **name != self.key(&request.name));
         let mut places = elsewhere.flat_map(|(_, cell)| &cell.places);
-        places.next().map(|first| AcquireOutcome::Held { remaining: Some(first.until - Instant::now()) })
+        places
+            .next()
+            .map(|first| AcquireOutcome::Held { remaining: Some(first.until - Instant::now()) })
     }
 
     /// Gives a hold that was refused its place, and takes away the place of one that was not.

@@ -34,7 +34,8 @@ impl Flawed {
         if let Some(writer) = writer.filter(|_| !lets_in) {
             return held(writer.ends);
         }
-        if let Some(other) = shared.holds.iter().find(is_reader).filter(|_| self.has(Flaw::OneReaderAtATime))
+        if let Some(other) =
+            shared.holds.iter().find(is_reader).filter(|_| self.has(Flaw::OneReaderAtATime))
         {
             return held(other.ends);
         }

@@ -1,8 +1,8 @@
 //! Holds that several have of one name, and what readers, writers and those with permits have in common.
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, HoldId, Holder, LockState, Mode, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest,
+    AcquireOutcome, AcquireRequest, HoldId, Holder, LockState, Mode, ReleaseOutcome,
+    ReleaseRequest, RenewOutcome, RenewRequest,
 };
 use tokio::time::Instant;
 
@@ -92,7 +92,9 @@ impl Flawed {
         };
         match refused {
             Some(outcome) => outcome,
-            None if request.count > 1 && !self.has(Flaw::GrowthOfAReaderGrants) => AcquireOutcome::NotHeld,
+            None if request.count > 1 && !self.has(Flaw::GrowthOfAReaderGrants) => {
+                AcquireOutcome::NotHeld
+            }
             None => self.grant_shared(shared, request, token, now),
         }
     }
@@ -104,18 +106,23 @@ impl Flawed {
         now: Instant,
     ) -> Option<AcquireOutcome> {
         let is_stopped = match self.flaw {
-            Flaw::WaitingWritersStopAllReaders => !shared.writers.is_empty() && request.mode == Mode::Read,
+            Flaw::WaitingWritersStopAllReaders => {
+                !shared.writers.is_empty() && request.mode == Mode::Read
+            }
             Flaw::RefusesRepeatedPermits => Kind::of(request.mode) != Kind::ReadWrite,
             _ => false,
         };
         let stored = shared.find(&request.hold).filter(|_| !is_stopped)?;
         let ends = now + request.lease;
-        stored.ends = if self.has(Flaw::RepetitionOfAReaderShortens) { ends } else { stored.ends.max(ends) };
+        stored.ends =
+            if self.has(Flaw::RepetitionOfAReaderShortens) { ends } else { stored.ends.max(ends) };
         stored.count = match self.flaw {
             Flaw::CountsRepeatedReaders if request.count == 1 => stored.count + 1,
             _ => request.count,
         };
-        if let (Mode::Permit { count, limit, .. }, Flaw::RepeatedPermitsCount) = (stored.mode, self.flaw) {
+        if let (Mode::Permit { count, limit, .. }, Flaw::RepeatedPermitsCount) =
+            (stored.mode, self.flaw)
+        {
             stored.mode = Mode::permits(count * 2, limit);
         }
         let token = stored.token;
@@ -180,14 +187,21 @@ impl Flawed {
             }
     }
 
-    pub(super) fn renew_shared(&self, cell: &mut Cell, request: &RenewRequest, now: Instant) -> RenewOutcome {
+    pub(super) fn renew_shared(
+        &self,
+        cell: &mut Cell,
+        request: &RenewRequest,
+        now: Instant,
+    ) -> RenewOutcome {
         let shared = &mut cell.shared;
         let for_anybody = match request.mode {
             Mode::Permit { .. } => self.has(Flaw::AnybodyRenewsPermits),
             _ => self.has(Flaw::AnybodyRenewsReaders),
         };
         let is_this = |stored: &&mut Stored| for_anybody || stored.id == request.hold;
-        let Some(stored) = shared.holds.iter_mut().find(is_this) else { return RenewOutcome::NotHeld };
+        let Some(stored) = shared.holds.iter_mut().find(is_this) else {
+            return RenewOutcome::NotHeld;
+        };
         let ends = now + request.lease;
         stored.ends = match self.flaw {
             Flaw::RenewalOfAReaderShortens => ends,
@@ -197,7 +211,11 @@ impl Flawed {
         RenewOutcome::Renewed
     }
 
-    pub(super) fn release_shared(&self, cell: &mut Cell, request: &ReleaseRequest) -> ReleaseOutcome {
+    pub(super) fn release_shared(
+        &self,
+        cell: &mut Cell,
+        request: &ReleaseRequest,
+    ) -> ReleaseOutcome {
         self.forget_kind(cell);
         let shared = &mut cell.shared;
         let for_anybody = match request.mode {
@@ -255,12 +273,14 @@ impl Flawed {
         let reported = if self.has(Flaw::ReportsOneHolder) { 1 } else { shared.holds.len() };
         let as_writers = self.has(Flaw::ReportsReadersAsWriters);
         let holder = |stored: &Stored| {
-            let mode = if as_writers && stored.mode == Mode::Read { Mode::Write } else { stored.mode };
+            let mode =
+                if as_writers && stored.mode == Mode::Read { Mode::Write } else { stored.mode };
             Holder::new(stored.id.owner(), mode, stored.count)
         };
         let last = shared.holds.iter().map(|stored| stored.ends).max();
         let remaining = last.map(|ends| ends.saturating_duration_since(now));
-        let state = LockState::held(shared.holds.iter().take(reported).map(holder).collect(), remaining);
+        let state =
+            LockState::held(shared.holds.iter().take(reported).map(holder).collect(), remaining);
         let waiting = shared.writers.iter().map(|(hold, _)| hold.owner().to_owned()).collect();
         let waiters = if self.has(Flaw::ReportsNoWaitingWriter) { Vec::new() } else { waiting };
         self.report_permits(shared, state.with_waiters(waiters))

@@ -25,7 +25,11 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn with_listeners(&mut self, topic: &str, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
+    pub(super) fn with_listeners(
+        &mut self,
+        topic: &str,
+        change: impl FnOnce(&mut Vec<Arc<Listener>>),
+    ) {
         let listeners = self.listeners.entry(topic.to_owned()).or_default();
         change(listeners);
         if listeners.is_empty() {

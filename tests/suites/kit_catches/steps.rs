@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, FencingToken, HoldId, Holder, LockName, LockState, Mode, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest,
+    AcquireOutcome, AcquireRequest, FencingToken, HoldId, Holder, LockName, LockState, Mode,
+    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
 };
 use tokio::time::Instant;
 
@@ -17,11 +17,13 @@ use super::{
 impl Flawed {
     pub(super) fn acquire_now(&self, request: &AcquireRequest, token: u64) -> AcquireOutcome {
         if Kind::of(request.mode).is_shared() {
-            return self.with(&request.name, |cell, now| self.acquire_shared(cell, request, token, now));
+            return self
+                .with(&request.name, |cell, now| self.acquire_shared(cell, request, token, now));
         }
         let elsewhere = self.awaited_elsewhere(request);
         self.with(&request.name, |cell, now| {
-            let ahead = self.ahead(cell, request, now).or(elsewhere.filter(|_| cell.hold.is_none()));
+            let ahead =
+                self.ahead(cell, request, now).or(elsewhere.filter(|_| cell.hold.is_none()));
             let outcome = match ahead {
                 Some(outcome) => outcome,
                 None => self.decide(cell, request, token, now),
@@ -31,7 +33,13 @@ impl Flawed {
         })
     }
 
-    fn decide(&self, cell: &mut Cell, request: &AcquireRequest, token: u64, now: Instant) -> AcquireOutcome {
+    fn decide(
+        &self,
+        cell: &mut Cell,
+        request: &AcquireRequest,
+        token: u64,
+        now: Instant,
+    ) -> AcquireOutcome {
         if let Some(outcome) = self.revive(cell, request, now) {
             return outcome;
         }
@@ -43,19 +51,23 @@ impl Flawed {
                 self.repeat(stored, request, token, now)
             }
             Some(stored)
-                if request.count > 1 && self.has(Flaw::GrowthIsAlwaysGone) && stored.id != request.hold =>
+                if request.count > 1
+                    && self.has(Flaw::GrowthIsAlwaysGone)
+                    && stored.id != request.hold =>
             {
                 AcquireOutcome::NotHeld
             }
             Some(stored)
                 if !self.is_same_owner(&stored.id, &request.hold)
-                    && (stored.mode == request.mode || !self.has(Flaw::FairHoldsIgnoreExclusiveOnes)) =>
+                    && (stored.mode == request.mode
+                        || !self.has(Flaw::FairHoldsIgnoreExclusiveOnes)) =>
             {
                 self.refuse(cell, request, now)
             }
             Some(stored)
                 if self.has(Flaw::RefusesTheOwnersNextHold)
-                    || stored.id == request.hold && self.has(Flaw::KnowsRepetitionsOfItsOwnClientOnly) =>
+                    || stored.id == request.hold
+                        && self.has(Flaw::KnowsRepetitionsOfItsOwnClientOnly) =>
             {
                 self.refuse(cell, request, now)
             }
@@ -66,7 +78,12 @@ impl Flawed {
     }
 
     /// For the flaws that do not let a hold go.
-    fn revive(&self, cell: &mut Cell, request: &AcquireRequest, now: Instant) -> Option<AcquireOutcome> {
+    fn revive(
+        &self,
+        cell: &mut Cell,
+        request: &AcquireRequest,
+        now: Instant,
+    ) -> Option<AcquireOutcome> {
         let grows = request.count > 1 && self.has(Flaw::GrowthRevives);
         if cell.hold.is_some() || !grows {
             return None;
@@ -138,7 +155,9 @@ impl Flawed {
         if let Some(former) = &cell.former {
             match self.flaw {
                 Flaw::TokenOfTheExpiredHoldAgain if former.ends <= now => token = former.token,
-                Flaw::GivesTheTokensOfTheExpiredAwayAgain if former.ends <= now => token = former.token + 1,
+                Flaw::GivesTheTokensOfTheExpiredAwayAgain if former.ends <= now => {
+                    token = former.token + 1
+                }
                 Flaw::ExpiryBelongsToTheName if former.ends > now => ends = former.ends,
                 _ => {}
             }
@@ -180,26 +199,32 @@ impl Flawed {
         }
         self.with(&request.name, |cell, now| {
             let ends = self.ends(now, request.lease);
-            let revives =
-                [Flaw::RevivesWhatHasEnded, Flaw::ForceKeepsTheHoldForItsOwner].contains(&self.flaw);
+            let revives = [Flaw::RevivesWhatHasEnded, Flaw::ForceKeepsTheHoldForItsOwner]
+                .contains(&self.flaw);
             if cell.hold.is_none() && revives {
                 cell.hold = cell.former.take().filter(|former| former.id == request.hold);
             }
             match &mut cell.hold {
                 None if self.has(Flaw::RenewalMakesAHold) => {
-                    let request =
-                        AcquireRequest::new(request.name.clone(), request.hold.clone(), request.lease);
+                    let request = AcquireRequest::new(
+                        request.name.clone(),
+                        request.hold.clone(),
+                        request.lease,
+                    );
                     self.grant(cell, &request, 0, now);
                     RenewOutcome::NotHeld
                 }
                 Some(stored)
-                    if self.is_same_hold(stored, &request.hold) || self.has(Flaw::RenewsForAnybody) =>
+                    if self.is_same_hold(stored, &request.hold)
+                        || self.has(Flaw::RenewsForAnybody) =>
                 {
                     stored.ends = match self.flaw {
                         Flaw::RenewalDoesNothing => stored.ends,
                         Flaw::RenewalShortens => ends,
                         Flaw::RenewalsAddUp => stored.ends + request.lease,
-                        Flaw::EndsEarlyOnceRenewed => stored.ends.max(now + request.lease.mul_f64(0.95)),
+                        Flaw::EndsEarlyOnceRenewed => {
+                            stored.ends.max(now + request.lease.mul_f64(0.95))
+                        }
                         _ => stored.ends.max(ends),
                     };
                     RenewOutcome::Renewed
@@ -250,7 +275,12 @@ impl Flawed {
         outcome
     }
 
-    fn release_in(&self, cell: &mut Cell, request: &ReleaseRequest, now: Instant) -> ReleaseOutcome {
+    fn release_in(
+        &self,
+        cell: &mut Cell,
+        request: &ReleaseRequest,
+        now: Instant,
+    ) -> ReleaseOutcome {
         let Some(stored) = &mut cell.hold else { return self.release_free(cell, request, now) };
         let is_holder = self.is_same_hold(stored, &request.hold)
             && !(self.has(Flaw::ReleasesForItsOwnClientOnly) && stored.client != self.client);
@@ -284,7 +314,12 @@ impl Flawed {
         if request.remaining > 0 { ReleaseOutcome::StillHeld } else { ReleaseOutcome::Released }
     }
 
-    fn release_free(&self, cell: &mut Cell, request: &ReleaseRequest, now: Instant) -> ReleaseOutcome {
+    fn release_free(
+        &self,
+        cell: &mut Cell,
+        request: &ReleaseRequest,
+        now: Instant,
+    ) -> ReleaseOutcome {
         if request.remaining > 0 && self.has(Flaw::PartialReleaseMakesAHold) {
             let lease = Duration::from_secs(600);
             let request = AcquireRequest::new(request.name.clone(), request.hold.clone(), lease);
@@ -354,11 +389,15 @@ impl Flawed {
             if !cell.shared.is_empty() {
                 return self.inspect_shared(&cell.shared, now);
             }
-            if let Some(stored) = cell.hold.as_mut().filter(|_| self.has(Flaw::LookingMakesANewHold)) {
+            if let Some(stored) =
+                cell.hold.as_mut().filter(|_| self.has(Flaw::LookingMakesANewHold))
+            {
                 stored.token = token;
             }
-            let expired =
-                cell.former.as_ref().filter(|former| self.has(Flaw::ReportsTheExpired) && former.ends <= now);
+            let expired = cell
+                .former
+                .as_ref()
+                .filter(|former| self.has(Flaw::ReportsTheExpired) && former.ends <= now);
             let Some(stored) = cell.hold.as_ref().or(expired) else {
                 return match self.flaw {
                     Flaw::ReportsALeaseOfAFreeLock => {

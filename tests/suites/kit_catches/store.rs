@@ -99,7 +99,10 @@ impl Flawed {
 
     /// The way of a request to the store.
     pub(super) async fn send(&self, op: Op) -> Busy<'_> {
-        if std::mem::replace(&mut *self.busy.lock().unwrap(), self.has(Flaw::StaysBusyWhenDropped(op))) {
+        if std::mem::replace(
+            &mut *self.busy.lock().unwrap(),
+            self.has(Flaw::StaysBusyWhenDropped(op)),
+        ) {
             std::future::pending::<()>().await;
         }
         yield_now().await;
@@ -124,7 +127,11 @@ impl Flawed {
     }
 
     /// Does something to the cell of `name`, and forgets it if it is idle then.
-    pub(super) fn with<T>(&self, name: &LockName, change: impl FnOnce(&mut Cell, Instant) -> T) -> T {
+    pub(super) fn with<T>(
+        &self,
+        name: &LockName,
+        change: impl FnOnce(&mut Cell, Instant) -> T,
+    ) -> T {
         let (now, key) = (Instant::now(), self.key(name));
         let mut store = self.store();
         let cell = store.cells.entry(key.clone()).or_default();

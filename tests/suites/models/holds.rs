@@ -77,9 +77,17 @@ where
     let queues = prop_oneof![Just(None), Just(Some(1)), Just(Some(1)), Just(Some(0))];
     let within = prop_oneof![2 => Just(None), 1 => ids().prop_map(Some)];
     let acquire = (ids(), modes(), leases, counts, queues, within).prop_map(
-        |(id, mode, lease, count, queue, within)| Request::Acquire { id, mode, lease, count, queue, within },
+        |(id, mode, lease, count, queue, within)| Request::Acquire {
+            id,
+            mode,
+            lease,
+            count,
+            queue,
+            within,
+        },
     );
-    let renew = (ids(), modes(), 1..4_u64).prop_map(|(id, mode, lease)| Request::Renew { id, mode, lease });
+    let renew =
+        (ids(), modes(), 1..4_u64).prop_map(|(id, mode, lease)| Request::Renew { id, mode, lease });
     let remaining = prop_oneof![3 => Just(0_u32), 1 => 1..3_u32];
     let release = (ids(), modes(), remaining).prop_map(|(id, mode, remaining)| Request::Release {
         id,
@@ -120,7 +128,9 @@ pub(crate) async fn send(
                 .queue(queue.map(lease))
                 .within(within.map(Id::hold));
             match backend.acquire(&request).await? {
-                AcquireOutcome::Acquired { token } => Answer::Acquired(target.tokens.grant(token, tokens)),
+                AcquireOutcome::Acquired { token } => {
+                    Answer::Acquired(target.tokens.grant(token, tokens))
+                }
                 AcquireOutcome::Held { remaining } => Answer::Held(remaining.map(thousands)),
                 AcquireOutcome::NotHeld => Answer::NotHeld,
                 AcquireOutcome::TooMany { limit } => Answer::TooMany(limit),

@@ -18,7 +18,14 @@ struct Lock {
 }
 
 impl Lock {
-    fn acquire(&mut self, id: Id, mode: Mode, lease: u64, count: u32, queue: Option<u64>) -> Answer {
+    fn acquire(
+        &mut self,
+        id: Id,
+        mode: Mode,
+        lease: u64,
+        count: u32,
+        queue: Option<u64>,
+    ) -> Answer {
         let is_outermost = count == 1;
         match &mut self.held {
             Some(held) if held.id == id => {
@@ -95,7 +102,8 @@ impl Lock {
     }
 
     fn inspect(&self) -> State {
-        let holder = |held: &Held| (held.id.owner().to_owned(), Mode::Exclusive.to_string(), held.count);
+        let holder =
+            |held: &Held| (held.id.owner().to_owned(), Mode::Exclusive.to_string(), held.count);
         State {
             holders: self.held.iter().map(holder).collect(),
             remaining: self.held.as_ref().map(|held| held.lease),

@@ -5,7 +5,11 @@
 //!
 //! Leases are so long that none ends meanwhile, or so short that it has ended after a pause: nothing depends on how fast the server is.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
 
 mod holds;
 mod locks;
@@ -120,8 +124,10 @@ fn lease(thousands: u64) -> Duration {
 }
 
 /// Sends sequences of requests to a server, and compares its answers with those of a model.
-fn compare<M, S, F>(requests: impl Strategy<Value = S>, send: impl Fn(RedisBackend, Target, M::Request) -> F)
-where
+fn compare<M, S, F>(
+    requests: impl Strategy<Value = S>,
+    send: impl Fn(RedisBackend, Target, M::Request) -> F,
+) where
     M: Model,
     S: IntoIterator<Item = M::Request> + fmt::Debug + Clone,
     F: Future<Output = Result<Answer, BackendError>>,
@@ -129,8 +135,12 @@ where
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let backend = runtime.block_on(RedisBackend::connect(server.url())).unwrap();
-    let config =
-        Config { cases: CASES, failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    let config = Config {
+        cases: CASES,
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..Config::default()
+    };
     let number = Cell::new(0);
     let compared = TestRunner::new(config).run(&requests, |requests| {
         number.set(number.get() + 1);
@@ -140,11 +150,12 @@ where
             for (at, request) in requests.into_iter().enumerate() {
                 let request = model.adapt(request);
                 let answer = send(backend.clone(), target.clone(), request.clone()).await;
-                let answer =
-                    answer.map_err(|error| TestCaseError::fail(format!("{at}: {request:?}: {error}")))?;
+                let answer = answer
+                    .map_err(|error| TestCaseError::fail(format!("{at}: {request:?}: {error}")))?;
                 let expected = model.expect(&request);
                 if !answer.matches(&expected) {
-                    let message = format!("{at}: {request:?} was answered {answer:?}, not {expected:?}");
+                    let message =
+                        format!("{at}: {request:?} was answered {answer:?}, not {expected:?}");
                     return Err(TestCaseError::fail(message));
                 }
                 if M::lapses(&request) {
@@ -169,6 +180,9 @@ struct Target {
 
 impl Target {
     fn new(number: u32) -> Self {
-        Self { name: LockName::new(format!("name {number}")).unwrap(), tokens: std::rc::Rc::default() }
+        Self {
+            name: LockName::new(format!("name {number}")).unwrap(),
+            tokens: std::rc::Rc::default(),
+        }
     }
 }

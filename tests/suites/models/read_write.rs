@@ -31,7 +31,9 @@ impl ReadWrite {
     }
 
     fn acquire(&mut self, request: &Request) -> Answer {
-        let Request::Acquire { id, mode, lease, count, queue, within } = *request else { unreachable!() };
+        let Request::Acquire { id, mode, lease, count, queue, within } = *request else {
+            unreachable!()
+        };
         if let Some(held) = self.hold_of(id, mode) {
             if held.id == id {
                 held.count = count;
@@ -108,8 +110,9 @@ impl ReadWrite {
 
     fn inspect(&self) -> State {
         let holders = self.holds.iter();
-        let mut holders: Vec<_> =
-            holders.map(|held| (held.id.owner().to_owned(), held.mode.to_string(), held.count)).collect();
+        let mut holders: Vec<_> = holders
+            .map(|held| (held.id.owner().to_owned(), held.mode.to_string(), held.count))
+            .collect();
         holders.sort();
         let remaining = self.holds.iter().map(|held| held.lease).max();
         State { holders, remaining, waiters: self.writers.len(), permits: None }
@@ -126,13 +129,15 @@ impl Model for ReadWrite {
     fn expect(&mut self, request: &Request) -> Answer {
         match *request {
             Request::Acquire { .. } => self.acquire(request),
-            Request::Renew { id, mode, lease } => match self.hold_of(id, mode).filter(|held| held.id == id) {
-                Some(held) => {
-                    held.lease = held.lease.max(lease);
-                    Answer::Renewed
+            Request::Renew { id, mode, lease } => {
+                match self.hold_of(id, mode).filter(|held| held.id == id) {
+                    Some(held) => {
+                        held.lease = held.lease.max(lease);
+                        Answer::Renewed
+                    }
+                    None => Answer::NotHeld,
                 }
-                None => Answer::NotHeld,
-            },
+            }
             Request::Release { id, mode, remaining } => self.release(id, mode, remaining),
             Request::Force => Answer::Flag(!std::mem::take(&mut self.holds).is_empty()),
             Request::Inspect => Answer::State(self.inspect()),

@@ -70,13 +70,15 @@ impl Model for Permits {
     fn expect(&mut self, request: &Request) -> Answer {
         match *request {
             Request::Acquire { id, mode, lease, .. } => self.acquire(id, mode, lease),
-            Request::Renew { id, lease, .. } => match self.holds.iter_mut().find(|held| held.id == id) {
-                Some(held) => {
-                    held.lease = held.lease.max(lease);
-                    Answer::Renewed
+            Request::Renew { id, lease, .. } => {
+                match self.holds.iter_mut().find(|held| held.id == id) {
+                    Some(held) => {
+                        held.lease = held.lease.max(lease);
+                        Answer::Renewed
+                    }
+                    None => Answer::NotHeld,
                 }
-                None => Answer::NotHeld,
-            },
+            }
             Request::Release { id, .. } => {
                 let before = self.holds.len();
                 self.holds.retain(|held| held.id != id);
@@ -117,7 +119,8 @@ fn semaphores_do_as_their_model() {
 
 #[test]
 fn plain_semaphores_do_as_their_model() {
-    let modes = || (1..5_u32, 1..5_u32).prop_map(|(count, limit)| Mode::plain_permits(count, limit));
+    let modes =
+        || (1..5_u32, 1..5_u32).prop_map(|(count, limit)| Mode::plain_permits(count, limit));
     let requests = requests(modes).prop_map(|requests| {
         let mut requests = entered_once(requests);
         // Their number is not set here, and is told without what others have taken.

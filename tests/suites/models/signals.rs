@@ -118,7 +118,10 @@ impl Model for Condition {
     type Request = ConditionRequest;
 
     fn lapses(request: &ConditionRequest) -> bool {
-        matches!(request, ConditionRequest::Join { keep: 0, .. } | ConditionRequest::Stay { keep: 0, .. })
+        matches!(
+            request,
+            ConditionRequest::Join { keep: 0, .. } | ConditionRequest::Stay { keep: 0, .. }
+        )
     }
 
     fn expect(&mut self, request: &ConditionRequest) -> Answer {
@@ -139,7 +142,9 @@ impl Model for Condition {
                 }
                 Answer::Flag(was_in)
             }
-            ConditionRequest::Notify(count) => Answer::Number(u32::try_from(self.notify(count)).unwrap()),
+            ConditionRequest::Notify(count) => {
+                Answer::Number(u32::try_from(self.notify(count)).unwrap())
+            }
         }
     }
 

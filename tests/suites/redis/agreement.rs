@@ -4,8 +4,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, FencingToken, HoldId, LockName, LockState, Mode,
-    ReleaseRequest, RenewRequest,
+    AcquireOutcome, AcquireRequest, Backend, BackendError, FencingToken, HoldId, LockName,
+    LockState, Mode, ReleaseRequest, RenewRequest,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_redis::RedisBackend;
@@ -31,7 +31,8 @@ async fn on_read_write_locks() {
 
 #[tokio::test]
 async fn on_leased_permits() {
-    agree(&[Mode::permits(1, 4), Mode::permits(2, 4), Mode::permits(3, 4), Mode::permits(5, 4)]).await;
+    agree(&[Mode::permits(1, 4), Mode::permits(2, 4), Mode::permits(3, 4), Mode::permits(5, 4)])
+        .await;
 }
 
 #[tokio::test]
@@ -115,8 +116,8 @@ impl<'a> Sequence<'a> {
         self.ids += 1;
         // Each from a client of its own: of one client's holds, Redis knows which is the newer.
         let id = format!("client-{}:1", self.ids);
-        let hold =
-            owner.map_or_else(|| HoldId::unique(id.as_str()), |owner| HoldId::named(owner, id.as_str()));
+        let hold = owner
+            .map_or_else(|| HoldId::unique(id.as_str()), |owner| HoldId::named(owner, id.as_str()));
         Actor { owner, hold, mode: self.one_of(self.modes) }
     }
 
@@ -149,7 +150,8 @@ impl<'a> Sequence<'a> {
     async fn acquire(&mut self, actor: &Actor, count: u32) {
         let is_permit = matches!(actor.mode, Mode::Permit { .. });
         let lease = self.lease();
-        let queue = self.one_of(&[None, Some(Duration::from_secs(500)), Some(Duration::from_secs(1000))]);
+        let queue =
+            self.one_of(&[None, Some(Duration::from_secs(500)), Some(Duration::from_secs(1000))]);
         // Who only waits has the name in use in memory, and not on Redis. A hold that grows does not wait.
         let queue = queue.filter(|_| count == 1 && !self.has_kinds());
         let within = self.within(actor);
@@ -191,10 +193,13 @@ impl<'a> Sequence<'a> {
 
     async fn renew(&mut self, actor: &Actor) {
         let lease = self.lease();
-        let request = RenewRequest::new(self.name.clone(), actor.hold.clone(), lease).mode(actor.mode);
+        let request =
+            RenewRequest::new(self.name.clone(), actor.hold.clone(), lease).mode(actor.mode);
         let requests = [request];
-        let answers =
-            [self.memory.renew(&requests).await.unwrap(), self.redis.renew(&requests).await.unwrap()];
+        let answers = [
+            self.memory.renew(&requests).await.unwrap(),
+            self.redis.renew(&requests).await.unwrap(),
+        ];
         self.note(&requests, &answers);
         self.check(format!("{:?}", answers[0]) == format!("{:?}", answers[1]));
     }
@@ -220,13 +225,17 @@ impl<'a> Sequence<'a> {
     async fn resize_or_force(&mut self) {
         let total = u32::try_from(self.below(7)).unwrap();
         if matches!(self.modes[0], Mode::Permit { plain: false, .. }) && total > 0 {
-            let answers =
-                [self.memory.resize(&self.name, total).await, self.redis.resize(&self.name, total).await];
+            let answers = [
+                self.memory.resize(&self.name, total).await,
+                self.redis.resize(&self.name, total).await,
+            ];
             self.note(&format!("resize to {total}"), &answers);
             self.check(answers.iter().all(Result::is_ok));
         } else {
-            let answers =
-                [self.memory.force_release(&self.name).await, self.redis.force_release(&self.name).await];
+            let answers = [
+                self.memory.force_release(&self.name).await,
+                self.redis.force_release(&self.name).await,
+            ];
             self.note(&"force", &answers);
             self.tokens.clear();
             let [memory, redis] = answers.map(Result::unwrap);
@@ -235,8 +244,10 @@ impl<'a> Sequence<'a> {
     }
 
     async fn inspect(&mut self) {
-        let states =
-            [self.memory.inspect(&self.name).await.unwrap(), self.redis.inspect(&self.name).await.unwrap()];
+        let states = [
+            self.memory.inspect(&self.name).await.unwrap(),
+            self.redis.inspect(&self.name).await.unwrap(),
+        ];
         let agree = holders(&states[0]) == holders(&states[1])
             && (self.modes.contains(&Mode::Fair) || waiters(&states[0]) == waiters(&states[1]))
             && is_close(states[0].remaining(), states[1].remaining())
@@ -247,9 +258,11 @@ impl<'a> Sequence<'a> {
 
     /// Redis may know of a semaphore for a while that nobody holds, and not how many plain permits there are.
     fn permits_agree(&self, memory: &LockState, redis: &LockState) -> bool {
-        let is_known =
-            |limit: Option<u32>| memory.limit().is_none() || limit.is_none() || limit == memory.limit();
-        is_known(redis.limit()) && (memory.available().is_none() || memory.available() == redis.available())
+        let is_known = |limit: Option<u32>| {
+            memory.limit().is_none() || limit.is_none() || limit == memory.limit()
+        };
+        is_known(redis.limit())
+            && (memory.available().is_none() || memory.available() == redis.available())
     }
 
     fn lease(&mut self) -> Duration {
@@ -312,8 +325,9 @@ fn holders(state: &LockState) -> Vec<(String, String, u32)> {
         Mode::Permit { count, .. } => format!("{count} permits"),
         mode => mode.to_string(),
     };
-    let holder =
-        |holder: &lockcore::Holder| (holder.owner().into(), mode(holder.mode()), holder.hold_count());
+    let holder = |holder: &lockcore::Holder| {
+        (holder.owner().into(), mode(holder.mode()), holder.hold_count())
+    };
     let mut holders: Vec<_> = state.holders().iter().map(holder).collect();
     holders.sort();
     holders

@@ -71,7 +71,8 @@ async fn batch(backend: &RedisBackend, requests: &[AcquireRequest]) {
 async fn many_requests_share_few_calls_and_do_what_each_does_alone() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
-    let requests: Vec<_> = (0..200).map(|number| exclusive(&format!("order:{number}"), number)).collect();
+    let requests: Vec<_> =
+        (0..200).map(|number| exclusive(&format!("order:{number}"), number)).collect();
     for _ in 0..2 {
         let before = [server.calls_of("evalsha").await, server.calls_of("publish").await];
         let tasks: Vec<_> = requests.iter().map(|request| begin(&backend, request)).collect();
@@ -86,7 +87,8 @@ async fn many_requests_share_few_calls_and_do_what_each_does_alone() {
             let name = format!("order:{number}");
             assert!((1..=60_000).contains(&pttl(&server, &name).await));
             assert!(
-                (1..=86_400_000).contains(&pttl(&server, &format!("redisson_lock_token:{{{name}}}")).await)
+                (1..=86_400_000)
+                    .contains(&pttl(&server, &format!("redisson_lock_token:{{{name}}}")).await)
             );
             assert_eq!(
                 server.query::<u64>(&["GET", &format!("redisson_lock_token:{{{name}}}")]).await,
@@ -112,7 +114,8 @@ async fn each_has_the_lease_and_the_tokens_that_it_wants() {
     // More than the server's clock counts during the test.
     const MANY: u32 = 60_000_000;
     let wanted = |number: usize| {
-        let (lease, tokens) = [(10, 1), (10, 1), (20, 1), (20, MANY), (10, 1), (200_000, 7)][number % 6];
+        let (lease, tokens) =
+            [(10, 1), (10, 1), (20, 1), (20, MANY), (10, 1), (200_000, 7)][number % 6];
         (Duration::from_secs(lease), tokens)
     };
     let requests: Vec<_> = (0..30)
@@ -133,13 +136,21 @@ async fn each_has_the_lease_and_the_tokens_that_it_wants() {
         let tasks: Vec<_> = requests.iter().map(|request| begin(&backend, request)).collect();
         assert!(is_granted(first).await);
         for (number, task) in tasks.into_iter().enumerate() {
-            let AcquireOutcome::Acquired { token } = outcome(task).await.unwrap() else { panic!("{number}") };
+            let AcquireOutcome::Acquired { token } = outcome(task).await.unwrap() else {
+                panic!("{number}")
+            };
             let (lease, tokens) = wanted(number);
-            let left = Duration::from_millis(pttl(&server, &format!("n:{number}")).await.try_into().unwrap());
+            let left = Duration::from_millis(
+                pttl(&server, &format!("n:{number}")).await.try_into().unwrap(),
+            );
             assert!(left <= lease && left > lease - Duration::from_secs(5), "{number}: {left:?}");
             assert!(u64::from(token) > last[number], "{number}: {token} after {}", last[number]);
             last[number] = u64::from(token) + u64::from(tokens) - 1;
-            assert_eq!(server.query::<u64>(&["GET", &token_of(number)]).await, last[number], "{number}");
+            assert_eq!(
+                server.query::<u64>(&["GET", &token_of(number)]).await,
+                last[number],
+                "{number}"
+            );
             let remembered = pttl(&server, &token_of(number)).await;
             match number {
                 0 | 6 | 12 => assert_eq!(remembered, -1),
@@ -166,8 +177,8 @@ async fn what_is_wrong_with_one_lock_is_no_matter_of_the_others() {
     let token = enters(&backend, &mine).await;
 
     let first = busy(&backend);
-    let [free, string, odd, read, held, again] =
-        ["free", "string", "odd", "read", "held", "mine"].map(|name| begin(&backend, &exclusive(name, 5)));
+    let [free, string, odd, read, held, again] = ["free", "string", "odd", "read", "held", "mine"]
+        .map(|name| begin(&backend, &exclusive(name, 5)));
     let strange = ["nobodys", "string", "held"].map(|name| end(&backend, &exclusive(name, 6)));
     assert!(is_granted(first).await && is_granted(free).await);
     for task in [string, odd, read] {
@@ -179,7 +190,10 @@ async fn what_is_wrong_with_one_lock_is_no_matter_of_the_others() {
         );
     }
     let outcome_of_held = outcome(held).await.unwrap();
-    assert!(matches!(outcome_of_held, AcquireOutcome::Held { remaining: Some(_) }), "{outcome_of_held:?}");
+    assert!(
+        matches!(outcome_of_held, AcquireOutcome::Held { remaining: Some(_) }),
+        "{outcome_of_held:?}"
+    );
     assert_eq!(outcome(again).await.unwrap(), AcquireOutcome::Acquired { token }, "a repetition");
     let [nobodys, string, held] = strange;
     assert_eq!(outcome(nobodys).await.unwrap(), ReleaseOutcome::NotHeld);
@@ -216,7 +230,11 @@ async fn requests_for_one_lock_take_effect_in_their_order() {
         assert_eq!(outcome(once).await.unwrap(), ReleaseOutcome::Released);
         assert_eq!(outcome(twice).await.unwrap(), ReleaseOutcome::NotHeld);
         assert!(is_granted(last).await, "behind the releases");
-        assert_eq!(outcome(undone).await.unwrap(), ReleaseOutcome::Released, "behind its acquisition");
+        assert_eq!(
+            outcome(undone).await.unwrap(),
+            ReleaseOutcome::Released,
+            "behind its acquisition"
+        );
         assert!(!state(&backend, "a").await.is_held());
     }
 }
@@ -225,7 +243,8 @@ async fn requests_for_one_lock_take_effect_in_their_order() {
 async fn a_caller_that_goes_leaves_nothing_and_stalls_nobody() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
-    let requests: Vec<_> = (0..30).map(|number| exclusive(&format!("n:{number}"), number)).collect();
+    let requests: Vec<_> =
+        (0..30).map(|number| exclusive(&format!("n:{number}"), number)).collect();
     warm(&backend, &requests).await;
     for passes in 0..8 {
         let mut tasks: Vec<_> = requests.iter().map(|request| begin(&backend, request)).collect();
@@ -241,7 +260,8 @@ async fn a_caller_that_goes_leaves_nothing_and_stalls_nobody() {
         for (index, task) in gone {
             // Without a task of its own: what was begun before is undone by the backend.
             if soon("the end of it", task).await.is_err() {
-                until("the undoing", || async { !exists(&server, &format!("n:{index}")).await }).await;
+                until("the undoing", || async { !exists(&server, &format!("n:{index}")).await })
+                    .await;
             }
         }
         let tasks: Vec<_> = requests.iter().map(|request| end(&backend, request)).collect();
@@ -288,7 +308,8 @@ async fn a_release_overtakes_no_acquisition_that_was_dropped() {
 async fn a_server_that_is_killed_or_silent_fails_each_request() {
     let mut server = RedisServer::start();
     let backend = impatient(&server).connect().await.unwrap();
-    let requests: Vec<_> = (0..900).map(|number| exclusive(&format!("n:{number}"), number)).collect();
+    let requests: Vec<_> =
+        (0..900).map(|number| exclusive(&format!("n:{number}"), number)).collect();
     warm(&backend, &requests[..9]).await;
     for is_killed in [false, true] {
         server.signal("STOP");
@@ -301,7 +322,10 @@ async fn a_server_that_is_killed_or_silent_fails_each_request() {
         for task in tasks {
             let error = outcome(task).await.unwrap_err();
             let kind = error.kind();
-            assert!(matches!(kind, BackendErrorKind::Timeout | BackendErrorKind::Connection), "{error}");
+            assert!(
+                matches!(kind, BackendErrorKind::Timeout | BackendErrorKind::Connection),
+                "{error}"
+            );
             assert!(is_killed || error.is_outcome_unknown(), "{error}");
         }
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
@@ -310,7 +334,10 @@ async fn a_server_that_is_killed_or_silent_fails_each_request() {
             let other = connect(&server).await;
             until("the undoing", || async { keys(&server).await.is_empty() }).await;
             enters(&other, &exclusive("n:1", 1000)).await;
-            assert!(refused_for(&backend, &exclusive("n:1", 1001)).await.is_some(), "on a new connection");
+            assert!(
+                refused_for(&backend, &exclusive("n:1", 1001)).await.is_some(),
+                "on a new connection"
+            );
         }
     }
 }
@@ -319,7 +346,8 @@ async fn a_server_that_is_killed_or_silent_fails_each_request() {
 async fn full_memory_refuses_the_acquisitions_of_a_batch_and_not_its_releases() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
-    let requests: Vec<_> = (0..10).map(|number| exclusive(&format!("n:{number}"), number)).collect();
+    let requests: Vec<_> =
+        (0..10).map(|number| exclusive(&format!("n:{number}"), number)).collect();
     warm(&backend, &requests).await;
     let (held, new) = requests.split_at(5);
     for request in held {
@@ -350,7 +378,8 @@ async fn full_memory_refuses_the_acquisitions_of_a_batch_and_not_its_releases() 
 #[tokio::test]
 async fn a_right_that_is_missing_spoils_nothing_else_and_leaves_nothing() {
     let server = RedisServer::start();
-    let requests: Vec<_> = (0..9).map(|number| exclusive(&format!("locks:{number}"), number)).collect();
+    let requests: Vec<_> =
+        (0..9).map(|number| exclusive(&format!("locks:{number}"), number)).collect();
     for rights in [LEAST_RIGHTS.to_owned(), format!("{LEAST_RIGHTS} +mget")] {
         set_user(&server, "worker", &format!("reset on >pw {rights}")).await;
         let backend = connect_as(&server, "worker").await.unwrap();
@@ -377,13 +406,19 @@ async fn a_right_that_is_missing_spoils_nothing_else_and_leaves_nothing() {
             let tasks: Vec<_> = requests.iter().map(|request| begin(&poor, request)).collect();
             for task in tasks {
                 match outcome(task).await {
-                    Ok(outcome) => assert!(["exists", "pttl"].contains(&missing), "{missing}: {outcome:?}"),
+                    Ok(outcome) => {
+                        assert!(["exists", "pttl"].contains(&missing), "{missing}: {outcome:?}")
+                    }
                     Err(error) => {
                         assert_eq!(error.kind(), BackendErrorKind::Permission, "{missing}: {error}")
                     }
                 }
             }
-            assert_eq!(server.keys_without_expiry().await, Vec::<String>::new(), "without {missing}");
+            assert_eq!(
+                server.keys_without_expiry().await,
+                Vec::<String>::new(),
+                "without {missing}"
+            );
             if !["exists", "pttl"].contains(&missing) {
                 assert_eq!(keys(&server).await, Vec::<String>::new(), "without {missing}");
             }
@@ -396,8 +431,9 @@ async fn a_right_that_is_missing_spoils_nothing_else_and_leaves_nothing() {
 #[test]
 fn a_runtime_that_ends_stalls_nobody_on_another() {
     let server = RedisServer::start();
-    let runtime =
-        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    };
     let (first, second) = (runtime(), runtime());
     let backend = first.block_on(connect(&server));
     for round in 0..20 {

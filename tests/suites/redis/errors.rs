@@ -7,8 +7,8 @@ use std::{
 };
 
 use lockcore::{
-    Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode, Owner, ReleaseOutcome,
-    SubscribeRequest,
+    Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode, Owner,
+    ReleaseOutcome, SubscribeRequest,
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -79,7 +79,10 @@ async fn one_overwritten_lock_does_not_keep_the_others_from_being_renewed() {
     sound.release().await.unwrap();
 }
 
-pub(crate) async fn connect_as(server: &RedisServer, user: &str) -> Result<RedisBackend, BackendError> {
+pub(crate) async fn connect_as(
+    server: &RedisServer,
+    user: &str,
+) -> Result<RedisBackend, BackendError> {
     RedisBackend::connect(format!("redis://{user}:pw@127.0.0.1:{}", server.port())).await
 }
 
@@ -148,9 +151,12 @@ async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
             let _wakeups = backend.subscribe(&waiting).await.unwrap();
             enters(&backend, &holding).await;
             assert!(
-                refused_for(&backend, &request(&lock, &other, mode_to_refuse(*mode)).queue(Some(LEASE)))
-                    .await
-                    .is_some()
+                refused_for(
+                    &backend,
+                    &request(&lock, &other, mode_to_refuse(*mode)).queue(Some(LEASE))
+                )
+                .await
+                .is_some()
             );
             releases(&backend, &request(&lock, &other, mode_to_refuse(*mode))).await;
             assert!(renews(&backend, &holding, LEASE * 2).await);
@@ -178,7 +184,8 @@ async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
     let (latches, gate) = (backend.latches().unwrap(), name("locks:gate"));
     let _wakeups = latches.subscribe(&gate).await.unwrap();
     assert!(
-        latches.set_count(&gate, 3, "1").await.unwrap() && !latches.set_count(&gate, 3, "2").await.unwrap()
+        latches.set_count(&gate, 3, "1").await.unwrap()
+            && !latches.set_count(&gate, 3, "2").await.unwrap()
     );
     assert_eq!(latches.count_down(&gate, "1").await.unwrap(), 2);
     assert_eq!((latches.count(&gate).await.unwrap(), latches.open(&gate).await.unwrap()), (2, 2));
@@ -258,14 +265,16 @@ async fn a_replica_is_refused_at_connect_and_noticed_later() {
 
 #[tokio::test]
 async fn a_server_that_evicts_locks_is_refused_unless_that_is_accepted() {
-    let server = RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"]);
+    let server =
+        RedisServer::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"]);
     let error = RedisBackend::connect(server.url()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Configuration);
     assert!(
         error.to_string().contains("volatile-ttl") && error.to_string().contains("noeviction"),
         "{error}"
     );
-    let backend = RedisBackend::builder().url(server.url()).allow_eviction().connect().await.unwrap();
+    let backend =
+        RedisBackend::builder().url(server.url()).allow_eviction().connect().await.unwrap();
     Locks::new(backend).lock("a").acquire().await.unwrap().release().await.unwrap();
 }
 
@@ -307,14 +316,23 @@ async fn bad_names_leases_and_owners_cost_no_command() {
     for name in ["", "a\0b", "a{b", "a}b", "{}", &"x".repeat(513)] {
         let error = locks.lock(name).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidName { .. }), "{name:?}: {error}");
-        assert!(locks.lock(name).state().await.is_err() && locks.lock(name).force_release().await.is_err());
+        assert!(
+            locks.lock(name).state().await.is_err()
+                && locks.lock(name).force_release().await.is_err()
+        );
     }
-    for lease in
-        [Duration::ZERO, Duration::from_micros(999), Duration::from_secs(365 * 24 * 3600 + 1), Duration::MAX]
-    {
+    for lease in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        Duration::from_secs(365 * 24 * 3600 + 1),
+        Duration::MAX,
+    ] {
         let error = locks.lock("a").lease(lease).try_acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption { .. }), "{lease:?}: {error}");
-        assert!(error.to_string().contains("`a`") && error.to_string().contains("365 days"), "{error}");
+        assert!(
+            error.to_string().contains("`a`") && error.to_string().contains("365 days"),
+            "{error}"
+        );
     }
     let error = locks.lock("a").owned_by(&Owner::named("x:write")).acquire().await.unwrap_err();
     assert!(matches!(error, LockError::InvalidOption { .. }), "{error}");
@@ -350,10 +368,16 @@ async fn unix_socket_database_and_user_are_taken_from_the_url() {
     );
     let guard = one.lock("a").acquire().await.unwrap();
     assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "both are in database 3");
-    assert!(locks(&server).await.lock("a").try_acquire().await.unwrap().is_some(), "and not in database 0");
+    assert!(
+        locks(&server).await.lock("a").try_acquire().await.unwrap().is_some(),
+        "and not in database 0"
+    );
     let clients: String = server.query(&["CLIENT", "LIST"]).await;
     assert_eq!(
-        clients.lines().filter(|line| line.contains("user=worker") && line.contains("db=3")).count(),
+        clients
+            .lines()
+            .filter(|line| line.contains("user=worker") && line.contains("db=3"))
+            .count(),
         2
     );
     guard.release().await.unwrap();
@@ -364,8 +388,9 @@ fn certificates(directory: &std::path::Path) -> [String; 3] {
     let path = |file: &str| directory.join(file).display().to_string();
     let openssl = |args: &[&str]| {
         let made = Command::new("openssl").args(args).current_dir(directory).output();
-        let made =
-            made.expect("openssl is needed to make a certificate: run ./scripts/test, or install openssl");
+        let made = made.expect(
+            "openssl is needed to make a certificate: run ./scripts/test, or install openssl",
+        );
         assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
     };
     std::fs::write(path("san.txt"), "subjectAltName=DNS:localhost").unwrap();
@@ -425,13 +450,15 @@ async fn tls_works_with_a_private_authority_and_fails_closed_without() {
 
     let error = RedisBackend::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "an unknown authority: {error}");
-    let error = RedisBackend::connect(format!("rediss://127.0.0.1:{}", plain.port())).await.unwrap_err();
+    let error =
+        RedisBackend::connect(format!("rediss://127.0.0.1:{}", plain.port())).await.unwrap_err();
     assert!(
         error.is_retryable() || error.kind() == BackendErrorKind::Protocol,
         "no fall-back to plain text: {error}"
     );
 
-    let trusted = redis::TlsCertificates { client_tls: None, root_cert: Some(std::fs::read(&ca).unwrap()) };
+    let trusted =
+        redis::TlsCertificates { client_tls: None, root_cert: Some(std::fs::read(&ca).unwrap()) };
     let client = redis::Client::build_with_tls(url, trusted).unwrap();
     let backend = RedisBackend::builder().client(client).connect().await.unwrap();
     let locks = Locks::new(backend);

@@ -23,8 +23,12 @@ pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
     let mut errors = Vec::new();
     let mut note = |error: Option<LockError>| errors.extend(error);
     for one in [&lock, &fair, &both.read(), &both.write(), &leased.permits(2), &plain.permits(1)] {
-        let (waited, tried, state, forced) =
-            tokio::join!(one.acquire_timeout(WAIT), one.try_acquire(), one.state(), one.force_release());
+        let (waited, tried, state, forced) = tokio::join!(
+            one.acquire_timeout(WAIT),
+            one.try_acquire(),
+            one.state(),
+            one.force_release()
+        );
         note(tried.err());
         note(state.err());
         note(forced.err());
@@ -78,13 +82,19 @@ pub(crate) fn panics() -> String {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let mut panics = PANICS.lock().unwrap();
-            let of_thread = panics.get_or_insert_default().entry(thread::current().id()).or_default();
+            let of_thread =
+                panics.get_or_insert_default().entry(thread::current().id()).or_default();
             of_thread.push_str(&panic.to_string());
             drop(panics);
             default(panic);
         }));
     });
-    PANICS.lock().unwrap().get_or_insert_default().remove(&thread::current().id()).unwrap_or_default()
+    PANICS
+        .lock()
+        .unwrap()
+        .get_or_insert_default()
+        .remove(&thread::current().id())
+        .unwrap_or_default()
 }
 
 pub(crate) fn assert_no_panic() {

@@ -14,7 +14,10 @@ const QUEUE: &str = "redisson_lock_queue:{fair}";
 
 /// Waits until so many are in the queue.
 async fn queued(server: &RedisServer, count: i64) {
-    until("a place in the queue", || async { server.query::<i64>(&["LLEN", QUEUE]).await == count }).await;
+    until("a place in the queue", || async {
+        server.query::<i64>(&["LLEN", QUEUE]).await == count
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -65,7 +68,8 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
             doomed = Some((
                 sender,
                 std::thread::spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                     runtime.block_on(async move {
                         let backend = lockcore_redis::RedisBackend::connect(url).await.unwrap();
                         let locks = Locks::builder(backend).queue_timeout(queue_timeout).build().unwrap();
@@ -113,7 +117,8 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
 #[tokio::test]
 async fn a_release_wakes_the_first_in_the_queue_alone() {
     let server = RedisServer::start();
-    let (holder, first, second) = (locks(&server).await, locks(&server).await, locks(&server).await);
+    let (holder, first, second) =
+        (locks(&server).await, locks(&server).await, locks(&server).await);
     let held = holder.fair_lock("fair").acquire().await.unwrap();
     let wait = |locks: &Locks| {
         let lock = locks.fair_lock("fair");
@@ -124,7 +129,10 @@ async fn a_release_wakes_the_first_in_the_queue_alone() {
     let two = wait(&second);
     queued(&server, 2).await;
     until("both subscriptions", || async { server.channels().await.len() == 2 }).await;
-    assert!(first.fair_lock("fair").try_acquire().await.unwrap().is_none(), "nobody overtakes by trying");
+    assert!(
+        first.fair_lock("fair").try_acquire().await.unwrap().is_none(),
+        "nobody overtakes by trying"
+    );
 
     let start = Instant::now();
     held.release().await.unwrap();
@@ -154,7 +162,10 @@ async fn the_queue_is_written_as_redisson_writes_it() {
         server.query(&["ZRANGE", "redisson_lock_timeout:{fair}", "0", "-1", "WITHSCORES"]).await;
     assert_eq!(times[0].0, queue[0]);
     let (seconds, _): (f64, f64) = server.query(&["TIME"]).await;
-    assert!((times[0].1 / 1000.0 - seconds - 5.0).abs() < 2.5, "epoch milliseconds, five seconds ahead");
+    assert!(
+        (times[0].1 / 1000.0 - seconds - 5.0).abs() < 2.5,
+        "epoch milliseconds, five seconds ahead"
+    );
     let channel = format!("redisson_lock__channel:{{fair}}:{}", queue[0]);
     until("its own channel", || async { server.channels().await.contains(&channel) }).await;
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
@@ -184,8 +195,9 @@ async fn a_waiter_of_redisson_is_let_in_first_and_told() {
     let enter = "redis.call('lpop', KEYS[2]) redis.call('zrem', KEYS[3], ARGV[1]) \
                  for _, owner in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -300000, owner) end \
                  redis.call('hset', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 300) return 1";
-    let entered: i64 =
-        server.query(&["EVAL", enter, "3", "fair", QUEUE, "redisson_lock_timeout:{fair}", foreigner]).await;
+    let entered: i64 = server
+        .query(&["EVAL", enter, "3", "fair", QUEUE, "redisson_lock_timeout:{fair}", foreigner])
+        .await;
     assert_eq!(entered, 1);
     soon("our turn", waiting).await.unwrap().release().await.unwrap();
     assert_nothing_left(&server).await;
@@ -196,7 +208,8 @@ async fn a_timed_out_waiter_leaves_no_place() {
     let server = RedisServer::start();
     let locks = Locks::new(connect(&server).await);
     let held = locks.fair_lock("fair").acquire().await.unwrap();
-    let error = locks.fair_lock("fair").acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    let error =
+        locks.fair_lock("fair").acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
     assert!(matches!(error, LockError::Timeout { .. }), "{error}");
     queued(&server, 0).await;
     held.release().await.unwrap();
@@ -229,7 +242,11 @@ async fn a_waiter_that_inherits_a_subscription_is_called_by_its_own_name() {
     let start = Instant::now();
     held.release().await.unwrap();
     soon("the second", second).await.unwrap().unwrap().release().await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "woken, not by its timer: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "woken, not by its timer: {:?}",
+        start.elapsed()
+    );
     assert_nothing_left(&server).await;
 }
 
@@ -290,7 +307,8 @@ async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
     let server = RedisServer::start();
     let clients = [locks(&server).await, locks(&server).await];
     let held = clients[0].fair_lock("fair").acquire().await.unwrap();
-    let short = tokio::spawn(clients[0].fair_lock("fair").lease(Duration::from_millis(200)).acquire());
+    let short =
+        tokio::spawn(clients[0].fair_lock("fair").lease(Duration::from_millis(200)).acquire());
     queued(&server, 1).await;
     let next = tokio::spawn(clients[1].fair_lock("fair").acquire());
     queued(&server, 2).await;

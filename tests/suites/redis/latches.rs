@@ -87,8 +87,11 @@ async fn redissons_latches_are_used_as_they_are() {
     assert_eq!(latches.count_down(&gate, "1").await.unwrap(), 0);
     assert!(latches.set_count(&gate, 2, "1").await.unwrap(), "what is not above zero is open");
     let _: String = server.query(&["SET", "gate", "precious"]).await;
-    for error in [latches.count(&gate).await, latches.open(&gate).await, latches.count_down(&gate, "9").await]
-    {
+    for error in [
+        latches.count(&gate).await,
+        latches.open(&gate).await,
+        latches.count_down(&gate, "9").await,
+    ] {
         assert_eq!(error.unwrap_err().kind(), BackendErrorKind::WrongType);
     }
     assert_eq!(server.query::<String>(&["GET", "gate"]).await, "precious");
@@ -119,7 +122,10 @@ async fn a_latch_is_in_nobodys_use_but_as_one() {
         let holding = request("gate", &hold("a:1"), mode);
         enters(&backend, &holding).await;
         enters(&backend, &holding).await;
-        assert_eq!(latches.set_count(&gate, 2, "2").await.unwrap_err().kind(), BackendErrorKind::WrongType);
+        assert_eq!(
+            latches.set_count(&gate, 2, "2").await.unwrap_err().kind(),
+            BackendErrorKind::WrongType
+        );
         assert!(backend.force_release(&gate).await.unwrap());
         let _: i64 = server.query(&["DEL", "gate"]).await;
     }

@@ -1,6 +1,10 @@
 //! What only a real Redis can show, and what both backends must show alike. Every test has a redis-server of its own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
 
 mod agreement;
 mod batches;

@@ -25,7 +25,11 @@ async fn nested_acquire_and_release_cost_no_command() {
     }
     assert_eq!(server.client_commands().await, before);
     outer.release().await.unwrap();
-    assert_eq!(server.client_commands().await, before + 1, "the last release is the only one that is sent");
+    assert_eq!(
+        server.client_commands().await,
+        before + 1,
+        "the last release is the only one that is sent"
+    );
     assert_nothing_left(&server).await;
 }
 
@@ -40,12 +44,18 @@ async fn depth_three_is_released_in_any_order() {
             guards.push(Some(lock.acquire().await.unwrap()));
         }
         for (released, index) in order.into_iter().enumerate() {
-            assert!(server.query::<bool>(&["EXISTS", "orders"]).await, "{order:?}: held until the last");
+            assert!(
+                server.query::<bool>(&["EXISTS", "orders"]).await,
+                "{order:?}: held until the last"
+            );
             let guard = guards[index].take().unwrap();
             assert_eq!(guard.hold_count() as usize, 3 - released);
             guard.release().await.unwrap();
         }
-        assert!(!server.query::<bool>(&["EXISTS", "orders"]).await, "{order:?}: free after the last");
+        assert!(
+            !server.query::<bool>(&["EXISTS", "orders"]).await,
+            "{order:?}: free after the last"
+        );
     }
 }
 
@@ -54,10 +64,21 @@ async fn a_nested_lease_that_must_grow_is_stored_with_its_count_and_taken_back()
     let server = RedisServer::start();
     let locks = locks(&server).await;
     let owner = Owner::new();
-    let outer = locks.lock("growing").owned_by(&owner).lease(Duration::from_secs(5)).acquire().await.unwrap();
+    let outer = locks
+        .lock("growing")
+        .owned_by(&owner)
+        .lease(Duration::from_secs(5))
+        .acquire()
+        .await
+        .unwrap();
     let field = outer.wire_owner().to_owned();
-    let inner =
-        locks.lock("growing").owned_by(&owner).lease(Duration::from_secs(60)).acquire().await.unwrap();
+    let inner = locks
+        .lock("growing")
+        .owned_by(&owner)
+        .lease(Duration::from_secs(60))
+        .acquire()
+        .await
+        .unwrap();
     assert_eq!(server.query::<u32>(&["HGET", "growing", &field]).await, 2);
     assert!(server.query::<i64>(&["PTTL", "growing"]).await > 50_000);
     assert!(
@@ -85,7 +106,11 @@ async fn a_named_owner_re_enters_from_another_handle_and_takes_over_from_a_dead_
     let job = Owner::named("job-17");
     let crashed = first.lock("job").owned_by(&job).acquire().await.unwrap();
     let nested = first.lock("job").owned_by(&Owner::named("job-17")).acquire().await.unwrap();
-    assert_eq!(nested.hold_count(), 2, "another handle of the same client, the same name: the same owner");
+    assert_eq!(
+        nested.hold_count(),
+        2,
+        "another handle of the same client, the same name: the same owner"
+    );
     nested.release().await.unwrap();
 
     // The process crashed and was started again under the same name: another client.
@@ -93,7 +118,10 @@ async fn a_named_owner_re_enters_from_another_handle_and_takes_over_from_a_dead_
     assert!(restarted.token() > crashed.token());
     let error = crashed.release().await.unwrap_err();
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    assert!(first.lock("job").try_acquire().await.unwrap().is_none(), "the late release has freed nothing");
+    assert!(
+        first.lock("job").try_acquire().await.unwrap().is_none(),
+        "the late release has freed nothing"
+    );
     restarted.release().await.unwrap();
     assert_nothing_left(&server).await;
 }
@@ -105,11 +133,16 @@ async fn strangers_are_excluded_and_run_nests() {
     let lock = locks.lock("strangers");
     let spawned_is_stranger = lock
         .run(async |outer| {
-            let inner =
-                locks.lock("strangers").run(async |guard| (guard.hold_count(), guard.token())).await.unwrap();
+            let inner = locks
+                .lock("strangers")
+                .run(async |guard| (guard.hold_count(), guard.token()))
+                .await
+                .unwrap();
             assert_eq!(inner, (2, outer.token()));
             let stranger = locks.lock("strangers");
-            tokio::spawn(async move { stranger.try_acquire().await.unwrap().is_none() }).await.unwrap()
+            tokio::spawn(async move { stranger.try_acquire().await.unwrap().is_none() })
+                .await
+                .unwrap()
         })
         .await
         .unwrap();

@@ -12,14 +12,17 @@ use lockcore::{Backend, LockError, LockGuard, Locks, LossReason, Mode, Owner};
 use lockcore_testkit::{Fault, Faulty, Op, RedisServer, poll_times};
 
 use crate::steps::{enters, hold, releases, request, state};
-use crate::support::{assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until};
+use crate::support::{
+    assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until,
+};
 
 const LEASE: Duration = Duration::from_millis(1200);
 
 #[tokio::test]
 async fn a_killed_server_loses_the_hold_before_its_lease_would_have_ended() {
     let mut server = RedisServer::start();
-    let locks = Locks::builder(impatient(&server).connect().await.unwrap()).lease(LEASE).build().unwrap();
+    let locks =
+        Locks::builder(impatient(&server).connect().await.unwrap()).lease(LEASE).build().unwrap();
     let guard = locks.lock("held").acquire().await.unwrap();
     let dropped = Arc::new(AtomicBool::new(false));
     struct SetOnDrop(Arc<AtomicBool>);
@@ -68,11 +71,19 @@ async fn a_server_that_comes_back_empty_is_noticed_and_used_again() {
     server.restart();
     let back = Instant::now();
     let after = soon("a new hold", waiting).await.unwrap().unwrap();
-    assert!(back.elapsed() < Duration::from_millis(1500), "the waiter tries again: {:?}", back.elapsed());
+    assert!(
+        back.elapsed() < Duration::from_millis(1500),
+        "the waiter tries again: {:?}",
+        back.elapsed()
+    );
     assert!(after.token() > before.token());
 
     assert_eq!(soon("the loss", before.lost()).await, LossReason::Gone);
-    assert!(back.elapsed() < Duration::from_millis(2200), "within one renewal: {:?}", back.elapsed());
+    assert!(
+        back.elapsed() < Duration::from_millis(2200),
+        "within one renewal: {:?}",
+        back.elapsed()
+    );
     let lost = tokio::time::timeout(Duration::from_secs(4), after.lost()).await;
     assert!(lost.is_err(), "the new hold is renewed");
     assert!(matches!(before.release().await, Err(LockError::Lost { .. })));
@@ -110,7 +121,8 @@ async fn connections_killed_during_acquire_and_release_leave_exact_counts() {
             // The test's own connection is killed like the others.
             let key = format!("killed:{}", round % 3);
             let count = loop {
-                if let Ok(count) = server.try_query::<Option<u32>>(&["HGET", &key, guard.wire_owner()]).await
+                if let Ok(count) =
+                    server.try_query::<Option<u32>>(&["HGET", &key, guard.wire_owner()]).await
                 {
                     break count;
                 }
@@ -125,8 +137,9 @@ async fn connections_killed_during_acquire_and_release_leave_exact_counts() {
     };
     let killing = async {
         loop {
-            let killed =
-                server.try_query::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+            let killed = server
+                .try_query::<i64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+                .await;
             assert!(killed.is_ok(), "{killed:?}");
             tokio::time::sleep(Duration::from_millis(7)).await;
         }
@@ -151,9 +164,18 @@ async fn a_paused_server_leaves_nothing_behind_and_costs_nobody_a_lease() {
 
     let start = Instant::now();
     let guard = soon("the end of the pause", other.lock("paused").acquire()).await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "not after a lease of 30 s: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "not after a lease of 30 s: {:?}",
+        start.elapsed()
+    );
     guard.release().await.unwrap();
-    soon("the impatient one", impatient.lock("paused").acquire()).await.unwrap().release().await.unwrap();
+    soon("the impatient one", impatient.lock("paused").acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert_nothing_left(&server).await;
 }
 
@@ -199,7 +221,10 @@ async fn a_reply_lost_after_the_effect_leaves_exact_counts() {
     // Nested growth: the count may be too high, and is brought down.
     faults.next(Op::Acquire, Fault::LostReply);
     let grown = lock.clone().lease(Duration::from_secs(60)).acquire().await;
-    assert!(matches!(&grown, Err(LockError::Backend(error)) if error.is_outcome_unknown()), "{grown:?}");
+    assert!(
+        matches!(&grown, Err(LockError::Backend(error)) if error.is_outcome_unknown()),
+        "{grown:?}"
+    );
     until("the count to be brought down", || async { count(&outer).await == Some(1) }).await;
     assert_eq!(outer.hold_count(), 1);
 
@@ -225,7 +250,8 @@ async fn an_acquire_dropped_at_any_point_lets_the_next_in_at_once() {
     for polls in 0..12 {
         for contended in [false, true] {
             let name = format!("dropped:{polls}:{contended}");
-            let guard = if contended { Some(other.lock(&name).acquire().await.unwrap()) } else { None };
+            let guard =
+                if contended { Some(other.lock(&name).acquire().await.unwrap()) } else { None };
             // One that has to wait is polled no more; it is dropped where it waits.
             let acquire = poll_times(polls, dropping.lock(&name).acquire());
             drop(tokio::time::timeout(Duration::from_millis(30), acquire).await);
@@ -293,7 +319,8 @@ async fn a_request_dropped_at_any_point_can_be_undone_in_every_mode() {
 async fn close_releases_everything_and_refuses_the_rest() {
     let server = RedisServer::start();
     let (locks, other) = (locks(&server).await, locks(&server).await);
-    let guards = [locks.lock("a").acquire().await.unwrap(), locks.lock("b").acquire().await.unwrap()];
+    let guards =
+        [locks.lock("a").acquire().await.unwrap(), locks.lock("b").acquire().await.unwrap()];
     let blocked = other.lock("c").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = locks.lock("c");
@@ -301,7 +328,10 @@ async fn close_releases_everything_and_refuses_the_rest() {
     });
     listened_to(&server, "c").await;
     locks.close().await.unwrap();
-    assert!(!server.query::<bool>(&["EXISTS", "a"]).await && !server.query::<bool>(&["EXISTS", "b"]).await);
+    assert!(
+        !server.query::<bool>(&["EXISTS", "a"]).await
+            && !server.query::<bool>(&["EXISTS", "b"]).await
+    );
     assert!(matches!(soon("the waiter", waiting).await.unwrap(), Err(LockError::Closed { .. })));
     assert!(matches!(locks.lock("a").acquire().await, Err(LockError::Closed { .. })));
     let [a, b] = guards;
@@ -336,17 +366,25 @@ async fn a_force_released_lock_is_lost_here_at_once_and_elsewhere_with_the_next_
 #[test]
 fn a_guard_dropped_outside_of_a_runtime_is_released() {
     let server = RedisServer::start();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let guard = runtime.block_on(async { locks(&server).await.lock("outside").acquire().await.unwrap() });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let guard =
+        runtime.block_on(async { locks(&server).await.lock("outside").acquire().await.unwrap() });
     drop(guard);
     runtime.block_on(assert_nothing_left(&server));
     // And a client outlives the runtime that it was used on.
     let locks = runtime.block_on(locks(&server));
-    runtime.block_on(async { locks.lock("moved").acquire().await.unwrap().release().await.unwrap() });
+    runtime
+        .block_on(async { locks.lock("moved").acquire().await.unwrap().release().await.unwrap() });
     drop(runtime);
     let second = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     second.block_on(async {
-        soon("another runtime", locks.lock("moved").acquire()).await.unwrap().release().await.unwrap();
+        soon("another runtime", locks.lock("moved").acquire())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_nothing_left(&server).await;
     });
 }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Locks, Mode, ReleaseOutcome};
+use lockcore::{
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Locks, Mode, ReleaseOutcome,
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
     steps::{
-        LEASE, Messages, assert_wrong_type, enters, exists, fill, hold, holders, keys, name, pass, pttl,
-        refused_for, releases, renews, request, state,
+        LEASE, Messages, assert_wrong_type, enters, exists, fill, hold, holders, keys, name, pass,
+        pttl, refused_for, releases, renews, request, state,
     },
     support::connect,
 };
@@ -79,8 +81,9 @@ async fn leased_permits_are_those_of_redisson() {
     let ids: Vec<Vec<u8>> = server.query(&["ZRANGE", LEASES, "0", "-1"]).await;
     assert!(ids.len() == 2 && ids.iter().all(|id| id.len() == 16), "{ids:?}");
     let lease: i64 = server.query::<Vec<i64>>(&["TIME"]).await[0] * 1000 + 60_000;
-    let ends: i64 =
-        server.query(&["ZCOUNT", LEASES, &(lease - 5_000).to_string(), &(lease + 1_000).to_string()]).await;
+    let ends: i64 = server
+        .query(&["ZCOUNT", LEASES, &(lease - 5_000).to_string(), &(lease + 1_000).to_string()])
+        .await;
     assert_eq!(ends, 2);
     assert_eq!(enters(&backend, &permits("a:1", 2, 3)).await, token, "once");
     assert_eq!(left(&server).await, 1);
@@ -217,7 +220,10 @@ async fn redissons_numbers_are_used_as_they_are() {
     assert_eq!(left(&server).await, 0);
     set(&server, "many").await;
     assert_wrong_type(&backend, &permits("b:1", 1, 1)).await;
-    assert_eq!(backend.force_release(&name("pool")).await.unwrap_err().kind(), BackendErrorKind::WrongType);
+    assert_eq!(
+        backend.force_release(&name("pool")).await.unwrap_err().kind(),
+        BackendErrorKind::WrongType
+    );
 }
 
 #[tokio::test]
@@ -228,7 +234,10 @@ async fn plain_permits_are_but_a_number_for_redisson() {
     set(&server, "3").await;
     enters(&backend, &plain("a:1", 2, 1)).await;
     assert!(!exists(&server, LEASES).await);
-    assert_eq!(keys(&server).await, ["lockcore_permits:{pool}", "lockcore_permits_timeout:{pool}", "pool"]);
+    assert_eq!(
+        keys(&server).await,
+        ["lockcore_permits:{pool}", "lockcore_permits_timeout:{pool}", "pool"]
+    );
     // Redisson takes one and gives back two.
     let _: i64 = server.query(&["DECRBY", "pool", "1"]).await;
     assert!(refused_for(&backend, &plain("b:1", 9, 9)).await.is_some());
@@ -271,7 +280,10 @@ async fn a_name_is_in_use_as_one_kind_of_semaphore() {
     let _: i64 = server.query(&["DEL", "pool"]).await;
     enters(&backend, &plain("a:1", 1, 3)).await;
     assert_wrong_type(&backend, &permits("a:1", 1, 3)).await;
-    assert_eq!(backend.resize(&name("pool"), 9).await.unwrap_err().kind(), BackendErrorKind::WrongType);
+    assert_eq!(
+        backend.resize(&name("pool"), 9).await.unwrap_err().kind(),
+        BackendErrorKind::WrongType
+    );
 }
 
 #[tokio::test]
@@ -287,7 +299,10 @@ async fn full_memory_keeps_no_permit() {
         fill(&server).await;
         for lock in ["pool", "new"] {
             let new = request(lock, &hold("b:1"), Mode::permits(1, 3));
-            assert_eq!(backend.acquire(&new).await.unwrap_err().kind(), BackendErrorKind::OutOfMemory);
+            assert_eq!(
+                backend.acquire(&new).await.unwrap_err().kind(),
+                BackendErrorKind::OutOfMemory
+            );
         }
         assert!(renews(&backend, &taken, LEASE).await);
         enters(&backend, &lasting(taken.clone(), 90_000)).await;

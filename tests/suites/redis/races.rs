@@ -9,8 +9,8 @@ use std::{
 };
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, Clock, FencingToken, HoldId, LockError, LockName, Locks,
-    LocksBuilder, ReleaseOutcome, ReleaseRequest,
+    AcquireOutcome, AcquireRequest, Backend, Clock, FencingToken, HoldId, LockError, LockName,
+    Locks, LocksBuilder, ReleaseOutcome, ReleaseRequest,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::RedisServer;
@@ -99,7 +99,12 @@ async fn crash_between_taking_the_lock_and_setting_its_expiry(store: Store) {
     let left = locks.lock("race").state().await.unwrap().remaining();
     assert!(left.is_some_and(|left| left <= lease), "{left:?}");
     let start = Instant::now();
-    soon("the end of the lease", locks.lock("race").acquire()).await.unwrap().release().await.unwrap();
+    soon("the end of the lease", locks.lock("race").acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     assert!(start.elapsed() < lease + Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
@@ -137,14 +142,21 @@ async fn a_holder_that_finishes_late_and_deletes_its_successors_lock(store: Stor
 
 /// Time stamps of the clients as values: the one whose clock is ahead takes everybody's lock.
 async fn clients_whose_clocks_differ_by_an_hour(store: Store) {
-    let ahead =
-        store.client().await.clock(Clock::with_suspension(|| Duration::from_secs(3600))).build().unwrap();
+    let ahead = store
+        .client()
+        .await
+        .clock(Clock::with_suspension(|| Duration::from_secs(3600)))
+        .build()
+        .unwrap();
     let behind = store.locks().await;
     for (holder, other) in [(&behind, &ahead), (&ahead, &behind)] {
         let lease = Duration::from_millis(500);
         let start = Instant::now();
         let guard = holder.lock("race").lease(lease).acquire().await.unwrap();
-        assert!(other.lock("race").try_acquire().await.unwrap().is_none(), "it has not expired for anybody");
+        assert!(
+            other.lock("race").try_acquire().await.unwrap().is_none(),
+            "it has not expired for anybody"
+        );
         assert!(guard.is_held());
         let next = soon("the end of the lease", other.lock("race").acquire()).await.unwrap();
         assert!(
@@ -189,11 +201,14 @@ async fn a_process_stopped_for_longer_than_its_lease_that_goes_on_working(store:
     let process = std::thread::spawn({
         let resource = resource.clone();
         move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let locks = match builder {
                     Ok(store) => Locks::builder(store),
-                    Err(url) => Locks::builder(lockcore_redis::RedisBackend::connect(url).await.unwrap()),
+                    Err(url) => {
+                        Locks::builder(lockcore_redis::RedisBackend::connect(url).await.unwrap())
+                    }
                 };
                 let locks = locks.lease(lease).build().unwrap();
                 let guard = locks.lock("race").acquire().await.unwrap();
@@ -206,7 +221,8 @@ async fn a_process_stopped_for_longer_than_its_lease_that_goes_on_working(store:
         }
     });
     entered.await.unwrap();
-    let next = soon("the end of the lease", store.locks().await.lock("race").acquire()).await.unwrap();
+    let next =
+        soon("the end of the lease", store.locks().await.lock("race").acquire()).await.unwrap();
     assert!(resource.write(next.token()));
     resume.send(()).unwrap();
     let (refused, believed, released) =

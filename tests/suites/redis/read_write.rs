@@ -3,14 +3,15 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, HoldId, Mode, ReleaseOutcome, SubscribeRequest,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, HoldId, Mode, ReleaseOutcome,
+    SubscribeRequest,
 };
 use lockcore_testkit::RedisServer;
 
 use crate::{
     steps::{
-        JAVA, LEASE, Messages, assert_wrong_type, enters, exists, fill, hash, hold, holders, keys, lowers,
-        name, pass, pttl, refused_for, releases, renews, request, state,
+        JAVA, LEASE, Messages, assert_wrong_type, enters, exists, fill, hash, hold, holders, keys,
+        lowers, name, pass, pttl, refused_for, releases, renews, request, state,
     },
     support::{assert_nothing_left, connect, soon},
 };
@@ -89,8 +90,15 @@ async fn a_read_hold_is_a_field_and_a_lease_of_its_own() {
     let lease = "{doc}:a:1:rwlock_timeout:1";
     assert_eq!(server.query::<String>(&["GET", lease]).await, format!("{token}:a:1"));
     assert!((55_000..=60_000).contains(&pttl(&server, lease).await));
-    assert!((85_000..=90_000).contains(&pttl(&server, "doc").await), "the lock lives as long as the longest");
-    assert_eq!(enters(&backend, &reading("doc", "a:1").count(2)).await, token, "the token of this hold");
+    assert!(
+        (85_000..=90_000).contains(&pttl(&server, "doc").await),
+        "the lock lives as long as the longest"
+    );
+    assert_eq!(
+        enters(&backend, &reading("doc", "a:1").count(2)).await,
+        token,
+        "the token of this hold"
+    );
 
     assert_eq!(releases(&backend, &reading("doc", "b:1")).await, ReleaseOutcome::Released);
     let left = pttl(&server, "doc").await;
@@ -109,7 +117,10 @@ async fn a_write_hold_is_one_for_redisson_too() {
     let backend = connect(&server).await;
     let mut messages = Messages::of(&server, "redisson_rwlock:{doc}").await;
     let token = enters(&backend, &writing("doc", "a:1")).await;
-    assert_eq!(hash(&server, "doc").await, fields(&[("mode", "write"), ("a:1:lockcore:write", "1")]));
+    assert_eq!(
+        hash(&server, "doc").await,
+        fields(&[("mode", "write"), ("a:1:lockcore:write", "1")])
+    );
     let lease = "{doc}:a:1:lockcore:write:rwlock_timeout:1";
     assert_eq!(server.query::<String>(&["GET", lease]).await, format!("{token}:a:1"));
     assert!(java_reads(&server, "doc", "30000").await.is_some_and(|left| left > 55_000));
@@ -132,13 +143,19 @@ async fn redissons_readers_and_ours_share() {
         assert_eq!(java_reads(&server, "doc", "90000").await, None);
     }
     enters(&backend, &reading("doc", "a:1")).await;
-    assert_eq!(holders(&state(&backend, "doc").await), [(JAVA, Mode::Read, 2), ("a:1", Mode::Read, 1)]);
+    assert_eq!(
+        holders(&state(&backend, "doc").await),
+        [(JAVA, Mode::Read, 2), ("a:1", Mode::Read, 1)]
+    );
     let left = refused_for(&backend, &writing("doc", "b:1")).await;
     assert!(left.is_some_and(|left| left > 85_000), "until the last of the leases: {left:?}");
     for _ in 0..2 {
         assert_eq!(java_ends_reading(&server, "doc").await, Some(0), "it finds the lease of ours");
     }
-    assert!((55_000..=60_000).contains(&pttl(&server, "doc").await), "and has the lock live as long");
+    assert!(
+        (55_000..=60_000).contains(&pttl(&server, "doc").await),
+        "and has the lock live as long"
+    );
     assert_eq!(releases(&backend, &reading("doc", "a:1")).await, ReleaseOutcome::Released);
     assert_eq!(messages.next().await, "0");
 
@@ -162,11 +179,17 @@ async fn redissons_writer_is_waited_for_and_its_message_heard() {
     let backend = connect(&server).await;
     assert_eq!(java_writes(&server, "doc", "30000").await, None);
     for request in [reading("doc", "a:1"), writing("doc", "a:1").queue(Some(LEASE))] {
-        assert!(refused_for(&backend, &request).await.is_some_and(|left| (25_000..=30_000).contains(&left)));
+        assert!(
+            refused_for(&backend, &request)
+                .await
+                .is_some_and(|left| (25_000..=30_000).contains(&left))
+        );
     }
     assert_eq!(holders(&state(&backend, "doc").await), [(JAVA, Mode::Write, 1)]);
-    let mut wakeups =
-        backend.subscribe(&SubscribeRequest::new(name("doc"), hold("a:1")).mode(Mode::Read)).await.unwrap();
+    let mut wakeups = backend
+        .subscribe(&SubscribeRequest::new(name("doc"), hold("a:1")).mode(Mode::Read))
+        .await
+        .unwrap();
     assert_eq!(java_ends_writing(&server, "doc").await, 1);
     soon("the message", wakeups.woken()).await;
     let reader = reading("doc", "a:1");
@@ -230,7 +253,10 @@ async fn holds_whose_lease_is_over_are_in_nobodys_way() {
     assert_eq!(server.query::<i64>(&["PEXPIRE", "doc", "60000"]).await, 1);
     pass(40).await;
     enters(&backend, &writing("doc", "b:1")).await;
-    assert_eq!(hash(&server, "doc").await, fields(&[("mode", "write"), ("b:1:lockcore:write", "1")]));
+    assert_eq!(
+        hash(&server, "doc").await,
+        fields(&[("mode", "write"), ("b:1:lockcore:write", "1")])
+    );
 }
 
 #[tokio::test]
@@ -282,7 +308,8 @@ async fn a_named_owner_takes_over_and_what_comes_late_does_not() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
     for mode in [Mode::Read, Mode::Write] {
-        let [old, new] = ["c:1", "c:2"].map(|id| request("doc", &HoldId::named("nightly", id), mode));
+        let [old, new] =
+            ["c:1", "c:2"].map(|id| request("doc", &HoldId::named("nightly", id), mode));
         let token = enters(&backend, &old).await;
         let later = enters(&backend, &new).await;
         assert!(later > token);
@@ -365,7 +392,9 @@ async fn full_memory_ends_no_hold_and_keeps_none() {
         assert_eq!(backend.acquire(&new).await.unwrap_err().kind(), BackendErrorKind::OutOfMemory);
     }
     assert!(!exists(&server, "new").await);
-    assert!(renews(&backend, &writer, LEASE * 2).await && renews(&backend, &reader, LEASE * 2).await);
+    assert!(
+        renews(&backend, &writer, LEASE * 2).await && renews(&backend, &reader, LEASE * 2).await
+    );
     for request in [&writer, &reader, &reading("other", "c:1")] {
         assert_eq!(releases(&backend, request).await, ReleaseOutcome::Released);
     }

@@ -53,7 +53,8 @@ impl Proxy {
             while let Ok((client, _)) = listener.accept() {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
                 let gate = first.take().unwrap_or_default();
-                let (requests, replies) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let (requests, replies) =
+                    (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || Self::pass(&requests, &server, &gate));
                 thread::spawn(move || Self::pass(&replies, &client, &Mutex::default()));
             }
@@ -123,8 +124,9 @@ async fn a_spoilt_key_costs_only_the_hold_that_it_belongs_to() {
 async fn a_channel_that_is_not_permitted_spoils_no_other() {
     let server = RedisServer::start();
     let allowed = "&redisson_lock__channel:{good*";
-    let _: String =
-        server.query(&["ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all", "resetchannels", allowed]).await;
+    let _: String = server
+        .query(&["ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all", "resetchannels", allowed])
+        .await;
     let url = server.url().replace("redis://", "redis://u:pw@");
     let plain = locks(&server).await;
     let _bad = plain.lock("bad").acquire().await.unwrap();
@@ -173,7 +175,12 @@ fn a_client_is_used_on_one_runtime_after_another() {
     drop(first);
     runtime().block_on(async {
         let guard = locks.lock("a").try_acquire().await;
-        guard.expect("the first call on another runtime").expect("it is free").release().await.unwrap();
+        guard
+            .expect("the first call on another runtime")
+            .expect("it is free")
+            .release()
+            .await
+            .unwrap();
         assert_nothing_left(&server).await;
     });
 }
@@ -209,7 +216,10 @@ fn a_waiter_is_woken_although_the_runtime_with_the_listener_has_ended() {
         let before = listeners(&server).await;
         assert_eq!(before.len(), 1, "one connection for wake-ups");
         first.shutdown_background();
-        until("the end of the connection", || async { listeners(&server).await.is_disjoint(&before) }).await;
+        until("the end of the connection", || async {
+            listeners(&server).await.is_disjoint(&before)
+        })
+        .await;
         let released = Instant::now();
         held.release().await.unwrap();
         let entered = soon("the wake-up", waiting).await.unwrap();
@@ -238,7 +248,10 @@ async fn ten_thousand_waiters_that_are_cancelled_cost_no_commands() {
     tasks.iter().for_each(|task| task.abort());
     for task in tasks {
         let ended = soon("the cancellation", task).await;
-        assert!(ended.is_err_and(|error| error.is_cancelled()), "a waiter came to an end of its own");
+        assert!(
+            ended.is_err_and(|error| error.is_cancelled()),
+            "a waiter came to an end of its own"
+        );
     }
     until("the last unsubscription", || async { server.channels().await.is_empty() }).await;
     let spent = server.client_commands().await - before;
@@ -327,7 +340,9 @@ async fn nobody_waits_for_a_lease_while_connections_are_killed_all_the_time() {
         }
     }
     stress.stopped.store(true, Ordering::SeqCst);
-    while let Some(ended) = tokio::time::timeout(2 * LONG, tasks.join_next()).await.expect("the last visit") {
+    while let Some(ended) =
+        tokio::time::timeout(2 * LONG, tasks.join_next()).await.expect("the last visit")
+    {
         ended.unwrap();
     }
     let longest = MS * stress.longest_wait_ms.load(Ordering::SeqCst) as u32;

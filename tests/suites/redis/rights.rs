@@ -17,12 +17,22 @@ use crate::{
 };
 
 /// What the server says of a right that is missing. Of a command inside a script it does not say which.
-const REFUSALS: [&str; 6] =
-    ["can't run this command", "no permissions", "can't access", "NOPERM", "No permissions", "not permitted"];
+const REFUSALS: [&str; 6] = [
+    "can't run this command",
+    "no permissions",
+    "can't access",
+    "NOPERM",
+    "No permissions",
+    "not permitted",
+];
 
 /// Connects as a user who has all rights but `missing`.
-async fn connect_without(server: &RedisServer, missing: &str) -> Result<RedisBackend, BackendError> {
-    let rights: Vec<&str> = LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
+async fn connect_without(
+    server: &RedisServer,
+    missing: &str,
+) -> Result<RedisBackend, BackendError> {
+    let rights: Vec<&str> =
+        LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
     set_user(server, "poor", &rights.join(" ")).await;
     connect_as(server, "poor").await
 }
@@ -51,11 +61,16 @@ async fn without(missing: &str) -> usize {
                 assert_eq!(error.kind(), BackendErrorKind::Permission, "{missing}: {text}");
                 assert!(!error.is_retryable(), "{missing}: {text}");
                 assert!(text.contains("locks:"), "names the lock: {missing}: {text}");
-                assert!(error.to_string().contains("grant the user the rights"), "{missing}: {text}");
+                assert!(
+                    error.to_string().contains("grant the user the rights"),
+                    "{missing}: {text}"
+                );
                 assert!(REFUSALS.iter().any(|refusal| text.contains(refusal)), "{missing}: {text}");
             }
             // Somebody else of the same load is inside, or has forced it; and readers have no conditions.
-            LockError::Timeout { .. } | LockError::Lost { .. } | LockError::InvalidOption { .. } => {}
+            LockError::Timeout { .. }
+            | LockError::Lost { .. }
+            | LockError::InvalidOption { .. } => {}
             error => panic!("{missing}: {error}"),
         }
     }
@@ -78,8 +93,10 @@ async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever
     let rights: Vec<&'static str> = rights.collect();
     let mut needless: Vec<&str> = Vec::new();
     for some in rights.chunks(4) {
-        let meetings =
-            some.iter().copied().map(|right: &'static str| async move { (right, without(right).await) });
+        let meetings = some
+            .iter()
+            .copied()
+            .map(|right: &'static str| async move { (right, without(right).await) });
         let mut refused = meetings.collect::<JoinSet<_>>().join_all().await;
         refused.retain(|(_, refused)| *refused == 0);
         needless.extend(refused.into_iter().map(|(right, _)| right));
@@ -87,8 +104,9 @@ async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever
     }
     // Those of the first line make things better where they are, or are asked for when nobody has logged in yet. The others are for what
     // crashed waiters leave, for writers that read, and for entering when others wait.
-    needless
-        .retain(|right| !["+hello", "+client", "+info", "+ping", "+unsubscribe", "+publish"].contains(right));
+    needless.retain(|right| {
+        !["+hello", "+client", "+info", "+ping", "+unsubscribe", "+publish"].contains(right)
+    });
     needless.retain(|right| !["+lpop", "+lrange", "+hexists", "+zincrby"].contains(right));
     assert_eq!(needless, Vec::<&str>::new(), "nothing needs them");
 }
@@ -103,7 +121,8 @@ async fn queue_up(backend: &RedisBackend, waiter: &str) -> Vec<Result<(), Backen
     let full = ConditionId::new(name("locks:box"), name("full"));
     let waiter = format!("{waiter}:condition");
     results.push(backend.conditions().unwrap().join(&full, &waiter, LEASE).await);
-    results.push(backend.conditions().unwrap().stay(&full, "there:condition", LEASE).await.map(drop));
+    results
+        .push(backend.conditions().unwrap().stay(&full, "there:condition", LEASE).await.map(drop));
     results
 }
 
@@ -137,18 +156,27 @@ async fn a_place_in_a_queue_is_taken_as_a_whole_or_not_at_all() {
             let before = queued(&server).await;
             let refusals = queue_up(&poor, "poor").await;
             let after = queued(&server).await;
-            for (result, kind) in refusals.iter().zip(["poor:fair", "poor:write", "poor:condition"]) {
+            for (result, kind) in refusals.iter().zip(["poor:fair", "poor:write", "poor:condition"])
+            {
                 let is_in = after.iter().any(|waiter| waiter.contains(kind));
                 assert_eq!(is_in, result.is_ok(), "without {missing}: {kind}: {result:?}");
             }
             for error in refusals.into_iter().filter_map(Result::err) {
-                assert_eq!(error.kind(), BackendErrorKind::Permission, "without {missing}: {error}");
+                assert_eq!(
+                    error.kind(),
+                    BackendErrorKind::Permission,
+                    "without {missing}: {error}"
+                );
             }
             assert!(
                 before.iter().all(|there| after.contains(there)),
                 "without {missing}: {before:?} {after:?}"
             );
-            assert_eq!(server.keys_without_expiry().await, Vec::<String>::new(), "without {missing}");
+            assert_eq!(
+                server.keys_without_expiry().await,
+                Vec::<String>::new(),
+                "without {missing}"
+            );
         }
     }
 }

@@ -55,7 +55,8 @@ async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
     seen.push_str(&format!("{backend:?} {locks:?} {guard:?} {:?}", locks.lock("a")));
     server.kill();
     guard.lost().await;
-    for error in [guard.release().await.unwrap_err(), locks.lock("b").acquire().await.unwrap_err()] {
+    for error in [guard.release().await.unwrap_err(), locks.lock("b").acquire().await.unwrap_err()]
+    {
         seen.push_str(&with_sources(&error));
     }
     drop(locks);
@@ -103,15 +104,19 @@ async fn no_call_in_whatever_trouble_shows_the_password() {
     let mut server = RedisServer::start_with(&["--requirepass", CANARY]);
     let mut users: Vec<(&str, String)> = vec![("rich", LEAST_RIGHTS.into())];
     // Some that fail in different places: at scripts, inside them, at messages, at keys.
-    for (user, missing) in [("a", "+evalsha"), ("b", "+pexpire"), ("c", "&redisson_*"), ("d", "~locks:*")] {
-        let rights: Vec<&str> = LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
+    for (user, missing) in
+        [("a", "+evalsha"), ("b", "+pexpire"), ("c", "&redisson_*"), ("d", "~locks:*")]
+    {
+        let rights: Vec<&str> =
+            LEAST_RIGHTS.split_whitespace().filter(|right| *right != missing).collect();
         users.push((user, rights.join(" ")));
     }
     let mut errors: Vec<LockError> = Vec::new();
     let mut seen = String::new();
     for (user, rights) in &users {
         let password = format!(">{CANARY}");
-        let command = ["ACL", "SETUSER", user, "on", &password].into_iter().chain(rights.split_whitespace());
+        let command =
+            ["ACL", "SETUSER", user, "on", &password].into_iter().chain(rights.split_whitespace());
         let _: String = server.query(&command.collect::<Vec<_>>()).await;
         errors.extend(call_everything(&locks(&server, user).await).await);
     }
@@ -155,6 +160,9 @@ async fn no_call_in_whatever_trouble_shows_the_password() {
         assert!(text.len() > 5000, "there was a lot {what}: {}", text.len());
         assert!(!text.contains(CANARY), "{text}");
     }
-    assert!(seen.contains("Permission") && seen.contains("Auth") && seen.contains("Timeout"), "{seen}");
+    assert!(
+        seen.contains("Permission") && seen.contains("Auth") && seen.contains("Timeout"),
+        "{seen}"
+    );
     assert!(seen.contains("with Locks"), "the panic is among them");
 }

@@ -27,11 +27,13 @@ async fn readers_behind_a_writer(downgrade: bool) -> Vec<Duration> {
         readers.spawn(async move { (read.acquire().await.unwrap(), Instant::now()) });
     }
     until("the readers' subscriptions", || async {
-        let subscribers: (String, usize) = server.query(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).await;
+        let subscribers: (String, usize) =
+            server.query(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).await;
         subscribers.1 == clients.len()
     })
     .await;
-    let reader = if downgrade { Some(lock.read().owned_by(&owner).acquire().await.unwrap()) } else { None };
+    let reader =
+        if downgrade { Some(lock.read().owned_by(&owner).acquire().await.unwrap()) } else { None };
     let start = Instant::now();
     writer.release().await.unwrap();
     let inside = soon("the readers", readers.join_all()).await;
@@ -122,12 +124,14 @@ async fn a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer_than_its_
     let reader = one.rw_lock("a").read().acquire().await.unwrap();
     // Its runtime stops in the middle of the wait, as if its process did.
     let waiting = one.rw_lock("a").write();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let crash = {
         let server_url = server.url().to_owned();
         runtime.spawn(async move {
             let backend = lockcore_redis::RedisBackend::connect(server_url).await.unwrap();
-            let locks = lockcore::Locks::builder(backend).queue_timeout(queue_timeout).build().unwrap();
+            let locks =
+                lockcore::Locks::builder(backend).queue_timeout(queue_timeout).build().unwrap();
             std::mem::forget(locks.clone());
             locks.rw_lock("a").write().acquire().await.map(|guard| guard.token())
         })
@@ -136,7 +140,10 @@ async fn a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer_than_its_
         server.query::<i64>(&["EXISTS", "lockcore_writer:{a}"]).await == 1
     })
     .await;
-    assert!(other.rw_lock("a").read().try_acquire().await.unwrap().is_none(), "a writer comes first");
+    assert!(
+        other.rw_lock("a").read().try_acquire().await.unwrap().is_none(),
+        "a writer comes first"
+    );
     runtime.shutdown_background();
     let start = Instant::now();
     let late = soon("a reader", other.rw_lock("a").read().acquire()).await.unwrap();
@@ -153,12 +160,16 @@ async fn of_ten_permits_never_more_are_taken_by_a_hundred_tasks_of_four_clients(
     for _ in 0..4 {
         let client = locks(&server).await;
         for number in 0..25_u32 {
-            let (semaphore, inside, most) = (client.semaphore("s", 10), inside.clone(), most.clone());
+            let (semaphore, inside, most) =
+                (client.semaphore("s", 10), inside.clone(), most.clone());
             tasks.spawn(async move {
                 for round in 0..8 {
                     let wanted = 1 + (number + round) % 3;
                     let guard = semaphore.acquire_many(wanted).await.unwrap();
-                    most.fetch_max(inside.fetch_add(wanted, Ordering::SeqCst) + wanted, Ordering::SeqCst);
+                    most.fetch_max(
+                        inside.fetch_add(wanted, Ordering::SeqCst) + wanted,
+                        Ordering::SeqCst,
+                    );
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     inside.fetch_sub(wanted, Ordering::SeqCst);
                     guard.release().await.unwrap();
@@ -207,7 +218,9 @@ async fn bad_input_is_a_clear_error_and_changes_nothing() {
     let too_many = other.semaphore("s", 3).acquire_many(4).await.unwrap_err();
     assert!(matches!(too_many, LockError::TooManyPermits { asked: 4, limit: 3, .. }), "{too_many}");
     let wrong_type = |error: LockError| match error {
-        LockError::Backend(error) => assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}"),
+        LockError::Backend(error) => {
+            assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}")
+        }
         error => panic!("{error}"),
     };
     wrong_type(other.lock("s").acquire().await.unwrap_err());

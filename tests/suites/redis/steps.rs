@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, LockName, LockState,
-    Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, LockName,
+    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -62,8 +62,13 @@ pub(crate) async fn lowers(
     backend.release(&release.mode(request.mode).remaining(remaining)).await.unwrap()
 }
 
-pub(crate) async fn renews(backend: &RedisBackend, request: &AcquireRequest, lease: Duration) -> bool {
-    let renewal = RenewRequest::new(request.name.clone(), request.hold.clone(), lease).mode(request.mode);
+pub(crate) async fn renews(
+    backend: &RedisBackend,
+    request: &AcquireRequest,
+    lease: Duration,
+) -> bool {
+    let renewal =
+        RenewRequest::new(request.name.clone(), request.hold.clone(), lease).mode(request.mode);
     match backend.renew(&[renewal]).await.unwrap().pop() {
         Some(RenewOutcome::Renewed) => true,
         Some(RenewOutcome::NotHeld) => false,
@@ -121,7 +126,8 @@ impl Messages {
 
     pub(crate) async fn next(&mut self) -> String {
         use std::{future::poll_fn, pin::Pin};
-        let next = poll_fn(|context| futures_core::Stream::poll_next(Pin::new(&mut self.0), context));
+        let next =
+            poll_fn(|context| futures_core::Stream::poll_next(Pin::new(&mut self.0), context));
         crate::support::soon("the message", next).await.unwrap().get_payload().unwrap()
     }
 }

@@ -9,7 +9,8 @@ use crate::support::{assert_nothing_left, connect, listened_to, load_scripts, lo
 
 /// What another process, without us, writes when it takes the lock.
 async fn hold_as_foreigner(server: &RedisServer, name: &str, lease_ms: &str) {
-    let script = "redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
+    let script =
+        "redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
     let owner = "0cf6ba45-1c7f-4d2d-8bd6-5a4f4f2b9b4a:71";
     let set: i64 = server.query(&["EVAL", script, "1", name, owner, lease_ms]).await;
     assert_eq!(set, 1);
@@ -45,7 +46,10 @@ async fn a_release_wakes_the_waiter_of_another_client_with_one_message() {
     guard.release().await.unwrap();
     let guard = soon("the wake-up", waiting).await.unwrap().unwrap();
     let spent = server.client_commands().await - before;
-    assert!(spent <= 3, "a release, an acquire and the end of the subscription, not {spent} commands");
+    assert!(
+        spent <= 3,
+        "a release, an acquire and the end of the subscription, not {spent} commands"
+    );
     guard.release().await.unwrap();
     assert_nothing_left(&server).await;
 }

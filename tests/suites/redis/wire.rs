@@ -59,9 +59,10 @@ async fn our_hold_is_a_hash_of_owner_and_count_with_the_lease_as_its_expiry() {
 async fn our_release_message_is_a_zero_on_redissons_channel() {
     let server = RedisServer::start();
     let locks = locks(&server).await;
-    for (name, channel) in
-        [("plain", "redisson_lock__channel:{plain}"), ("{shop}:order", "redisson_lock__channel:{shop}:order")]
-    {
+    for (name, channel) in [
+        ("plain", "redisson_lock__channel:{plain}"),
+        ("{shop}:order", "redisson_lock__channel:{shop}:order"),
+    ] {
         let client = redis::Client::open(server.url()).unwrap();
         let (mut sink, mut messages) = client.get_async_pubsub().await.unwrap().split();
         sink.subscribe(channel).await.unwrap();
@@ -103,7 +104,10 @@ async fn a_foreign_holder_is_waited_for_and_its_message_heard() {
     let start = std::time::Instant::now();
     assert_eq!(release_as_redisson(&server, "theirs", FOREIGNER).await, 1);
     let guard = soon("the message", waiting).await.unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "woken by the message, not by the end of the lease");
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "woken by the message, not by the end of the lease"
+    );
 
     // What Redisson would do with a hold that is not its own.
     assert_eq!(release_as_redisson(&server, "theirs", FOREIGNER).await, -1);
@@ -138,7 +142,8 @@ async fn a_foreign_lock_without_an_expiry_is_reported_and_not_waited_for_in_a_sp
 #[tokio::test]
 async fn the_key_prefix_stands_before_every_key() {
     let server = RedisServer::start();
-    let backend = RedisBackend::builder().url(server.url()).key_prefix("app:").connect().await.unwrap();
+    let backend =
+        RedisBackend::builder().url(server.url()).key_prefix("app:").connect().await.unwrap();
     let guard = lockcore::Locks::new(backend).lock("order").acquire().await.unwrap();
     let mut keys: Vec<String> = server.query(&["KEYS", "*"]).await;
     keys.sort();
@@ -161,7 +166,10 @@ async fn a_flushed_script_is_loaded_again_without_anybody_noticing() {
         let outcome = backend.acquire(&request).await.unwrap();
         assert!(matches!(outcome, lockcore::AcquireOutcome::Acquired { .. }));
         let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
-        assert_eq!(backend.release(&request.undo()).await.unwrap(), lockcore::ReleaseOutcome::Released);
+        assert_eq!(
+            backend.release(&request.undo()).await.unwrap(),
+            lockcore::ReleaseOutcome::Released
+        );
     }
 }
 
@@ -195,7 +203,11 @@ async fn tokens_are_shared_with_redissons_fenced_lock_whose_key_stays_for_ever()
     let guard = locks.lock("fenced").acquire().await.unwrap();
     assert!(u64::from(guard.token()) > theirs);
     guard.release().await.unwrap();
-    assert_eq!(server.query::<i64>(&["PTTL", key]).await, -1, "theirs would start again at 1 if it expired");
+    assert_eq!(
+        server.query::<i64>(&["PTTL", key]).await,
+        -1,
+        "theirs would start again at 1 if it expired"
+    );
     let theirs: u64 = server.query(&["INCR", key]).await;
     assert!(theirs > 1_000_000_000_000_000, "and goes on from ours: {theirs}");
     let guard = locks.lock("fenced").acquire().await.unwrap();

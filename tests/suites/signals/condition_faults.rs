@@ -9,7 +9,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::bench::{A_WHILE, FAULTS, client, faulty, joined, nothing_is_left, waits, waits_and_releases};
+use super::bench::{
+    A_WHILE, FAULTS, client, faulty, joined, nothing_is_left, waits, waits_and_releases,
+};
 
 type Waiter = JoinHandle<Result<LockGuard, LockError>>;
 
@@ -38,7 +40,10 @@ impl Bench {
         fixture.pass(A_WHILE).await;
         assert!(!next.is_finished(), "{what}: nobody was notified");
         let guard = self.notifies().await;
-        assert!(!self.other.condition("c").notify_one(&guard).await.unwrap(), "{what}: another one waits");
+        assert!(
+            !self.other.condition("c").notify_one(&guard).await.unwrap(),
+            "{what}: another one waits"
+        );
         guard.release().await.unwrap();
         joined(what, next).await.unwrap().release().await.unwrap();
         nothing_is_left(fixture, what).await;
@@ -62,7 +67,9 @@ pub(crate) async fn a_cancelled_waiter_passes_its_notification_on<F: Fixture>(fi
     }
 }
 
-pub(crate) async fn a_wait_that_is_dropped_leaves_nothing_and_wakes_nobody<F: Fixture>(fixture: &F) {
+pub(crate) async fn a_wait_that_is_dropped_leaves_nothing_and_wakes_nobody<F: Fixture>(
+    fixture: &F,
+) {
     let late = Duration::from_millis(2);
     for fault in [Fault::Delay(late), Fault::DelayReply(late)] {
         for polls in 0.. {
@@ -83,7 +90,9 @@ pub(crate) async fn a_wait_that_is_dropped_leaves_nothing_and_wakes_nobody<F: Fi
     }
 }
 
-pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: Fixture>(fixture: &F) {
+pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: Fixture>(
+    fixture: &F,
+) {
     let bench = Bench::new(fixture).await;
     let guard = bench.lock.acquire().await.unwrap();
     let late = tokio::spawn(bench.lock.condition("c").wait_timeout(guard, A_WHILE));
@@ -149,14 +158,19 @@ pub(crate) async fn a_notification_during_an_interruption_is_heard<F: Fixture>(f
     nothing_is_left(fixture, "an interruption").await;
 }
 
-pub(crate) async fn who_cannot_get_the_lock_back_passes_its_notification_on<F: Fixture>(fixture: &F) {
+pub(crate) async fn who_cannot_get_the_lock_back_passes_its_notification_on<F: Fixture>(
+    fixture: &F,
+) {
     let bench = Bench::new(fixture).await;
     let fails = waits(&bench.lock, &bench.lock.condition("c")).await;
     let next = waits(&bench.other, &bench.other.condition("c")).await;
     bench.faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Auth));
     bench.notifies().await.release().await.unwrap();
     let error = joined("the failure", fails).await.unwrap_err();
-    assert!(matches!(&error, LockError::Backend(cause) if cause.kind() == BackendErrorKind::Auth), "{error}");
+    assert!(
+        matches!(&error, LockError::Backend(cause) if cause.kind() == BackendErrorKind::Auth),
+        "{error}"
+    );
     joined("the next", next).await.unwrap().release().await.unwrap();
     nothing_is_left(fixture, "who could not get the lock back").await;
 }

@@ -275,7 +275,8 @@ pub(crate) async fn guards_of_something_else_are_refused<F: Fixture>(fixture: &F
     let condition = lock.condition("c");
     let elsewhere = client(fixture).await.lock("a");
     for other in [locks.lock("b"), locks.rw_lock("d").write(), elsewhere] {
-        is_refused(&condition, other.acquire().await.unwrap(), "not of this condition's lock").await;
+        is_refused(&condition, other.acquire().await.unwrap(), "not of this condition's lock")
+            .await;
     }
     let permits = locks.semaphore("e", 1).acquire().await.unwrap();
     is_refused(&condition, permits, "not of this condition's lock").await;
@@ -371,7 +372,11 @@ pub(crate) async fn closing_a_client_ends_its_waits_and_leaves_nothing<F: Fixtur
     faults.next(Op::Leave, Fault::Delay(A_WHILE));
     locks.close().await.unwrap();
     let guard = other.acquire().await.unwrap();
-    assert_eq!(other.condition("c").notify_all(&guard).await.unwrap(), 1, "the closed client waits no more");
+    assert_eq!(
+        other.condition("c").notify_all(&guard).await.unwrap(),
+        1,
+        "the closed client waits no more"
+    );
     guard.release().await.unwrap();
     drop(joined("the other client", next).await.unwrap());
     let error = joined("the end of the wait", waiter).await.unwrap_err();

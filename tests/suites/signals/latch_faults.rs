@@ -86,7 +86,10 @@ pub(crate) async fn waiters_bear_failures<F: Fixture>(fixture: &F) {
     operator.set_count(1).await.unwrap();
     faults.every(Op::Count, Fault::Refuse(BackendErrorKind::Auth));
     let error = soon("what no retry helps", locks.latch("a").wait()).await.unwrap_err();
-    assert!(matches!(&error, LockError::Backend(cause) if cause.kind() == BackendErrorKind::Auth), "{error}");
+    assert!(
+        matches!(&error, LockError::Backend(cause) if cause.kind() == BackendErrorKind::Auth),
+        "{error}"
+    );
     operator.open().await.unwrap();
     nothing_is_left(fixture, "waits with failures").await;
 }

@@ -14,7 +14,8 @@ async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
     counter.set_count(3).await.unwrap();
     let (waiting, mut waiters) = (faulty(fixture).await, JoinSet::new());
     for number in 0..5 {
-        let latch = if number == 0 { waiting.0.latch("a") } else { client(fixture).await.latch("a") };
+        let latch =
+            if number == 0 { waiting.0.latch("a") } else { client(fixture).await.latch("a") };
         for _ in 0..10 {
             let latch = latch.clone();
             waiters.spawn(async move {
@@ -36,7 +37,9 @@ async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
     went_on.into_iter().max().unwrap() - counted
 }
 
-pub(crate) async fn fifty_waiters_of_five_clients_go_on_within_50_ms_of_the_last_count<F: Fixture>(
+pub(crate) async fn fifty_waiters_of_five_clients_go_on_within_50_ms_of_the_last_count<
+    F: Fixture,
+>(
     fixture: &F,
 ) {
     let mut best = Duration::MAX;
@@ -73,7 +76,10 @@ pub(crate) async fn a_latch_is_set_once<F: Fixture>(fixture: &F) {
     one.set_count(2).await.unwrap();
     for latch in [&one, &other] {
         let error = latch.set_count(3).await.unwrap_err();
-        assert!(matches!(&error, LockError::AlreadySet { lock, .. } if lock.as_str() == "a"), "{error}");
+        assert!(
+            matches!(&error, LockError::AlreadySet { lock, .. } if lock.as_str() == "a"),
+            "{error}"
+        );
         assert!(error.to_string().contains("`a` has a count already"), "{error}");
         assert_eq!(latch.count().await.unwrap(), 2);
     }

@@ -67,7 +67,9 @@ async fn nested_fair_holds_of_rust_pass_the_queue() {
     assert_eq!(holders(&lock).await, [(entered, 1)]);
     thread.release("nested").await.unwrap();
     both.close().await;
-    let measured =
-        format!("{} levels, one of them with a longer lease; Java entered after the last", DEPTH + 1);
+    let measured = format!(
+        "{} levels, one of them with a longer lease; Java entered after the last",
+        DEPTH + 1
+    );
     record(Section::Fair, Promise::RustNests, measured).await;
 }

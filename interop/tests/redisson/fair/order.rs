@@ -40,7 +40,12 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
             // Java begins in two rounds, Rust in the next two: every side waits behind every holder first.
             if (number + round / 2) % 2 == 0 {
                 let client = if number < 2 { &both.redisson } else { &other_java };
-                waiting.spawn(of_java(client.thread_for(Kind::Fair), name.clone(), number, entries));
+                waiting.spawn(of_java(
+                    client.thread_for(Kind::Fair),
+                    name.clone(),
+                    number,
+                    entries,
+                ));
             } else {
                 let client = if number < 3 { &both.locks } else { &other_rust };
                 waiting.spawn(of_rust(client.fair_lock(&name), number, entries));

@@ -34,8 +34,11 @@ async fn java_forces_our_hold() {
     waiter.release("forced").await.unwrap();
     assert!(!operator.force_unlock("forced").await.unwrap(), "nobody held it");
     both.close().await;
-    let measured =
-        format!("the next waiter entered after {}, `lost()` resolved after {}", ms(entered), ms(told));
+    let measured = format!(
+        "the next waiter entered after {}, `lost()` resolved after {}",
+        ms(entered),
+        ms(told)
+    );
     record(Section::Reentrant, Promise::JavaForces, measured).await;
 }
 
@@ -58,7 +61,9 @@ async fn we_force_the_hold_of_java() {
     guard.release().await.unwrap();
     assert!(!lock.force_release().await.unwrap(), "nobody held it");
     both.close().await;
-    let measured =
-        format!("the next waiter entered after {}; Java's `unlock` throws and changes nothing", ms(entered));
+    let measured = format!(
+        "the next waiter entered after {}; Java's `unlock` throws and changes nothing",
+        ms(entered)
+    );
     record(Section::Reentrant, Promise::RustForces, measured).await;
 }

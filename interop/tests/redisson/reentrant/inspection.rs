@@ -22,7 +22,10 @@ async fn rust_sees_the_hold_of_java() {
 
     let state = lock.state().await.unwrap();
     let [holder] = state.holders() else { panic!("one holder: {state:?}") };
-    assert_eq!((holder.owner(), holder.hold_count(), holder.mode()), (owner.as_str(), 2, Mode::Exclusive));
+    assert_eq!(
+        (holder.owner(), holder.hold_count(), holder.mode()),
+        (owner.as_str(), 2, Mode::Exclusive)
+    );
     let left = state.remaining().unwrap();
     assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(20), "{left:?}");
 
@@ -30,8 +33,10 @@ async fn rust_sees_the_hold_of_java() {
     thread.release("seen").await.unwrap();
     assert!(!lock.state().await.unwrap().is_held());
     both.close().await;
-    let measured =
-        format!("owner `<client id>:<thread id>`, count 2, {:.1} s of 20 s left", left.as_secs_f64());
+    let measured = format!(
+        "owner `<client id>:<thread id>`, count 2, {:.1} s of 20 s left",
+        left.as_secs_f64()
+    );
     record(Section::Reentrant, Promise::RustSeesJava, measured).await;
 }
 
@@ -52,6 +57,7 @@ async fn java_sees_the_hold_of_rust() {
     guard.release().await.unwrap();
     assert!(!thread.is_locked("seen").await.unwrap());
     both.close().await;
-    let measured = format!("locked, {} of {} ms left, `getHoldCount` 0", left.as_millis(), LEASE.as_millis());
+    let measured =
+        format!("locked, {} of {} ms left, `getHoldCount` 0", left.as_millis(), LEASE.as_millis());
     record(Section::Reentrant, Promise::JavaSeesRust, measured).await;
 }

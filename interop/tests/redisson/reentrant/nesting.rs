@@ -56,6 +56,7 @@ async fn nested_holds_of_rust_keep_java_out_until_the_last() {
     assert!(tries().await.unwrap(), "free after the last");
     thread.release("nested").await.unwrap();
     both.close().await;
-    let measured = format!("{} levels, one of them with a longer lease; free after the last", DEPTH + 1);
+    let measured =
+        format!("{} levels, one of them with a longer lease; free after the last", DEPTH + 1);
     record(Section::Reentrant, Promise::RustNests, measured).await;
 }

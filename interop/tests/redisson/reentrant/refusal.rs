@@ -46,7 +46,8 @@ async fn we_cannot_release_the_hold_of_java() {
 
     // A hold that Java has taken over, since its lease had ended.
     let late = lock.clone().lease(SHORT).acquire().await.unwrap();
-    let owner = soon("the end of our lease", thread.acquire("theirs", Lease::Watchdog)).await.unwrap();
+    let owner =
+        soon("the end of our lease", thread.acquire("theirs", Lease::Watchdog)).await.unwrap();
     let released = late.release().await;
     assert!(matches!(released, Err(LockError::Lost { .. })), "{released:?}");
     assert_eq!(holders(&lock).await, [(owner.clone(), 1)]);

@@ -74,7 +74,8 @@ fn page(rows: &Rows, redisson: &str, java: &str) -> String {
     for section in Section::ALL {
         write!(page, "\n## {}\n\n| promise | measured |\n|---|---|\n", section.title()).unwrap();
         for promise in section.promises() {
-            writeln!(page, "| {} | {} |", promise.text(section), rows[&(section, promise)]).unwrap();
+            writeln!(page, "| {} | {} |", promise.text(section), rows[&(section, promise)])
+                .unwrap();
         }
     }
     page.push('\n');

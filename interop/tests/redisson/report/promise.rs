@@ -161,7 +161,9 @@ impl Promise {
             (Self::JavaSeesRust, S::Semaphore) => {
                 "`availablePermits`, `acquiredPermits` and `getPermits` show those that we have taken"
             }
-            (Self::JavaSeesRust, S::PlainSemaphore) => "`availablePermits` shows those that we have taken",
+            (Self::JavaSeesRust, S::PlainSemaphore) => {
+                "`availablePermits` shows those that we have taken"
+            }
             (Self::RustAwaitsJava, S::Semaphore) => {
                 "Java's explicit lease, longer than ours, is respected: Rust stays outside"
             }
@@ -174,8 +176,12 @@ impl Promise {
             (Self::JavaCrashes, S::PlainSemaphore) => {
                 "The Java holder is halted: its permit does not come back until somebody releases it"
             }
-            (Self::RustWakesJava, S::Latch) => "The last count in Rust wakes Java within 50 ms at the median",
-            (Self::JavaWakesRust, S::Latch) => "The last count in Java wakes Rust within 50 ms at the median",
+            (Self::RustWakesJava, S::Latch) => {
+                "The last count in Rust wakes Java within 50 ms at the median"
+            }
+            (Self::JavaWakesRust, S::Latch) => {
+                "The last count in Java wakes Rust within 50 ms at the median"
+            }
             (Self::RustSeesJava, S::Latch) => {
                 "`count()` shows what Java has set and counted, `set_count` does not set it again"
             }
@@ -217,12 +223,18 @@ impl Promise {
                 "`isLocked` and `remainTimeToLive` show our hold, `getHoldCount` does not claim it"
             }
             Self::RustResizes => "`resize` in Rust: Java sees the new number, and is woken by it",
-            Self::JavaResizes => "`setPermits` in Java: Rust sees the new number, and is woken by it",
+            Self::JavaResizes => {
+                "`setPermits` in Java: Rust sees the new number, and is woken by it"
+            }
             Self::WriterWaits => {
                 "A writer of ours that waits keeps our new readers out; Java's do not know of it"
             }
-            Self::JavaAwaitsRust => "Our watchdog renews a hold past its first lease: Java stays outside",
-            Self::RustAwaitsJava => "Java's watchdog renews a hold past its first lease: Rust stays outside",
+            Self::JavaAwaitsRust => {
+                "Our watchdog renews a hold past its first lease: Java stays outside"
+            }
+            Self::RustAwaitsJava => {
+                "Java's watchdog renews a hold past its first lease: Rust stays outside"
+            }
             Self::RustCrashes => {
                 "The Rust holder is killed: Java enters at the end of the lease, at most 250 ms later in the middle of several times"
             }
@@ -257,7 +269,9 @@ impl Promise {
             Self::LocksOfOurs => {
                 "Our lock used by Java as a read-write lock, which Redisson does not refuse: we hear of it with the next renewal"
             }
-            Self::OthersOfOurs => "Held by us as one kind, and used by Java as any other: Java is not let in",
+            Self::OthersOfOurs => {
+                "Held by us as one kind, and used by Java as any other: Java is not let in"
+            }
             Self::LatchesOfJava => {
                 "In use by Java as a latch: our locks and read-write locks refuse the name"
             }

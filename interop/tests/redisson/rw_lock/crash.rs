@@ -31,8 +31,12 @@ async fn a_dead_rust_reader_does_not_stay_while_java_reads() {
     assert!(entered < SLACK, "{entered:?}");
     guard.release().await.unwrap();
     both.close().await;
-    record(Section::ReadWrite, Promise::RustReaderCrashes, format!("{} after Java's release", ms(entered)))
-        .await;
+    record(
+        Section::ReadWrite,
+        Promise::RustReaderCrashes,
+        format!("{} after Java's release", ms(entered)),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -55,13 +59,18 @@ async fn a_dead_java_reader_does_not_stay_while_rust_reads() {
     assert!(entered < SLACK, "{entered:?}");
     writer.release("read").await.unwrap();
     both.close().await;
-    record(Section::ReadWrite, Promise::JavaReaderCrashes, format!("{} after our release", ms(entered)))
-        .await;
+    record(
+        Section::ReadWrite,
+        Promise::JavaReaderCrashes,
+        format!("{} after our release", ms(entered)),
+    )
+    .await;
 }
 
 /// Resolves when there are so many readers left, which the end of a lease brings about, and nobody else.
 async fn readers_are(lock: &ReadWriteLock, count: usize) {
     let died = Instant::now();
-    until("the end of the lease", async || lock.state().await.unwrap().holders().len() == count).await;
+    until("the end of the lease", async || lock.state().await.unwrap().holders().len() == count)
+        .await;
     assert!(died.elapsed() <= LEASE + SLACK, "{:?}", died.elapsed());
 }

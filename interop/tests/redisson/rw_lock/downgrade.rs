@@ -33,7 +33,11 @@ async fn our_downgrade_wakes_the_readers_of_java() {
             measured.add_to(entry, start.elapsed());
         }
         assert!(
-            !readers[0].kind(Kind::Write).try_acquire(&name, Duration::ZERO, Lease::Watchdog).await.unwrap()
+            !readers[0]
+                .kind(Kind::Write)
+                .try_acquire(&name, Duration::ZERO, Lease::Watchdog)
+                .await
+                .unwrap()
         );
         for reader in &readers {
             reader.release(&name).await.unwrap();
@@ -71,7 +75,14 @@ async fn the_downgrade_of_java_lets_readers_in() {
     for reader in [thread.kind(Kind::Read), reader] {
         reader.release("downgrade").await.unwrap();
     }
-    lock.write().try_acquire().await.unwrap().expect("free after the last").release().await.unwrap();
+    lock.write()
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("free after the last")
+        .release()
+        .await
+        .unwrap();
     other.close().await.unwrap();
     both.close().await;
     let measured = format!(

@@ -39,7 +39,10 @@ async fn rust_sees_the_holds_of_java() {
     let owner = writer.acquire("seen", LASTING).await.unwrap();
     let state = lock.state().await.unwrap();
     let [holder] = state.holders() else { panic!("one holder: {state:?}") };
-    assert_eq!((holder.owner(), holder.hold_count(), holder.mode()), (owner.as_str(), 1, Mode::Write));
+    assert_eq!(
+        (holder.owner(), holder.hold_count(), holder.mode()),
+        (owner.as_str(), 1, Mode::Write)
+    );
     writer.release("seen").await.unwrap();
     both.close().await;
     let measured = format!(
@@ -56,7 +59,10 @@ async fn java_sees_the_holds_of_rust() {
     let [reader, writer] = [Kind::Read, Kind::Write].map(|kind| both.redisson.thread_for(kind));
     for (side, seen) in [(lock.read(), [true, false]), (lock.write(), [false, true])] {
         let guard = side.acquire().await.unwrap();
-        assert_eq!([reader.is_locked("seen").await.unwrap(), writer.is_locked("seen").await.unwrap()], seen);
+        assert_eq!(
+            [reader.is_locked("seen").await.unwrap(), writer.is_locked("seen").await.unwrap()],
+            seen
+        );
         for thread in [&reader, &writer] {
             let left = thread.remaining("seen").await.unwrap().expect("a lease");
             assert!(!left.is_zero() && left <= LEASE, "{left:?}");
@@ -64,7 +70,9 @@ async fn java_sees_the_holds_of_rust() {
             assert_eq!(thread.hold_count("seen").await.unwrap(), 0);
         }
         guard.release().await.unwrap();
-        assert!(!reader.is_locked("seen").await.unwrap() && !writer.is_locked("seen").await.unwrap());
+        assert!(
+            !reader.is_locked("seen").await.unwrap() && !writer.is_locked("seen").await.unwrap()
+        );
     }
     both.close().await;
     let measured = "`isLocked` of the side that is held and of that only, with what is left of the lease; `getHoldCount` 0";
@@ -76,7 +84,8 @@ async fn our_readers_make_way_for_our_writer_and_those_of_java_do_not() {
     let both = Both::start().await;
     let other = locks(&both.server).await;
     let lock = both.locks.rw_lock("waited_for");
-    let [first, second] = [both.redisson.thread_for(Kind::Read), both.redisson.thread_for(Kind::Read)];
+    let [first, second] =
+        [both.redisson.thread_for(Kind::Read), both.redisson.thread_for(Kind::Read)];
     first.acquire("waited_for", Lease::Watchdog).await.unwrap();
     let writing = tokio::spawn(lock.write().acquire());
     listened_to(&both.server, Kind::Write, "waited_for", 1).await;
@@ -91,7 +100,6 @@ async fn our_readers_make_way_for_our_writer_and_those_of_java_do_not() {
     soon("our entry", writing).await.unwrap().unwrap().release().await.unwrap();
     other.close().await.unwrap();
     both.close().await;
-    let measured =
-        "behind a reader in Java: our next reader was refused, Java's let in; the writer entered after both";
+    let measured = "behind a reader in Java: our next reader was refused, Java's let in; the writer entered after both";
     record(Section::ReadWrite, Promise::WriterWaits, measured).await;
 }

@@ -62,7 +62,10 @@ impl Cell {
     }
 
     /// Works in an entry that is locked, unlocks it, and wakes who was signalled.
-    pub(super) fn work_in<T>(mut entry: MutexGuard<'_, Entry>, work: impl FnOnce(&mut Entry) -> T) -> T {
+    pub(super) fn work_in<T>(
+        mut entry: MutexGuard<'_, Entry>,
+        work: impl FnOnce(&mut Entry) -> T,
+    ) -> T {
         let result = work(&mut entry);
         let signalled = entry.take_signalled();
         drop(entry);

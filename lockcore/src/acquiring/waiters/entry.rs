@@ -115,7 +115,10 @@ pub(crate) enum Inside {
 
 impl Entry {
     pub(super) fn is_idle(&self) -> bool {
-        self.holds.is_empty() && self.parked.is_none() && self.queue.is_empty() && self.releasing.is_empty()
+        self.holds.is_empty()
+            && self.parked.is_none()
+            && self.queue.is_empty()
+            && self.releasing.is_empty()
     }
 
     pub(super) fn take_signalled(&mut self) -> Signalled {

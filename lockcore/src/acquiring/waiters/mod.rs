@@ -66,7 +66,11 @@ pub(crate) enum Arrival<'a> {
 }
 
 impl Names {
-    pub(crate) fn new(seats: Arc<Seats>, schedule: Arc<Schedule>, hand_over: Option<Duration>) -> Arc<Self> {
+    pub(crate) fn new(
+        seats: Arc<Seats>,
+        schedule: Arc<Schedule>,
+        hand_over: Option<Duration>,
+    ) -> Arc<Self> {
         Arc::new(Self { cells: DashMap::default(), seats, schedule, hand_over })
     }
 
@@ -136,7 +140,9 @@ impl Names {
         now: Moment,
     ) -> Arrival<'a> {
         let Newcomer { mode, owner, is_lone, waits } = who;
-        if !is_lone && let Some(inside) = lane.other(owner).and_then(|other| self.inside(&other, mode, owner))
+        if !is_lone
+            && let Some(inside) =
+                lane.other(owner).and_then(|other| self.inside(&other, mode, owner))
         {
             return Arrival::Inside(inside);
         }
@@ -214,7 +220,11 @@ impl Names {
         self.releasing_after(cell, |_| ())
     }
 
-    fn releasing_after(self: &Arc<Self>, cell: &Arc<Cell>, change: impl FnOnce(&mut Entry)) -> Releasing {
+    fn releasing_after(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        change: impl FnOnce(&mut Entry),
+    ) -> Releasing {
         self.in_cell(cell, |cell, entry| {
             change(entry);
             Releasing::begin(self, cell, entry)
@@ -223,7 +233,12 @@ impl Names {
 
     /// Parks `hold`, which is over, for whoever is first in its lane. False if it has to be released instead. `accept` decides under the
     /// lock of the name whether it may be parked.
-    pub(crate) fn park(&self, hold: &Arc<Hold>, now: Moment, accept: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn park(
+        &self,
+        hold: &Arc<Hold>,
+        now: Moment,
+        accept: impl FnOnce() -> bool,
+    ) -> bool {
         if hold.window().is_none() {
             return false;
         }

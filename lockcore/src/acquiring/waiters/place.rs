@@ -77,7 +77,9 @@ pub(crate) struct Signal<'p> {
 impl Signal<'_> {
     /// Resolves when it has been given. Cancel safe.
     pub(crate) fn given(self) -> impl Future<Output = ()> {
-        poll_fn(move |context| self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context)))
+        poll_fn(move |context| {
+            self.cell.with(|entry| entry.queue.poll_signal(self.ticket, context))
+        })
     }
 }
 
@@ -173,7 +175,8 @@ impl<'a> Place<'a> {
     ) -> bool {
         let ticket = self.waiter.ticket;
         self.enter_if(hold, |entry| {
-            let accepted = entry.queue.head_ticket() == Some(ticket) && entry.is_parked(parked) && accept();
+            let accepted =
+                entry.queue.head_ticket() == Some(ticket) && entry.is_parked(parked) && accept();
             if accepted {
                 entry.parked = None;
                 entry.admit(hold, hold.deadline());
@@ -193,7 +196,8 @@ impl<'a> Place<'a> {
             *is_in = false;
             entry.queue.remove(waiter.ticket);
             // The next may rest until the hold is parked for it.
-            let may_rest = hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
+            let may_rest =
+                hold.window().is_some() && entry.queue.head().is_none_or(|next| next.waits);
             if !may_rest {
                 entry.signal_head();
             }
@@ -215,7 +219,8 @@ impl<'a> Place<'a> {
     /// The live hold that `task` has in this lane under another owner.
     pub(crate) fn held_by(&self, task: TaskKey, now: Moment) -> Option<Arc<Hold>> {
         self.cell.with(|entry| {
-            let by_task = |hold: &&Arc<Hold>| hold.task == task && &hold.owner != self.waiter.who.owner;
+            let by_task =
+                |hold: &&Arc<Hold>| hold.task == task && &hold.owner != self.waiter.who.owner;
             entry.holds.iter().filter(by_task).find(|hold| hold.is_live(now)).cloned()
         })
     }
@@ -270,17 +275,26 @@ impl<'a> Place<'a> {
 }
 
 impl Standing<'_> {
-    fn step(&mut self, entry: &mut Entry, schedule: &Schedule, now: Moment, patience: Duration) -> Step {
+    fn step(
+        &mut self,
+        entry: &mut Entry,
+        schedule: &Schedule,
+        now: Moment,
+        patience: Duration,
+    ) -> Step {
         let Newcomer { owner, mode, is_lone, waits } = self.who;
         if !is_lone && let Some(inside) = entry.inside(owner, mode) {
             return Step::Enter(inside);
         }
         if entry.queue.head_ticket() != Some(self.ticket) {
             // A later one may find the backend well again.
-            let trouble = entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
+            let trouble =
+                entry.outlook.trouble.as_ref().filter(|trouble| self.ticket < trouble.later);
             return match trouble {
                 Some(trouble) if !waits => Step::GiveUp(Some(Box::new(trouble.error.clone()))),
-                None if !waits && entry.outlook.refusals > self.refusals_before => Step::GiveUp(None),
+                None if !waits && entry.outlook.refusals > self.refusals_before => {
+                    Step::GiveUp(None)
+                }
                 _ => Step::Await,
             };
         }

@@ -97,7 +97,8 @@ impl Queue {
         match &mut self.line {
             None => {
                 let head = (ticket, waiter);
-                self.line = Some(Box::new(Line { head, others: VecDeque::new(), patient, sociable }));
+                self.line =
+                    Some(Box::new(Line { head, others: VecDeque::new(), patient, sociable }));
             }
             Some(line) => {
                 line.patient += patient;
@@ -190,7 +191,8 @@ impl Queue {
         is_meant: impl Fn(&Waiter) -> bool,
     ) -> impl Iterator<Item = Waker> {
         let line = self.line.as_deref_mut().filter(|line| are_there(line));
-        let all = line.into_iter().flat_map(|line| iter::once(&mut line.head).chain(&mut line.others));
+        let all =
+            line.into_iter().flat_map(|line| iter::once(&mut line.head).chain(&mut line.others));
         let meant = all.map(|(_, waiter)| waiter).filter(move |waiter| is_meant(waiter));
         meant.filter_map(|waiter| waiter.signal.give())
     }
