@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
-    FencingToken, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, FencingToken, LockName, LockState,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+        async_trait,
+    },
 };
 
 use crate::{

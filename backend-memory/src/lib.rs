@@ -1,7 +1,7 @@
 //! The in-memory backend of [`lockcore`]: for tests, and for single processes.
 //!
 //! [`MemoryBackend`] is also the reference: the shortest code that keeps every clause of the
-//! [`Backend`](lockcore::Backend) contract.
+//! [`Backend`](lockcore::backend::Backend) contract.
 
 mod backend;
 mod conditions;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches,
-    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    BackendError, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use redis::Value;
 

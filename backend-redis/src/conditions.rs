@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+use lockcore::{
+    BackendError,
+    backend::{ConditionId, Conditions, Wakeups, async_trait},
+};
 
 use crate::{
     RedisBackend, reply,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireRequest, HoldId, Mode, ReleaseRequest, RenewRequest};
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
+};
 use redis::Cmd;
 
 use crate::{

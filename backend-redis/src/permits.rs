@@ -1,6 +1,9 @@
 //! Semaphores.
 
-use lockcore::{AcquireRequest, Mode, ReleaseRequest, RenewRequest};
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, ReleaseRequest, RenewRequest},
+};
 
 use crate::{
     keys::Keys,

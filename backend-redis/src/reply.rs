@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    AcquireOutcome, BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
-    ReleaseOutcome, RenewOutcome,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
+    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome},
 };
 use redis::{Value, from_redis_value};
 

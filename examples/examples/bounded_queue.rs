@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Condition, LockError, Locks, ReentrantLock};
+use lockcore::{Condition, Lock, LockError, Locks};
 use lockcore_examples::{Failure, Store, Story, claim, with_store};
 use tokio::task::JoinSet;
 
@@ -85,7 +85,7 @@ async fn bounded_queue(store: Store) -> Result<(), Failure> {
 /// The queue, as one process sees it.
 struct Queue {
     locks: Locks,
-    lock: ReentrantLock,
+    lock: Lock,
     not_full: Condition,
     not_empty: Condition,
     items: Arc<Items>,

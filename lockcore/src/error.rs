@@ -6,7 +6,7 @@ use crate::LockName;
 
 /// Why a lock operation failed. Every message names the lock and what to do next.
 ///
-/// Contention is no error: [`try_acquire`](crate::ReentrantLock::try_acquire) answers `None`.
+/// Contention is no error: [`try_acquire`](crate::Lock::try_acquire) answers `None`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -118,7 +118,7 @@ pub enum LockError {
     TooDeep {
         /// The lock.
         lock: LockName,
-        /// [`ReentrantLock::MAX_HOLD_COUNT`](crate::ReentrantLock::MAX_HOLD_COUNT).
+        /// [`Lock::MAX_HOLD_COUNT`](crate::Lock::MAX_HOLD_COUNT).
         limit: u32,
     },
     /// A latch was given a count while it had one.
@@ -169,7 +169,7 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// An error of a [`Backend`](crate::Backend): what failed, whether a retry can help, and whether the request may have been
+/// An error of a [`Backend`](crate::backend::Backend): what failed, whether a retry can help, and whether the request may have been
 /// carried out all the same.
 ///
 /// # Examples
@@ -216,7 +216,7 @@ pub enum BackendErrorKind {
     Protocol,
     /// The backend was set up in a way that cannot work.
     Configuration,
-    /// The backend does not do what was asked; see its [`Capabilities`](crate::Capabilities).
+    /// The backend does not do what was asked; see its [`Capabilities`](crate::backend::Capabilities).
     Unsupported,
     /// Anything else.
     Other,

@@ -17,7 +17,7 @@ tokio::task_local! {
 
 /// To whom a hold belongs. Whoever acquires a lock that its own owner already holds enters at once.
 ///
-/// The owner of an acquisition is the one given with [`ReentrantLock::owned_by`](crate::ReentrantLock::owned_by), else that of the
+/// The owner of an acquisition is the one given with [`Lock::owned_by`](crate::Lock::owned_by), else that of the
 /// surrounding [`scope`](Self::scope), else a fresh one. It is never the thread or the task: on an
 /// async runtime those change hands, and reentrancy by accident would let two strangers into one
 /// critical section.
@@ -99,7 +99,7 @@ impl Owner {
     /// All of it is one owner: branches of a `join!` inside do not exclude each other.
     ///
     /// A task that `future` spawns does not inherit the owner; open a scope in it, or use
-    /// [`owned_by`](crate::ReentrantLock::owned_by).
+    /// [`owned_by`](crate::Lock::owned_by).
     ///
     /// # Cancel safety
     /// As cancel safe as `future`.

@@ -2,9 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use lockcore::{
-    LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, ReentrantLock,
-};
+use lockcore::{Lock, LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner};
 use lockcore_testkit::poll_times;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -82,7 +80,7 @@ impl Actor {
         }
     }
 
-    fn lock(&self, member: Member) -> ReentrantLock {
+    fn lock(&self, member: Member) -> Lock {
         match member {
             Member::Lock(name) => self.locks.lock(name),
             Member::Fair(name) => self.locks.fair_lock(name),
@@ -116,7 +114,7 @@ impl Actor {
         })
     }
 
-    async fn acquire(&self, lock: &ReentrantLock, hold: &Hold) -> Option<LockGuard> {
+    async fn acquire(&self, lock: &Lock, hold: &Hold) -> Option<LockGuard> {
         let start = Instant::now();
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         let acquired = match hold.how {
@@ -273,7 +271,7 @@ impl Actor {
         }
     }
 
-    async fn run(&self, lock: ReentrantLock, hold: &Hold, past: u64) {
+    async fn run(&self, lock: Lock, hold: &Hold, past: u64) {
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         // `run` keeps the guard: another one of the same owner is what is believed in.
         let ran = lock.run(async |guard| {

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
-    Holder, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+        async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use tokio::time::Instant;

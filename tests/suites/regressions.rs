@@ -10,11 +10,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Clock,
-    LockError, LockName, LockState, Locks, LossReason, Owner, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, Clock, LockError, LockName, LockState, Locks, LossReason,
+    Owner,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};

@@ -1,10 +1,11 @@
 //! What a backend does not declare is refused before it is asked.
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, LockError, LockName,
-    LockState, Locks, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
-    Wakeups,
+    BackendError, LockError, LockName, LockState, Locks,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::Faulty;

@@ -10,8 +10,11 @@ mod read_write;
 use std::{collections::VecDeque, fmt};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, FencingToken, HoldId, Holder,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest,
+    },
 };
 use smallvec::SmallVec;
 use tokio::{sync::watch, time::Instant};

@@ -1,6 +1,6 @@
 //! Read-write locks: readers together, a writer alone but for readers within its own hold.
 
-use lockcore::{AcquireRequest, Mode};
+use lockcore::{Mode, backend::AcquireRequest};
 use tokio::time::Instant;
 
 use super::{Cell, Stored};

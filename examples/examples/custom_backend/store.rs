@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, HoldId,
-    Holder, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, HoldId, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use rustix::{fs::FlockOperation, time::ClockId};
 

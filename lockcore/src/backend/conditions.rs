@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::{BackendError, LockName, Wakeups};
+use crate::{BackendError, LockName, backend::Wakeups, backend::async_trait};
 
 /// A condition of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +22,7 @@ impl ConditionId {
     }
 }
 
-/// Conditions of a store: queues of those who wait to be notified. As with [`Backend`](crate::Backend), each method is one atomic step,
+/// Conditions of a store: queues of those who wait to be notified. As with [`Backend`](crate::backend::Backend), each method is one atomic step,
 /// and any of its futures may be dropped. Who may wait and notify, and that they hold the lock, is not the backend's concern.
 ///
 /// A `waiter` is a text that is different for each wait.

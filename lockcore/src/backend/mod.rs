@@ -1,27 +1,25 @@
 //! The [`Backend`] trait: what a store must be able to do, and nothing more.
 
+mod capabilities;
 mod conditions;
 mod latches;
-mod mode;
 mod requests;
-mod state;
 
 use std::fmt;
 
-use async_trait::async_trait;
+/// The attribute that every `impl` of one of this module's traits carries.
+pub use async_trait::async_trait;
 
-pub(crate) use self::mode::Kind;
 pub use self::{
+    capabilities::Capabilities,
     conditions::{ConditionId, Conditions},
     latches::Latches,
-    mode::{Capabilities, Mode},
     requests::{
         AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
         RenewRequest, SubscribeRequest,
     },
-    state::{Holder, LockState},
 };
-use crate::{BackendError, BackendErrorKind, LockName};
+use crate::{BackendError, BackendErrorKind, LockName, LockState};
 
 /// A store of locks: each method is one atomic step at the store.
 ///

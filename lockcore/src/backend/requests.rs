@@ -66,7 +66,7 @@ pub struct AcquireRequest {
     /// For [`Mode::Read`]: the write hold, of the same owner, beside which the hold is to be.
     pub within: Option<HoldId>,
     /// How many tokens are wanted, at least 1: the one in the answer and as many after it. More than 1 is only asked of a backend with
-    /// [`Capabilities::HAND_OVER`](crate::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
+    /// [`Capabilities::HAND_OVER`](crate::backend::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
     pub tokens: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, Conditions, Wakeups};
+use lockcore::backend::{Backend, ConditionId, Conditions, Wakeups};
 use uuid::Uuid;
 
 use crate::{

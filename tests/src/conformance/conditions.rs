@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, LockName};
+use lockcore::{
+    LockName,
+    backend::{Backend, ConditionId},
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! C21: a name is in use as one kind of thing at a time. The cases are about the kinds that the backend declares.
 
-use lockcore::{Backend, BackendErrorKind, Mode};
+use lockcore::{BackendErrorKind, Mode, backend::Backend};
 
 use crate::{
     Fixture,

@@ -1,6 +1,9 @@
 //! C29: how many permits there are can be set.
 
-use lockcore::{AcquireOutcome, Backend, LockName};
+use lockcore::{
+    LockName,
+    backend::{AcquireOutcome, Backend},
+};
 
 use crate::{
     Fixture,

@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
-    Conditions, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, LockName, LockState,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use tokio::sync::watch;
 

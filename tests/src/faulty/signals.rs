@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use lockcore::{
-    Backend, BackendError, BackendErrorKind, ConditionId, Conditions, Latches, LockName, Wakeups,
+    BackendError, BackendErrorKind, LockName,
+    backend::{Backend, ConditionId, Conditions, Latches, Wakeups, async_trait},
 };
 
 use super::{Faulty, Op};

@@ -2,8 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use async_trait::async_trait;
-use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+use lockcore::{
+    BackendError,
+    backend::{ConditionId, Conditions, Wakeups, async_trait},
+};
 use lockcore_testkit::Op;
 use tokio::{task::yield_now, time::Instant};
 

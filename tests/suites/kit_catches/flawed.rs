@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
-    Conditions, HoldId, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+        async_trait,
+    },
 };
 use lockcore_testkit::{Fixture, Op};
 use tokio::{task::yield_now, time::Instant};

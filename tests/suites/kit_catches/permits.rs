@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, BackendError, LockName, LockState, Mode};
+use lockcore::{BackendError, LockName, LockState, Mode, backend::AcquireOutcome};
 use tokio::time::Instant;
 
 use super::{

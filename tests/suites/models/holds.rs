@@ -1,8 +1,11 @@
 //! Requests that are about holds, for the models of all kinds of locks.
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, HoldId, LockState, Mode, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest,
+    BackendError, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest,
+    },
 };
 use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};

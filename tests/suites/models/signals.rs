@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::{Backend, BackendError, ConditionId, LockName};
+use lockcore::{
+    BackendError, LockName,
+    backend::{Backend, ConditionId},
+};
 use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 

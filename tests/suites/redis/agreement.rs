@@ -4,8 +4,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, FencingToken, HoldId, LockName,
-    LockState, Mode, ReleaseRequest, RenewRequest,
+    BackendError, FencingToken, LockName, LockState, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseRequest, RenewRequest},
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_redis::RedisBackend;
@@ -217,7 +217,7 @@ impl<'a> Sequence<'a> {
         let agree = match &answers {
             [Ok(memory), Ok(redis)] => memory == redis,
             // To the release of a hold that is not there, in a mode that the name is not used in.
-            [memory, _] => matches!(memory, Ok(lockcore::ReleaseOutcome::NotHeld)),
+            [memory, _] => matches!(memory, Ok(lockcore::backend::ReleaseOutcome::NotHeld)),
         };
         self.check(agree);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, Conditions};
+use lockcore::backend::{Backend, ConditionId, Conditions};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use lockcore::{
-    Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode, Owner,
-    ReleaseOutcome, SubscribeRequest,
+    BackendError, BackendErrorKind, LockError, Locks, Mode, Owner,
+    backend::{Backend, ConditionId, ReleaseOutcome, SubscribeRequest},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;

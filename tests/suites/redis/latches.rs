@@ -1,6 +1,9 @@
 //! Count-down latches as they are stored, beside Redisson's.
 
-use lockcore::{Backend, BackendErrorKind, Latches, Mode};
+use lockcore::{
+    BackendErrorKind, Mode,
+    backend::{Backend, Latches},
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 

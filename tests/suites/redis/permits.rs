@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Locks, Mode, ReleaseOutcome,
+    BackendErrorKind, Locks, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Condition, LockError, LockGuard, Locks, LossReason, Owner, ReentrantLock};
+use lockcore::{Condition, Lock, LockError, LockGuard, Locks, LossReason, Owner};
 use lockcore_testkit::{Fault, Fixture, Op};
 use tokio::{sync::mpsc::unbounded_channel, task::JoinSet, time::Instant};
 
@@ -71,7 +71,7 @@ impl Buffer {
 #[derive(Clone, Debug)]
 struct End {
     buffer: Buffer,
-    lock: ReentrantLock,
+    lock: Lock,
     filled: Condition,
     emptied: Condition,
 }

@@ -3,7 +3,8 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
-    BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client,
+    BackendError, LockError, LockName, acquiring::acquisition::Trouble, backend::Latches,
+    client::Client,
 };
 
 /// For how long a request is repeated at most: a backend need not know it again after a minute.

@@ -5,9 +5,10 @@ use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    BackendError, ConditionId, Conditions, LockError, LockGuard, LockName, Mode, ReentrantLock,
+    BackendError, Lock, LockError, LockGuard, LockName, Mode,
     acquiring::retry::Backoff,
     acquiring::waiters::{Inside, Lane},
+    backend::{ConditionId, Conditions},
     client::Client,
     leases::background::Job,
     leases::lease::Lease,
@@ -16,7 +17,7 @@ use crate::{
 
 /// A condition of a lock: who holds the lock and finds that it is not yet time gives it up, waits to be notified, and has it again.
 ///
-/// Made by [`ReentrantLock::condition`]. It works as the conditions of `java.util.concurrent`'s locks, over all processes: to wait and to
+/// Made by [`Lock::condition`]. It works as the conditions of `java.util.concurrent`'s locks, over all processes: to wait and to
 /// notify one must hold the lock, and no notification is lost between the release and the wait. Redisson has none, so
 /// conditions are not shared with Java.
 ///
@@ -57,12 +58,12 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Condition {
-    lock: ReentrantLock,
+    lock: Lock,
     id: Result<ConditionId, LockError>,
 }
 
 impl Condition {
-    pub(crate) fn new(lock: ReentrantLock, name: String) -> Self {
+    pub(crate) fn new(lock: Lock, name: String) -> Self {
         let id = lock.lock_name().and_then(|lock| Ok(ConditionId::new(lock, LockName::new(name)?)));
         Self { lock, id }
     }
@@ -77,7 +78,7 @@ impl Condition {
     /// - [`LockError::Lost`] if the hold was lost before.
     /// - [`LockError::TooManyWaiters`] if as many wait already as [may](crate::LocksBuilder::max_waiters).
     /// - [`LockError::InvalidName`], [`LockError::Unsupported`], [`LockError::Closed`], [`LockError::Backend`]: as
-    ///   [`ReentrantLock::acquire`].
+    ///   [`Lock::acquire`].
     ///
     /// # Cancel safety
     /// Dropped at any await, the lock is not held, no place among the waiting is left, and a notification that had come goes to the
@@ -211,9 +212,9 @@ impl Condition {
     }
 
     /// The lock as it was acquired for `guard`.
-    fn again(guard: &LockGuard) -> ReentrantLock {
+    fn again(guard: &LockGuard) -> Lock {
         let (client, name) = (guard.client.clone(), Ok(guard.lock_name()));
-        let lock = ReentrantLock::new(client, name, guard.mode()).owned_by(guard.owner());
+        let lock = Lock::new(client, name, guard.mode()).owned_by(guard.owner());
         match guard.lease {
             Lease::Renewed(_) => lock,
             Lease::Fixed(lease) => lock.lease(lease),

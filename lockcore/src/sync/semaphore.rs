@@ -2,9 +2,7 @@
 
 use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
-use crate::{
-    LockError, LockGuard, LockName, LockState, Mode, Owner, ReentrantLock, client::Client,
-};
+use crate::{Lock, LockError, LockGuard, LockName, LockState, Mode, Owner, client::Client};
 
 /// A handle of a semaphore: so many may be inside at once, in all processes together.
 ///
@@ -43,7 +41,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    lock: ReentrantLock,
+    lock: Lock,
     permits: u32,
     plain: bool,
 }
@@ -60,10 +58,10 @@ impl Semaphore {
     ) -> Self {
         let name = name.and_then(|name| at_least_one("semaphore", permits, &name).map(|()| name));
         let mode = if plain { Mode::plain_permits(1, permits) } else { Mode::permits(1, permits) };
-        Self { lock: ReentrantLock::new(client.clone(), name, mode), permits, plain }
+        Self { lock: Lock::new(client.clone(), name, mode), permits, plain }
     }
 
-    /// Acquires with a fixed lease that is never renewed; as [`ReentrantLock::lease`].
+    /// Acquires with a fixed lease that is never renewed; as [`Lock::lease`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
@@ -87,7 +85,7 @@ impl Semaphore {
 
     /// The acquisition of `permits` at once, as a lock: for [`MultiLock::of`](crate::MultiLock::of), and for what is not repeated here.
     #[must_use]
-    pub fn permits(&self, permits: u32) -> ReentrantLock {
+    pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = self.lock.clone();
         lock.name =
             lock.name.and_then(|name| self.check(permits, &name).map(|()| name).map_err(Box::new));
@@ -128,7 +126,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire(
         &self,
@@ -140,11 +138,11 @@ impl Semaphore {
     /// one token, and are released together.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire`]; [`LockError::InvalidOption`] for no permits or too many at once; and [`LockError::TooManyPermits`] if the semaphore
+    /// As [`Lock::acquire`]; [`LockError::InvalidOption`] for no permits or too many at once; and [`LockError::TooManyPermits`] if the semaphore
     /// has fewer, taken or not, also if it is made smaller while this waits.
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire_many(
         &self,
@@ -159,7 +157,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many), but a failure of the backend is returned at once.
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -173,7 +171,7 @@ impl Semaphore {
     /// As [`try_acquire`](Self::try_acquire).
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn try_acquire_many(
         &self,
@@ -188,7 +186,7 @@ impl Semaphore {
     /// [`LockError::Timeout`] if there was none in time; otherwise as [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire_timeout(
         &self,
@@ -203,7 +201,7 @@ impl Semaphore {
     /// As [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire_many_timeout(
         &self,
@@ -213,13 +211,13 @@ impl Semaphore {
         self.permits(permits).acquire_timeout_at(timeout, Location::caller())
     }
 
-    /// Acquires a permit, runs `body` and releases, as [`ReentrantLock::run`].
+    /// Acquires a permit, runs `body` and releases, as [`Lock::run`].
     ///
     /// # Errors
-    /// As [`ReentrantLock::run`].
+    /// As [`Lock::run`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::run`].
+    /// As [`Lock::run`].
     #[track_caller]
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
@@ -280,10 +278,10 @@ impl Semaphore {
     /// Takes all leased permits from their holders: an operator's tool. True if there were any.
     ///
     /// # Errors
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.lock.force_release().await
     }

@@ -52,7 +52,7 @@ impl LockGuard {
     }
 
     /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
-    /// owner. It is what [`state`](crate::ReentrantLock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
+    /// owner. It is what [`state`](crate::Lock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
     /// task have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
@@ -109,7 +109,7 @@ impl LockGuard {
     /// that the backend no longer knows the hold is told with the next renewal, or never if the lease is a fixed one.
     ///
     /// It never resolves for a hold that is released as usual, so wait for it beside the work, with `select!`,
-    /// or let [`run`](crate::ReentrantLock::run) do that. The future does not borrow the guard.
+    /// or let [`run`](crate::Lock::run) do that. The future does not borrow the guard.
     ///
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
