@@ -49,6 +49,11 @@ pub(crate) enum Kind {
     PlainPermits,
 }
 
+impl Kind {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Lock, Self::ReadWrite, Self::Permits, Self::PlainPermits];
+}
+
 impl Mode {
     pub(crate) fn kind(self) -> Kind {
         match self {

@@ -61,6 +61,13 @@ impl LockName {
     }
 }
 
+impl LockName {
+    /// The hash of the name, for maps that are looked up with it.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
 impl PartialEq for LockName {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && self.name == other.name

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,6 +10,8 @@ use std::{
 };
 
 use tokio::time::Instant;
+
+use super::moment::{Moment, nanos};
 
 /// The clock against which leases are judged: tokio's, plus the time that the host spent asleep.
 ///
@@ -53,36 +54,6 @@ pub struct Clock {
 enum Suspension {
     Host(Arc<Host>),
     Given(Arc<dyn Fn() -> Duration + Send + Sync>),
-}
-
-/// A point in time on a [`Clock`]: the time since its origin in nanoseconds, 584 years of them, and one more, so that an optional moment
-/// takes no more room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(NonZeroU64);
-
-impl Moment {
-    fn at(nanos: u64) -> Self {
-        Self(NonZeroU64::MIN.saturating_add(nanos))
-    }
-
-    pub(crate) fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(span)))
-    }
-
-    /// The first moment after this that is a whole number of `span`s after the origin.
-    pub(crate) fn next_multiple_of(self, span: Duration) -> Self {
-        let (passed, span) = (self.0.get() - 1, nanos(span).max(1));
-        Self::at((passed / span + 1).saturating_mul(span))
-    }
-
-    /// The time from `earlier` to here, zero if `earlier` is later.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
-    }
-}
-
-fn nanos(span: Duration) -> u64 {
-    span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos().into())
 }
 
 impl Clock {

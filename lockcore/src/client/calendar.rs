@@ -1,0 +1,79 @@
+//! [`Calendar`]: the schedule of a client, behind a lock, and the signal for its background task.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::lanes::LaneCell;
+use crate::{
+    engine::{Appointment, Schedule},
+    time::Moment,
+};
+
+/// When which lane has to be looked at. Each lane that has a hold or a request under way is in it
+/// once, and knows where.
+#[derive(Debug, Default)]
+pub(super) struct Calendar {
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    schedule: Mutex<Schedule<Arc<LaneCell>>>,
+    /// Something is due earlier than was known.
+    earlier: Notify,
+}
+
+impl Calendar {
+    fn schedule(&self) -> MutexGuard<'_, Schedule<Arc<LaneCell>>> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the appointment of a lane.
+    pub(super) fn reschedule(
+        &self,
+        appointment: &mut Option<Appointment>,
+        at: Moment,
+        cell: &Arc<LaneCell>,
+    ) {
+        let mut schedule = self.schedule();
+        let old = appointment.take().and_then(|old| schedule.remove(old));
+        let (new, is_earlier) = schedule.add(at, old.unwrap_or_else(|| cell.clone()));
+        *appointment = Some(new);
+        drop(schedule);
+        if is_earlier {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Makes a lane due at once, if it has an appointment.
+    pub(super) fn make_due(&self, appointment: &mut Option<Appointment>, cell: &Arc<LaneCell>) {
+        if appointment.is_some() {
+            self.reschedule(appointment, Moment::ORIGIN, cell);
+        }
+    }
+
+    pub(super) fn remove(&self, appointment: Appointment) {
+        let removed = self.schedule().remove(appointment);
+        drop(removed);
+    }
+
+    pub(super) fn take_until(&self, until: Moment) -> Vec<Arc<LaneCell>> {
+        self.schedule().take_until(until)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<LaneCell>> {
+        self.schedule().all().cloned().collect()
+    }
+
+    /// When the background task looks next.
+    pub(super) fn look_next(&self, latest: Moment) -> Option<Moment> {
+        self.schedule().look_next(latest)
+    }
+
+    /// Resolves when something is due earlier than was known.
+    pub(super) async fn earlier(&self) {
+        self.earlier.notified().await;
+    }
+
+    /// The client is gone.
+    pub(super) fn wake(&self) {
+        self.earlier.notify_one();
+    }
+}

@@ -1,0 +1,97 @@
+//! The end of a client, and of holds by an operator's order.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{CLOSED, Client, OPEN};
+use crate::{
+    BackendError, BackendErrorKind, LockError, LockName, LossReason,
+    backend::HoldId,
+    engine::{HoldNumber, Phase},
+};
+
+/// How long `close()` waits for acquisitions that it cut off: one that nobody polls keeps it no
+/// longer.
+const CUT_OFF: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Releases everything and lets nobody in any more.
+    pub(crate) async fn close(self: &Arc<Self>) -> Result<(), LockError> {
+        let _ = self.life.compare_exchange(OPEN, CLOSED, SEQ, SEQ);
+        self.closing.notify_waiters();
+        let now = self.clock.now();
+        let mut releases = JoinSet::new();
+        for cell in self.lanes.all() {
+            let (taken_back, works) = self.with(&cell, |lane, fx| {
+                let mut taken_back = Vec::new();
+                let releases = lane.close(now, fx);
+                for hold in lane.holds().iter().filter(|hold| hold.state.phase() == Phase::Closed) {
+                    taken_back.extend(hold.facts.watch.clone());
+                }
+                (taken_back, releases)
+            });
+            for watch in taken_back {
+                watch.end(Some(LossReason::Closed));
+            }
+            for release in works {
+                let work = self.release_of(&cell, release);
+                self.pending_cleanups.add();
+                let client = self.clone();
+                releases.spawn(async move {
+                    let _done = client.pending_cleanups.done_on_drop();
+                    work.confirm().await
+                });
+            }
+        }
+        let mut result = Ok(());
+        while let Some(released) = releases.join_next().await {
+            match released {
+                // What was lost before needs no release.
+                Ok(Ok(()) | Err(LockError::Lost { .. })) | Err(_) => {}
+                Ok(Err(error)) => result = Err(error),
+            }
+        }
+        // Acquisitions that are cut off leave their undoing to the background.
+        let _ = tokio::time::timeout(CUT_OFF, self.acquiring.none()).await;
+        // Guards that were dropped before are being released there.
+        let patience = self.settings.retry_for.max(Duration::from_millis(100));
+        if tokio::time::timeout(patience, self.pending_cleanups.none()).await.is_err() {
+            let message = "releases that began before `close()` are not confirmed yet";
+            let error = BackendError::new(BackendErrorKind::Timeout, message);
+            result = result.and(Err(error.into()));
+        }
+        result
+    }
+
+    /// What the backend may have of `name` for this client.
+    pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
+        let ids = |cell: Arc<super::lanes::LaneCell>| {
+            cell.look(|lane| lane.holds().iter().map(|hold| hold.facts.id.clone()).collect())
+        };
+        self.lanes.of(name).flat_map::<Vec<_>, _>(ids).collect()
+    }
+
+    /// The backend freed `name` on somebody's order: our own holds of it are over.
+    ///
+    /// `ids` are what the backend may have had before the order: one that was granted since may be
+    /// the next holder.
+    pub(crate) fn forced(self: &Arc<Self>, name: &LockName, ids: &[HoldId]) {
+        for cell in self.lanes.of(name) {
+            self.with(&cell, |lane, fx| {
+                let of_order = |hold: &&crate::engine::Hold<_>| {
+                    let facts: &super::lanes::HoldFacts = &hold.facts;
+                    ids.contains(&facts.id)
+                };
+                let over: Vec<HoldNumber> =
+                    lane.holds().iter().filter(of_order).map(|hold| hold.number).collect();
+                for hold in over {
+                    lane.gone(hold, fx);
+                    lane.forget_parked(hold, fx);
+                }
+            });
+        }
+    }
+}
+
+use std::sync::atomic::Ordering::SeqCst as SEQ;

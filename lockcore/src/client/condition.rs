@@ -1,0 +1,75 @@
+//! [`ConditionPlace`]: the place of one that waits to be notified.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{Client, cleanup::{Cleanup, OnDrop}};
+use crate::{
+    BackendError,
+    backend::{ConditionId, Departure},
+    time::Backoff,
+};
+
+/// A place in the queue of a condition. Left by [`leave`](Self::leave).
+#[derive(Debug)]
+pub(crate) struct ConditionPlace {
+    pub(crate) id: ConditionId,
+    pub(crate) waiter: Arc<str>,
+    /// How long the place would be kept otherwise.
+    pub(crate) keep: Duration,
+    /// What becomes of a notification that it got.
+    pub(crate) departure: Departure,
+    /// Where it is reported whether the waiter was notified before it left. If nobody is there any
+    /// more, a notification that it got goes to the next one.
+    pub(crate) report: Option<oneshot::Sender<Result<bool, BackendError>>>,
+}
+
+impl ConditionPlace {
+    /// Attempts until it is done, hopeless or needless.
+    pub(super) async fn leave(mut self, client: &Arc<Client>) {
+        let Some(report) = self.report.take() else {
+            return self.leave_as(client, self.departure).await.map_or_else(warn, |_| ());
+        };
+        let left = self.leave_as(client, Departure::TimedOut).await;
+        let was_notified = left.map(|was_in| !was_in);
+        if let Err(unheard) = report.send(was_notified)
+            && let Ok(true) = unheard
+        {
+            // It got a notification, and was cancelled before it learned of it.
+            self.leave_as(client, Departure::Cancelled).await.map_or_else(warn, |_| ());
+        }
+    }
+
+    /// Returns whether it was in.
+    async fn leave_as(
+        &self,
+        client: &Arc<Client>,
+        departure: Departure,
+    ) -> Result<bool, BackendError> {
+        let Some(conditions) = client.backend.conditions() else { return Ok(true) };
+        let until = client.clock.now().after(self.keep);
+        let mut backoff = Backoff::default();
+        loop {
+            let call = conditions.leave(&self.id, &self.waiter, departure);
+            match client.answer(call).await {
+                Ok(was_in) => return Ok(was_in),
+                Err(error) if !error.is_retryable() || client.clock.now() >= until => {
+                    return Err(error.with_lock(&self.id.lock));
+                }
+                Err(_) => tokio::time::sleep(backoff.next()).await,
+            }
+        }
+    }
+}
+
+fn warn(error: BackendError) {
+    tracing::warn!(%error, "a waiter could not leave its condition; its place lapses");
+}
+
+/// Leaves a condition in the background when it is dropped.
+impl<'a> OnDrop<'a> {
+    pub(crate) fn leaving(client: &'a Arc<Client>, place: ConditionPlace) -> Self {
+        Self::new(client, Cleanup::LeaveCondition(Box::new(place)))
+    }
+}

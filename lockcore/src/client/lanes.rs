@@ -1,0 +1,388 @@
+//! [`LaneMap`]: the lanes of a client, each behind one short lock, and how an event is carried into
+//! one and its effects out.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use tracing::Span;
+
+use super::{
+    Client,
+    cleanup::Cleanup,
+    listener::Listener,
+    release::ReleaseWork,
+    task::TaskKey,
+    watch::Watch,
+};
+use crate::{
+    LockName, LossReason,
+    backend::{HoldId, ReleaseRequest},
+    engine::{Appointment, Driver, Effects, Hold, HoldNumber, Lane, Release, Ticket},
+    mode::Kind,
+    time::Moment,
+};
+
+/// What the client keeps with the things of a lane.
+#[derive(Debug)]
+pub(crate) enum Tasks {}
+
+impl Driver for Tasks {
+    type Waiter = WaiterSlot;
+    type Hold = HoldFacts;
+}
+
+/// What the client keeps with a waiter.
+#[derive(Debug, Default)]
+pub(crate) struct WaiterSlot {
+    signal: Signal,
+    /// What undoes its request, and until when that is worth trying, while there is no answer.
+    pub(super) asked: Option<Box<(ReleaseRequest, Moment)>>,
+}
+
+/// What the client keeps with a hold.
+#[derive(Clone, Debug)]
+pub(crate) struct HoldFacts {
+    pub(crate) id: HoldId,
+    /// Where and by which task it was acquired, for the deadlock warning.
+    pub(crate) site: &'static std::panic::Location<'static>,
+    pub(crate) task: TaskKey,
+    pub(crate) acquired_at: Moment,
+    /// Open while the hold lives, if anybody listens.
+    pub(crate) span: Option<Box<Span>>,
+    /// Those who want to know how it ends.
+    pub(crate) watch: Option<Arc<Watch>>,
+}
+
+/// Whether a waiter was told to take a step, and how to wake it. What comes while it does not listen
+/// is kept.
+#[derive(Debug, Default)]
+enum Signal {
+    #[default]
+    Silent,
+    Listening(Waker),
+    Given,
+}
+
+impl Signal {
+    /// Returns the waker to be woken.
+    fn give(&mut self) -> Option<Waker> {
+        match std::mem::replace(self, Self::Given) {
+            Self::Listening(waker) => Some(waker),
+            Self::Silent | Self::Given => None,
+        }
+    }
+
+    /// Takes the signal, or listens for it.
+    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Given => {
+                *self = Self::Silent;
+                return Poll::Ready(());
+            }
+            Self::Listening(waker) if waker.will_wake(context.waker()) => {}
+            Self::Listening(_) | Self::Silent => *self = Self::Listening(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+/// A lane while something is going on in it. Places, guards and releases keep it, and need not look
+/// for it in the map.
+pub(crate) struct LaneCell {
+    name: LockName,
+    kind: Kind,
+    /// Short critical sections without awaits, hence not tokio's mutex. Locked before a shard of the
+    /// map and before the schedule, never while one of these is.
+    slot: Mutex<Slot>,
+}
+
+/// What is behind the lock of a lane.
+pub(super) struct Slot {
+    pub(super) lane: Lane<Tasks>,
+    /// The subscription of the line, while no head has it.
+    pub(super) listener: Option<Box<Listener>>,
+    /// Where it is in the schedule.
+    pub(super) appointment: Option<Appointment>,
+    /// It was idle and is no longer in the map: if the lane is in use, there is another cell.
+    pub(super) is_gone: bool,
+}
+
+impl LaneCell {
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the lane.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Lane<Tasks>) -> T) -> T {
+        look(&mut self.lock().lane)
+    }
+
+    /// Looks at one hold.
+    pub(crate) fn look_at<T>(
+        &self,
+        hold: HoldNumber,
+        look: impl FnOnce(&mut Hold<HoldFacts>) -> T,
+    ) -> Option<T> {
+        self.look(|lane| lane.hold_mut(hold).map(look))
+    }
+
+    /// The watch of a hold, made if need be.
+    pub(crate) fn watch(&self, hold: HoldNumber) -> Option<Arc<Watch>> {
+        self.look_at(hold, |hold| hold.facts.watch.get_or_insert_default().clone())
+    }
+
+    /// Resolves when the waiter is told to take a step.
+    pub(super) fn poll_signal(&self, ticket: Ticket, context: &Context<'_>) -> Poll<()> {
+        self.look(|lane| match lane.waiter_mut(ticket) {
+            Some(waiter) => waiter.signal.poll(context),
+            None => Poll::Ready(()),
+        })
+    }
+}
+
+impl fmt::Debug for LaneCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneCell")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many parts the map has, so that tasks that use different names seldom meet.
+const SHARDS: usize = 32;
+
+type Shard = HashTable<Arc<LaneCell>>;
+
+/// The lanes in which something is going on. An idle name costs nothing.
+#[derive(Debug)]
+pub(crate) struct LaneMap {
+    shards: Box<[Mutex<Shard>]>,
+    hand_over: Option<Duration>,
+}
+
+impl LaneMap {
+    /// `hand_over` is for how long holds are handed over, if they are.
+    pub(super) fn new(hand_over: Option<Duration>) -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hand_over }
+    }
+
+    pub(super) fn hand_over(&self) -> Option<Duration> {
+        self.hand_over
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        // The table uses the upper and the lowest bits itself.
+        let shard = (hash >> 32) as usize % SHARDS;
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lane of `name` as `kind`, if something is going on there.
+    pub(crate) fn find(&self, name: &LockName, kind: Kind) -> Option<Arc<LaneCell>> {
+        let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
+        self.shard(name.hash()).find(name.hash(), is_it).cloned()
+    }
+
+    /// The lane of `name` as `kind`, made if need be.
+    pub(super) fn at(&self, name: &LockName, kind: Kind) -> Arc<LaneCell> {
+        let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
+        let hash = name.hash();
+        let mut shard = self.shard(hash);
+        let entry = shard.entry(hash, is_it, |cell| cell.name.hash());
+        let made = || {
+            let lane = Lane::new(self.hand_over);
+            let slot = Slot { lane, listener: None, appointment: None, is_gone: false };
+            Arc::new(LaneCell { name: name.clone(), kind, slot: Mutex::new(slot) })
+        };
+        entry.or_insert_with(made).get().clone()
+    }
+
+    fn remove(&self, cell: &LaneCell) {
+        let hash = cell.name.hash();
+        let is_it = |other: &Arc<LaneCell>| std::ptr::eq(&raw const **other, cell);
+        if let Ok(entry) = self.shard(hash).find_entry(hash, is_it) {
+            entry.remove();
+        }
+    }
+
+    /// All lanes, none of them locked.
+    pub(super) fn all(&self) -> Vec<Arc<LaneCell>> {
+        let all = self.shards.iter().flat_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.iter().cloned().collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+
+    /// The lanes of `name`, whatever it is used as.
+    pub(crate) fn of(&self, name: &LockName) -> impl Iterator<Item = Arc<LaneCell>> {
+        Kind::ALL.into_iter().filter_map(|kind| self.find(name, kind))
+    }
+}
+
+/// What an event has left to be done when the lane is no longer locked.
+#[derive(Default)]
+struct Aftermath {
+    wakers: SmallVec<[Waker; 2]>,
+    /// Holds that were just lost.
+    lost: SmallVec<[(LossReason, Hold<HoldFacts>); 1]>,
+    cleanups: SmallVec<[Cleanup; 1]>,
+    unneeded: Option<Box<Listener>>,
+}
+
+impl Client {
+    /// Reports an event to a lane and carries out its effects.
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        event: impl FnOnce(&mut Lane<Tasks>, &mut Effects<HoldFacts>) -> T,
+    ) -> T {
+        self.with_slot(cell, cell.lock(), |slot, fx| event(&mut slot.lane, fx))
+    }
+
+    /// As [`with`](Self::with), where the lane is locked already.
+    pub(super) fn with_slot<T>(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        mut slot: MutexGuard<'_, Slot>,
+        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
+    ) -> T {
+        let mut effects = Effects::default();
+        let result = event(&mut slot, &mut effects);
+        let aftermath = self.carry_out(cell, &mut slot, effects);
+        drop(slot);
+        self.finish(cell, aftermath);
+        result
+    }
+
+    /// Does something in the lane of `cell`, which is another cell if this one went idle. Returns
+    /// the cell as well.
+    pub(super) fn in_lane<T>(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
+    ) -> (Arc<LaneCell>, T) {
+        let mut cell = cell.clone();
+        loop {
+            let slot = cell.lock();
+            if slot.is_gone {
+                drop(slot);
+                cell = self.lanes.at(&cell.name, cell.kind);
+                continue;
+            }
+            let result = self.with_slot(&cell, slot, event);
+            return (cell, result);
+        }
+    }
+
+    /// What can be done under the lock. The rest is returned.
+    fn carry_out(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        effects: Effects<HoldFacts>,
+    ) -> Aftermath {
+        let Effects { wake, lost, release, due, undo } = effects;
+        let mut aftermath = Aftermath::default();
+        for ticket in wake {
+            let waiter = slot.lane.waiter_mut(ticket);
+            aftermath.wakers.extend(waiter.and_then(|waiter| waiter.signal.give()));
+        }
+        for (number, reason) in lost {
+            let hold = slot.lane.hold(number).cloned();
+            aftermath.lost.extend(hold.map(|hold| (reason, hold)));
+        }
+        if let Some(release) = release {
+            let work = self.release_of(cell, release);
+            aftermath.cleanups.push(Cleanup::Release(Box::new(work)));
+        }
+        for ticket in undo {
+            aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
+        }
+        if !slot.lane.has_line() {
+            aftermath.unneeded = slot.listener.take();
+        }
+        if slot.lane.is_idle() {
+            if !slot.is_gone {
+                slot.is_gone = true;
+                self.lanes.remove(cell);
+            }
+            if let Some(appointment) = slot.appointment.take() {
+                self.calendar.remove(appointment);
+            }
+        } else if let Some(due) = due
+            && slot.appointment.is_none_or(|appointment| due < appointment.at)
+        {
+            self.calendar.reschedule(&mut slot.appointment, due, cell);
+        }
+        aftermath
+    }
+
+    fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
+        let Aftermath { wakers, lost, cleanups, unneeded } = aftermath;
+        drop(unneeded);
+        wakers.into_iter().for_each(Waker::wake);
+        for (reason, hold) in lost {
+            self.report_loss(cell, reason, &hold);
+        }
+        for cleanup in cleanups {
+            self.clean_up(cleanup);
+        }
+    }
+
+    fn report_loss(&self, cell: &LaneCell, reason: LossReason, hold: &Hold<HoldFacts>) {
+        let facts = &hold.facts;
+        let held_for = self.clock.now().since(facts.acquired_at);
+        tracing::warn!(
+            parent: facts.span(), lock = %cell.name, owner = %hold.owner, token = %hold.token,
+            ?held_for, %reason, "hold lost"
+        );
+        if let Some(watch) = &facts.watch {
+            watch.end(Some(reason));
+        }
+    }
+
+    /// The release of a hold that nobody can enter any more.
+    pub(super) fn release_of(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        release: Release<HoldFacts>,
+    ) -> ReleaseWork {
+        let Release { number, mode, until, facts } = release;
+        let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
+        if let Some(watch) = &facts.watch {
+            watch.end(None);
+        }
+        ReleaseWork::new(self, cell, number, request, until)
+    }
+
+    /// The release that undoes a request whose answer nobody looked at.
+    fn undo_unpolled(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        ticket: Ticket,
+    ) -> Option<Cleanup> {
+        let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
+        let number = slot.lane.begin_release();
+        let work = ReleaseWork::new(self, cell, number, request, until);
+        Some(Cleanup::Release(Box::new(work)))
+    }
+}
+
+impl HoldFacts {
+    pub(crate) fn span(&self) -> &Span {
+        static NO_SPAN: Span = Span::none();
+        self.span.as_deref().unwrap_or(&NO_SPAN)
+    }
+}

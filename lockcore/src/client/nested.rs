@@ -1,0 +1,221 @@
+//! Getting in beside or into a hold of the same owner, where that needs a request.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Client,
+    acquire::{Acquisition, Claimant},
+    cleanup::{Cleanup, OnDrop},
+    held::Held,
+    lanes::{HoldFacts, LaneCell},
+};
+use crate::{
+    BackendError, BackendErrorKind, LockError, LossReason, Mode,
+    backend::{AcquireOutcome, AcquireRequest},
+    engine::{Effects, Grant, Growth, HoldNumber, Inside, Lane, MAX_HOLD_COUNT, Phase},
+    time::{Backoff, Moment, lease},
+};
+
+use super::lanes::Tasks;
+
+impl Acquisition {
+    /// Has the backend extend the lease of a hold for a nested acquisition that asks for more.
+    /// `None` if the hold ended meanwhile.
+    pub(super) async fn grow(
+        &self,
+        cell: &Arc<LaneCell>,
+        number: HoldNumber,
+    ) -> Result<Option<Held>, LockError> {
+        let (client, lease) = (&self.client, self.lease);
+        let ask = |lane: &mut Lane<Tasks>, now, fx: &mut Effects<HoldFacts>| {
+            lane.grow(number, lease, now, fx)
+        };
+        let done = |lane: &mut Lane<Tasks>, sent, now, fx: &mut Effects<HoldFacts>| {
+            lane.grown(number, lease, sent, now, fx)
+        };
+        match client.ask_for_more(cell, number, ask, done).await? {
+            Growth::Enough => Ok(Held::new(client, cell, number, lease)),
+            Growth::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
+            Growth::TooDeep => {
+                Err(LockError::TooDeep { lock: self.name.clone(), limit: MAX_HOLD_COUNT })
+            }
+            Growth::Ended | Growth::Ask { .. } => Ok(None),
+        }
+    }
+
+    /// Lets an owner in as a reader that is in as a writer: past the queue, since everybody in it
+    /// waits for this owner. `None` if the write hold has ended.
+    pub(super) async fn read_within(
+        &self,
+        cell: &Arc<LaneCell>,
+        write: HoldNumber,
+        claimant: &Claimant,
+        is_patient: bool,
+    ) -> Result<Option<Held>, LockError> {
+        let client = &self.client;
+        let Some(watch) = cell.watch(write) else { return Ok(None) };
+        // One at a time: the next one nests in the hold of the first.
+        let _order = watch.storing.lock().await;
+        let mut backoff = Backoff::default();
+        let start = client.clock.now();
+        loop {
+            let now = client.clock.now();
+            let inside = client.with(cell, |lane, fx| {
+                lane.enter(&claimant.owner, self.mode, self.lease, now, fx)
+            });
+            match inside {
+                Some(Inside::Entered(read)) => {
+                    return Ok(Held::new(client, cell, read, self.lease));
+                }
+                Some(Inside::Lost(reason)) => {
+                    return Err(LockError::Lost { lock: self.name.clone(), reason });
+                }
+                Some(Inside::Within(_)) => {}
+                _ => return Ok(None),
+            }
+            match self.ask_within(cell, write, claimant, is_patient, now).await {
+                Ok(Some(held)) => return Ok(Some(held)),
+                // Late, or refused: then the write hold is gone, and the next look says so.
+                Ok(None) => {}
+                Err(LockError::Backend(error))
+                    if is_patient
+                        && error.is_retryable()
+                        && now.since(start) < client.settings.retry_for =>
+                {
+                    tracing::debug!(%error, "attempt failed, will be retried");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks the backend once for a read hold beside the write hold of its owner.
+    async fn ask_within(
+        &self,
+        cell: &Arc<LaneCell>,
+        write: HoldNumber,
+        claimant: &Claimant,
+        is_patient: bool,
+        sent: Moment,
+    ) -> Result<Option<Held>, LockError> {
+        let client = &self.client;
+        let Some(within) = cell.look_at(write, |hold| hold.facts.id.clone()) else {
+            return Ok(None);
+        };
+        let id = client.hold_id(&claimant.owner, client.draw_number());
+        let request = self.request(id, is_patient).within(Some(within));
+        let (cell_of_undo, until) = (cell.clone(), sent.after(request.lease));
+        let undo = Cleanup::Undo { cell: cell_of_undo, request: request.undo(), until };
+        let undo = OnDrop::new(client, undo);
+        let answer = client.answer(client.backend.acquire(&request)).await;
+        let now = client.clock.now();
+        match answer {
+            Ok(AcquireOutcome::Acquired { token }) => {
+                if now >= lease::deadline(sent, request.lease) {
+                    let message = "a grant came only after its lease had ended; use a longer lease";
+                    let error = BackendError::new(BackendErrorKind::Timeout, message).not_applied();
+                    return Err(error.with_lock(&self.name).into());
+                }
+                let grant = Grant::new(sent, self.lease, token, 1, None);
+                let facts = self.facts(request.hold.clone(), sent);
+                let (owner, mode) = (claimant.owner.clone(), self.mode);
+                let (cell, number) = client.in_lane(cell, |slot, fx| {
+                    let lane = &mut slot.lane;
+                    (!client.is_closed()).then(|| lane.admit(owner, mode, grant, token, facts, fx))
+                });
+                let Some(number) = number else { return Err(self.closed()) };
+                undo.disarm();
+                Ok(Held::new(client, &cell, number, self.lease))
+            }
+            Ok(AcquireOutcome::Held { .. }) => {
+                undo.disarm();
+                // Nobody else can have it while the write hold is there.
+                client.with(cell, |lane, fx| lane.gone(write, fx));
+                Ok(None)
+            }
+            Ok(_) => {
+                let message = "a read within a write hold was answered as something else";
+                let error = BackendError::new(BackendErrorKind::Protocol, message);
+                Err(error.with_lock(&self.name).into())
+            }
+            Err(error) => {
+                if !error.is_outcome_unknown() {
+                    undo.disarm();
+                }
+                Err(error.with_lock(&self.name).into())
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Extends the lease to at least `lease` from now.
+    pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        let Self { client, cell, number, .. } = self;
+        let (number, lock) = (*number, || self.cell.name().clone());
+        lease::check(lease, Some(self.cell.name()))?;
+        let ask = |lane: &mut Lane<Tasks>, now, fx: &mut Effects<HoldFacts>| {
+            lane.extend(number, lease, now, fx)
+        };
+        let done = |lane: &mut Lane<Tasks>, sent, now, fx: &mut Effects<HoldFacts>| {
+            lane.extended(number, lease, sent, now, fx)
+        };
+        match client.ask_for_more(cell, number, ask, done).await? {
+            Growth::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
+            Growth::Ended => Err(LockError::NotHeld { lock: lock() }),
+            Growth::Enough | Growth::TooDeep | Growth::Ask { .. } => Ok(()),
+        }
+    }
+}
+
+impl Client {
+    /// Has the backend give a hold more lease, if `ask` finds that it needs more; `done` tells the
+    /// hold of the answer.
+    async fn ask_for_more(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        number: HoldNumber,
+        ask: impl FnOnce(&mut Lane<Tasks>, Moment, &mut Effects<HoldFacts>) -> Growth,
+        done: impl FnOnce(&mut Lane<Tasks>, Moment, Moment, &mut Effects<HoldFacts>) -> Growth,
+    ) -> Result<Growth, LockError> {
+        let Some(watch) = cell.watch(number) else { return Ok(Growth::Ended) };
+        let _order = watch.storing.lock().await;
+        let sent = self.clock.now();
+        let (count, lease) = match self.with(cell, |lane, fx| ask(lane, sent, fx)) {
+            Growth::Ask { count, lease } => (count, lease),
+            growth => return Ok(growth),
+        };
+        let Some((id, mode)) = cell.look_at(number, |hold| (hold.facts.id.clone(), hold.mode))
+        else {
+            return Ok(Growth::Ended);
+        };
+        // Brings the backend's count down again after a growth that failed, was dropped, or was
+        // overtaken.
+        let correction = Cleanup::StoreCount { cell: cell.clone(), hold: number };
+        let correction = OnDrop::new(self, correction);
+        let request = AcquireRequest::new(cell.name().clone(), id, lease).mode(mode).count(count);
+        let answer = self.answer(self.backend.acquire(&request)).await;
+        let now = self.clock.now();
+        match answer {
+            Ok(AcquireOutcome::Acquired { .. }) => {
+                let growth = self.with(cell, |lane, fx| done(lane, sent, now, fx));
+                if growth == Growth::Enough {
+                    correction.disarm();
+                }
+                Ok(growth)
+            }
+            Ok(_) => Ok(self.with(cell, |lane, fx| {
+                // Its last guard may have gone meanwhile: then it was released, and not lost.
+                match lane.phase(number, now, fx) {
+                    None => return Growth::Ended,
+                    Some(Phase::Live) => lane.gone(number, fx),
+                    Some(_) => {}
+                }
+                Growth::Lost(LossReason::Gone)
+            })),
+            Err(error) => Err(error.with_lock(cell.name()).into()),
+        }
+    }
+}
+

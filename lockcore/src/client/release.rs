@@ -1,0 +1,191 @@
+//! Releases: at once and confirmed, or in the background until the lease is over.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Client, cleanup::Cleanup, cleanup::OnDrop, lanes::LaneCell};
+use crate::{
+    BackendError, LockError, LossReason,
+    backend::{ReleaseOutcome, ReleaseRequest},
+    engine::{HoldNumber, ReleaseNumber},
+    time::{Backoff, Moment},
+};
+
+/// How often a caller of `release()` waits for another attempt.
+const ATTEMPTS: u32 = 3;
+
+/// What is to be released, and until when it is worth trying.
+#[derive(Debug)]
+pub(crate) struct ReleaseWork {
+    client: Arc<Client>,
+    cell: Arc<LaneCell>,
+    /// Until the first answer, acquisitions of this client that would meet the hold do not ask.
+    number: Option<ReleaseNumber>,
+    request: ReleaseRequest,
+    /// When the hold ends by itself at the latest.
+    until: Moment,
+    /// An attempt was not answered, so the hold may be gone already.
+    is_unanswered: bool,
+}
+
+impl ReleaseWork {
+    pub(super) fn new(
+        client: &Arc<Client>,
+        cell: &Arc<LaneCell>,
+        number: ReleaseNumber,
+        request: ReleaseRequest,
+        until: Moment,
+    ) -> Self {
+        let (client, cell) = (client.clone(), cell.clone());
+        Self { client, cell, number: Some(number), request, until, is_unanswered: false }
+    }
+
+    /// The release of what a request may have left.
+    pub(super) fn undo(
+        client: &Arc<Client>,
+        cell: &Arc<LaneCell>,
+        request: ReleaseRequest,
+        until: Moment,
+    ) -> Self {
+        let (cell, number) = client.begin_release(cell);
+        Self { client: client.clone(), cell, number: Some(number), request, until, is_unanswered: true }
+    }
+
+    /// One attempt. Its answer, or its failure, lets local waiters go on.
+    async fn attempt(&mut self) -> Result<ReleaseOutcome, BackendError> {
+        let client = &self.client;
+        let answer = client.answer(client.backend.release(&self.request)).await;
+        if let Err(error) = &answer {
+            self.is_unanswered |= error.is_outcome_unknown();
+        }
+        self.end();
+        answer.map_err(|error| error.with_lock(&self.request.name))
+    }
+
+    fn end(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.client.with(&self.cell, |lane, fx| lane.end_release(number, fx));
+        }
+    }
+
+    /// A later attempt succeeded, of which waiters know nothing yet.
+    fn tell(&self) {
+        let (cell, number) = self.client.begin_release(&self.cell);
+        self.client.with(&cell, |lane, fx| lane.end_release(number, fx));
+    }
+
+    /// Attempts until it is done, hopeless or needless.
+    pub(super) async fn carry_out(mut self) {
+        let lock = self.request.name.clone();
+        let mut backoff = Backoff::default();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.attempt().await {
+                Ok(_) => break,
+                Err(error) if error.is_retryable() && self.client.clock.now() < self.until => {
+                    tracing::debug!(%lock, %error, "release failed, will be retried");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        %lock, %error, "release failed; the lock is free when its lease ends"
+                    );
+                    return;
+                }
+            }
+        }
+        if attempts > 1 {
+            self.tell();
+        }
+    }
+
+    /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
+    pub(crate) async fn confirm(self) -> Result<(), LockError> {
+        let client = self.client.clone();
+        let mut pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
+        let mut backoff = Backoff::default();
+        let mut attempts = 0;
+        loop {
+            let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
+            attempts += 1;
+            match work.attempt().await {
+                // An earlier attempt that was not answered may be what freed it.
+                Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
+                    let lock = work.request.name.clone();
+                    pending.disarm();
+                    return Err(LockError::Lost { lock, reason: LossReason::Gone });
+                }
+                Ok(_) => {
+                    if attempts > 1 {
+                        work.tell();
+                    }
+                    pending.disarm();
+                    return Ok(());
+                }
+                Err(error) if !error.is_retryable() => {
+                    pending.disarm();
+                    return Err(error.into());
+                }
+                Err(error) if attempts == ATTEMPTS => return Err(error.into()),
+                Err(_) => tokio::time::sleep(backoff.next()).await,
+            }
+        }
+    }
+
+    /// Releases and returns when that is done, or after `limit`: then the background goes on.
+    pub(crate) async fn carry_out_within(self, limit: Duration) {
+        let client = self.client.clone();
+        let mut pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
+        let Some(Cleanup::Release(work)) = pending.cleanup() else { return };
+        if let Ok(Ok(_)) = tokio::time::timeout(limit, work.attempt()).await {
+            pending.disarm();
+        }
+    }
+}
+
+impl Drop for ReleaseWork {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Client {
+    /// Notes in a lane that a release is on its way. The lane is another cell if this one went idle.
+    pub(super) fn begin_release(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+    ) -> (Arc<LaneCell>, ReleaseNumber) {
+        self.in_lane(cell, |slot, _| slot.lane.begin_release())
+    }
+
+    /// Brings the count at the backend down to the one that is true here, for a hold whose nested
+    /// growth had to be told to the backend.
+    pub(super) async fn store_count(self: &Arc<Self>, cell: &Arc<LaneCell>, hold: HoldNumber) {
+        let mut backoff = Backoff::default();
+        loop {
+            let Some(watch) = cell.watch(hold) else { return };
+            let storing = watch.storing.lock().await;
+            let due = cell.look(|lane| {
+                let count = lane.count_to_store(hold)?;
+                let hold = lane.hold(hold)?;
+                Some((count, hold.facts.id.clone(), hold.mode))
+            });
+            let Some((count, id, mode)) = due else { return };
+            let request = ReleaseRequest::new(cell.name().clone(), id).mode(mode).remaining(count);
+            match self.answer(self.backend.release(&request)).await {
+                Ok(_) => cell.look(|lane| lane.stored(hold, count)),
+                Err(error) if error.is_retryable() => {
+                    drop(storing);
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => {
+                    let (lock, error) = (cell.name(), error.with_lock(cell.name()));
+                    tracing::warn!(
+                        %lock, %error, "the hold count at the backend stays too high until the release"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}

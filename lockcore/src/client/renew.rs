@@ -1,0 +1,143 @@
+//! The watchdog: renews all holds of a client in batches, and looks at what else is due.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{Client, lanes::LaneCell};
+use crate::{
+    BackendError, BackendErrorKind,
+    backend::{RenewOutcome, RenewRequest},
+    engine::HoldNumber,
+    time::{Moment, lease},
+};
+
+/// Holds for each call to the backend.
+const BATCH: usize = 128;
+
+/// A hold to be renewed.
+struct Renewal {
+    cell: Arc<LaneCell>,
+    hold: HoldNumber,
+    lease: Duration,
+}
+
+impl Client {
+    /// Looks at the lanes that are due. Renewals run in `work`; one slow or failing batch delays no
+    /// other.
+    ///
+    /// Holds that are due within a small part of their period are taken along, so that after the
+    /// first time they are renewed together.
+    pub(super) fn look_at_due(self: &Arc<Self>, work: &mut JoinSet<()>) {
+        let now = self.clock.now();
+        let until = now.after(self.settings.batching);
+        let mut renewals = Vec::new();
+        let mut requests = Vec::new();
+        for cell in self.calendar.take_until(until) {
+            self.look_at_lane(&cell, until, now, &mut renewals, &mut requests);
+        }
+        while !requests.is_empty() {
+            let at = requests.len().min(BATCH);
+            let rest = (renewals.split_off(at), requests.split_off(at));
+            work.spawn(self.clone().renew(renewals, requests, now));
+            (renewals, requests) = rest;
+        }
+    }
+
+    /// Looks at every lane after the host was suspended: timers do not know that their time has
+    /// come.
+    pub(super) fn look_at_all(&self) {
+        let cells = self.calendar.all();
+        for cell in cells {
+            self.calendar.make_due(&mut cell.lock().appointment, &cell);
+        }
+    }
+
+    fn look_at_lane(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        until: Moment,
+        now: Moment,
+        renewals: &mut Vec<Renewal>,
+        requests: &mut Vec<RenewRequest>,
+    ) {
+        self.with_slot(cell, cell.lock(), |slot, fx| {
+            if slot.is_gone {
+                return;
+            }
+            // It was taken out of the schedule, unless somebody has put it in again since.
+            if let Some(appointment) = slot.appointment.take() {
+                self.calendar.remove(appointment);
+            }
+            let due = slot.lane.due(until, now, fx);
+            for (hold, lease) in due.renewals {
+                let Some(renewed) = slot.lane.hold(hold) else { continue };
+                let (name, id) = (cell.name().clone(), renewed.facts.id.clone());
+                requests.push(RenewRequest::new(name, id, lease).mode(renewed.mode));
+                renewals.push(Renewal { cell: cell.clone(), hold, lease });
+            }
+            fx.due = due.next;
+        });
+    }
+
+    /// Renews one batch.
+    async fn renew(
+        self: Arc<Self>,
+        renewals: Vec<Renewal>,
+        requests: Vec<RenewRequest>,
+        sent: Moment,
+    ) {
+        // A call that never returns must not keep its holds from being tried again.
+        let periods = requests.iter().map(|request| lease::renewal_period(request.lease));
+        let patience = periods.min().unwrap_or(lease::MIN);
+        // A task of its own: a panic of the backend is a failure like any other.
+        let mut call = JoinSet::new();
+        let backend = self.backend.clone();
+        call.spawn(async move { backend.renew(&requests).await });
+        let answers = match tokio::time::timeout(patience, call.join_next()).await {
+            Ok(Some(Ok(answers))) => answers,
+            Ok(_) => Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")),
+            Err(_) => Err(BackendError::new(BackendErrorKind::Timeout, "no answer to a renewal")),
+        };
+        let answers = match answers {
+            Ok(answers) if answers.len() == renewals.len() => answers,
+            Ok(_) => {
+                let message = "renewals were answered in part";
+                let error = BackendError::new(BackendErrorKind::Protocol, message);
+                vec![RenewOutcome::Failed(error); renewals.len()]
+            }
+            Err(error) => vec![RenewOutcome::Failed(error); renewals.len()],
+        };
+        for (Renewal { cell, hold, lease }, answer) in renewals.into_iter().zip(answers) {
+            match answer {
+                RenewOutcome::Renewed => {
+                    self.with(&cell, |lane, fx| lane.renewed(hold, lease, sent, fx));
+                }
+                RenewOutcome::NotHeld => self.with(&cell, |lane, fx| lane.gone(hold, fx)),
+                RenewOutcome::Failed(error) => self.renewal_failed(&cell, hold, lease, error),
+            }
+        }
+    }
+
+    fn renewal_failed(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        hold: HoldNumber,
+        lease: Duration,
+        error: BackendError,
+    ) {
+        let now = self.clock.now();
+        let failed = self.with(cell, |lane, fx| {
+            let deadline = lane.renewal_failed(hold, lease, now, fx)?;
+            let span = lane.hold(hold)?.facts.span().clone();
+            Some((deadline, span))
+        });
+        if let Some((deadline, span)) = failed {
+            let (lock, error) = (cell.name(), error.with_lock(cell.name()));
+            tracing::warn!(
+                parent: &span, %lock, %error, remaining = ?deadline.since(now),
+                "renewal failed, will be retried"
+            );
+        }
+    }
+}

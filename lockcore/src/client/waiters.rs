@@ -1,0 +1,129 @@
+//! [`Waiters`]: how many wait in a client now.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use crate::{LockError, LockName, backend::ConditionId, engine::WaiterLimits};
+
+/// A latch, or a condition of a lock.
+type Awaited = (LockName, Option<LockName>);
+
+/// Counts those who wait. One more than the limits allow is told so, instead of filling the memory.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    limits: WaiterLimits,
+    total: AtomicUsize,
+    /// Those who wait for something else than a lock, which lanes count. Those who wait to be
+    /// notified must not keep out the one that is to notify them.
+    beside: Mutex<HashMap<Awaited, usize, FxBuildHasher>>,
+}
+
+impl Waiters {
+    pub(super) fn new(limits: WaiterLimits) -> Self {
+        Self { limits, total: AtomicUsize::new(0), beside: Mutex::default() }
+    }
+
+    /// Counts one that waits for `lock` in a lane in which `here` wait already.
+    pub(super) fn count(&self, here: usize, lock: &LockName) -> Result<Counted<'_>, LockError> {
+        let counted = self.count_any(lock, None)?;
+        self.limits.admit_here(here, lock)?;
+        Ok(counted)
+    }
+
+    /// Counts one that waits for a latch.
+    pub(crate) fn count_for_latch(&self, latch: &LockName) -> Result<Counted<'_>, LockError> {
+        self.count_beside((latch.clone(), None))
+    }
+
+    /// Counts one that waits to be notified.
+    pub(crate) fn count_for(&self, condition: &ConditionId) -> Result<Counted<'_>, LockError> {
+        self.count_beside((condition.lock.clone(), Some(condition.name.clone())))
+    }
+
+    fn count_beside(&self, awaited: Awaited) -> Result<Counted<'_>, LockError> {
+        let mut counted = self.count_any(&awaited.0, None)?;
+        let mut beside = self.beside();
+        let here = beside.entry(awaited.clone()).or_default();
+        self.limits.admit_here(*here, &awaited.0)?;
+        *here += 1;
+        drop(beside);
+        counted.beside = Some(Box::new(awaited));
+        Ok(counted)
+    }
+
+    fn count_any(
+        &self,
+        lock: &LockName,
+        beside: Option<Box<Awaited>>,
+    ) -> Result<Counted<'_>, LockError> {
+        // Counted first, so that two that come at once cannot both be the last one.
+        let before = self.total.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted { waiters: self, beside };
+        self.limits.admit(before, lock)?;
+        Ok(counted)
+    }
+
+    fn beside(&self) -> MutexGuard<'_, HashMap<Awaited, usize, FxBuildHasher>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One that waits and is counted, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted<'a> {
+    waiters: &'a Waiters,
+    beside: Option<Box<Awaited>>,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if let Some(awaited) = self.beside.take() {
+            let mut beside = self.waiters.beside();
+            if let Some(here) = beside.get_mut(&*awaited) {
+                *here -= 1;
+                if *here == 0 {
+                    beside.remove(&*awaited);
+                }
+            }
+        }
+        self.waiters.total.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> LockName {
+        LockName::new(name).unwrap()
+    }
+
+    fn option(result: Result<Counted<'_>, LockError>) -> &'static str {
+        match result.unwrap_err() {
+            LockError::TooManyWaiters { option, .. } => option,
+            error => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn as_many_as_allowed_may_wait_and_are_forgotten_afterwards() {
+        let waiters = Waiters::new(WaiterLimits { total: 3, per_lock: 2 });
+        let (a, b) = (name("a"), name("b"));
+        let first = waiters.count_for_latch(&a).unwrap();
+        let second = waiters.count_for_latch(&a).unwrap();
+        assert_eq!(option(waiters.count_for_latch(&a)), "max_waiters_per_lock");
+        assert_eq!(option(waiters.count(2, &b)), "max_waiters_per_lock");
+        let third = waiters.count(1, &b).unwrap();
+        assert_eq!(option(waiters.count(0, &b)), "max_waiters");
+        drop(first);
+        let again = waiters.count_for_latch(&a).unwrap();
+        drop((second, third, again));
+        assert!(waiters.beside().is_empty(), "an idle name costs nothing");
+        assert_eq!(waiters.total.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,463 @@
+//! [`HoldState`]: how many guards one hold has, how long it lasts, and how it ended.
+
+use std::time::Duration;
+
+use crate::{
+    FencingToken, LossReason,
+    time::{
+        ANSWER, Lease, Moment,
+        lease::{self, deadline, renewal_period, renewal_retry},
+    },
+};
+
+/// The most guards that one hold can have: the greatest count that Java can read.
+pub(crate) const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
+
+/// Names a hold within its lane. A hold that takes over a parked one has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HoldNumber(pub(super) u64);
+
+/// Where a hold is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    /// It has guards, and they may rely on it.
+    Live,
+    /// Its last guard is gone, and it waits for the head of the queue to take it over.
+    Parked,
+    /// It was lost, and still has guards.
+    Lost(LossReason),
+    /// `Locks::close()` took it back from its guards.
+    Closed,
+}
+
+/// What the backend granted. Several holds of one client may have it one after the other.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct Grant {
+    /// When it was asked for.
+    pub(crate) sent: Moment,
+    pub(crate) lease: Lease,
+    /// The last of the tokens that came with it.
+    pub(crate) last_token: FencingToken,
+    /// Until when it may be handed over: before any renewal is due, so that none is ever under way
+    /// for a hold that is over.
+    pub(crate) handover_until: Option<Moment>,
+}
+
+impl Grant {
+    /// A grant of `tokens` tokens. It may be handed over until `until`, if it has tokens for that.
+    pub(crate) fn new(
+        sent: Moment,
+        lease: Lease,
+        token: FencingToken,
+        tokens: u32,
+        until: Option<Moment>,
+    ) -> Self {
+        let last_token = token.plus(u64::from(tokens.max(1)) - 1);
+        let handover_until = until
+            .map(|until| until.min(lease::last_handover(sent, lease.duration())))
+            .filter(|_| last_token > token);
+        Self { sent, lease, last_token, handover_until }
+    }
+}
+
+/// What a nested acquisition or an extension finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// The lease suffices; the guard is counted.
+    Enough,
+    /// The lease must grow at the backend first, which is asked for this count and lease.
+    Ask { count: u32, lease: Duration },
+    /// The hold was lost.
+    Lost(LossReason),
+    /// The hold has as many guards as can be counted.
+    TooDeep,
+    /// The hold is over; there is nothing to nest in.
+    Ended,
+}
+
+/// What a departing guard leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Other guards remain. `store` says that the backend counts more guards than there are.
+    Others { store: bool },
+    /// It was the last guard of a live hold.
+    Last,
+    /// It was a guard of a lost hold; `last` says that none remains.
+    Lost { reason: LossReason, last: bool },
+    /// `Locks::close()` had taken the hold back; `last` says that no guard remains.
+    Closed { last: bool },
+}
+
+/// The counts and times of one hold.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct HoldState {
+    phase: Phase,
+    /// Guards alive.
+    count: u32,
+    /// The greatest count that the backend may have been told.
+    stored: u32,
+    /// Guards alive that the watchdog renews for.
+    renewed: u32,
+    /// The longest lease that one of those wants.
+    renewal_lease: Duration,
+    /// Until when fixed leases were promised: renewals never end earlier.
+    promised: Moment,
+    /// Until when this client may believe in the hold.
+    deadline: Moment,
+    /// Until when the backend may have the hold: the end of the longest lease it was asked for.
+    asked: Moment,
+    /// When the watchdog is due, if a guard wants it.
+    renew_at: Moment,
+    /// Until when the hold may be handed over, if it may be.
+    handover_until: Option<Moment>,
+    /// The backend was asked for nothing but the grant.
+    is_as_granted: bool,
+}
+
+impl HoldState {
+    /// The state of a hold with one guard. `token` is one of those that came with the grant.
+    pub(super) fn granted(grant: &Grant, token: FencingToken) -> Self {
+        let Grant { sent, lease, last_token, handover_until } = *grant;
+        let mut state = Self {
+            phase: Phase::Live,
+            count: 0,
+            stored: 1,
+            renewed: 0,
+            renewal_lease: lease::MIN,
+            promised: sent,
+            deadline: deadline(sent, lease.duration()),
+            asked: sent.after(lease.duration()),
+            renew_at: sent.after(renewal_period(lease.duration())),
+            handover_until: handover_until.filter(|_| token < last_token),
+            is_as_granted: true,
+        };
+        state.count_in(lease, sent);
+        state
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    /// Until when the backend may have the hold.
+    pub(crate) fn asked(&self) -> Moment {
+        self.asked
+    }
+
+    pub(super) fn handover_until(&self) -> Option<Moment> {
+        self.handover_until
+    }
+
+    fn count_in(&mut self, lease: Lease, now: Moment) {
+        self.count += 1;
+        match lease {
+            Lease::Renewed(lease) => {
+                self.renewed += 1;
+                self.renewal_lease = self.renewal_lease.max(lease);
+            }
+            Lease::Fixed(lease) => self.promised = self.promised.max(now.after(lease)),
+        }
+    }
+
+    /// Turns a passed deadline into a loss. Returns `true` if that is what just happened.
+    #[must_use]
+    pub(super) fn settle(&mut self, now: Moment) -> bool {
+        let is_lost = self.phase == Phase::Live && now >= self.deadline;
+        if is_lost {
+            self.phase = Phase::Lost(LossReason::LeaseEnded);
+        }
+        is_lost
+    }
+
+    /// Ends a live hold. Returns `false` if it had ended before.
+    pub(super) fn end(&mut self, how: Phase) -> bool {
+        let was_live = self.phase == Phase::Live;
+        if was_live {
+            self.phase = how;
+        }
+        was_live
+    }
+
+    /// Keeps the hold for the head of the queue.
+    pub(super) fn park(&mut self) {
+        self.phase = Phase::Parked;
+    }
+
+    /// Counts a nested guard in, if the lease suffices for it. The hold is settled.
+    pub(super) fn enter(&mut self, lease: Lease, now: Moment) -> Growth {
+        if let Some(over) = self.over() {
+            return over;
+        }
+        if self.count >= MAX_HOLD_COUNT {
+            return Growth::TooDeep;
+        }
+        let suffices = match lease {
+            Lease::Renewed(lease) => self.renewed > 0 && self.renewal_lease >= lease,
+            Lease::Fixed(lease) => self.deadline >= now.after(lease),
+        };
+        if !suffices {
+            return Growth::Ask { count: self.count + 1, lease: lease.duration() };
+        }
+        self.count_in(lease, now);
+        Growth::Enough
+    }
+
+    /// The backend granted the growth that was asked for at `sent`: counts the guard in.
+    pub(super) fn grown(&mut self, lease: Lease, sent: Moment) -> Growth {
+        if let Some(over) = self.over() {
+            return over;
+        }
+        if self.count >= MAX_HOLD_COUNT {
+            return Growth::TooDeep;
+        }
+        if self.renewed == 0 {
+            self.renew_at = sent.after(renewal_period(lease.duration()));
+        }
+        self.count_in(lease, sent);
+        Growth::Enough
+    }
+
+    /// What an extension of the lease to at least `lease` needs. The hold is settled.
+    pub(super) fn extend(&mut self, lease: Duration, now: Moment) -> Growth {
+        if let Some(over) = self.over() {
+            return over;
+        }
+        if self.deadline >= now.after(lease) {
+            self.promised = self.promised.max(now.after(lease));
+            return Growth::Enough;
+        }
+        Growth::Ask { count: self.count, lease }
+    }
+
+    /// The backend extended the lease as asked at `sent`, beyond what guards had asked for.
+    pub(super) fn promise(&mut self, lease: Duration, sent: Moment) {
+        self.promised = self.promised.max(sent.after(lease));
+    }
+
+    fn over(&self) -> Option<Growth> {
+        match self.phase {
+            Phase::Live => None,
+            Phase::Lost(reason) => Some(Growth::Lost(reason)),
+            Phase::Parked | Phase::Closed => Some(Growth::Ended),
+        }
+    }
+
+    /// The backend has the hold for at least `lease` from `sent`: it never shortens one.
+    pub(super) fn extended(&mut self, lease: Duration, sent: Moment) {
+        self.deadline = self.deadline.max(deadline(sent, lease));
+    }
+
+    /// Counts a guard out. The hold is settled.
+    pub(super) fn leave(&mut self, lease: Lease) -> Left {
+        self.count = self.count.saturating_sub(1);
+        if matches!(lease, Lease::Renewed(_)) {
+            self.renewed = self.renewed.saturating_sub(1);
+        }
+        let last = self.count == 0;
+        match self.phase {
+            Phase::Closed => Left::Closed { last },
+            Phase::Lost(reason) => Left::Lost { reason, last },
+            Phase::Live | Phase::Parked if last => Left::Last,
+            Phase::Live | Phase::Parked => Left::Others { store: self.stored > self.count },
+        }
+    }
+
+    /// Whether the head of the queue may take it over as it is.
+    pub(super) fn suits_handover(&self, now: Moment) -> bool {
+        self.is_as_granted && self.is_in_window(now)
+    }
+
+    /// Whether it may be handed over when its last guard goes.
+    pub(super) fn may_be_handed_over(&self, now: Moment) -> bool {
+        self.phase == Phase::Live && self.is_in_window(now)
+    }
+
+    fn is_in_window(&self, now: Moment) -> bool {
+        self.handover_until.is_some_and(|until| now < until)
+    }
+
+    /// Ends the time in which it may be handed over.
+    pub(super) fn close_window(&mut self) {
+        self.handover_until = None;
+    }
+
+    /// When something is due next: the end of the hand-over window, the renewal, or the deadline.
+    pub(super) fn next_due(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Live => {
+                let next = match self.handover_until {
+                    Some(until) => until,
+                    None if self.renewed > 0 => self.renew_at,
+                    None => self.deadline,
+                };
+                Some(next.min(self.deadline))
+            }
+            Phase::Parked => self.handover_until,
+            Phase::Lost(_) | Phase::Closed => None,
+        }
+    }
+
+    /// The lease to renew for, if a renewal is due at `until`.
+    pub(super) fn renewal_due(&self, now: Moment, until: Moment) -> Option<Duration> {
+        let is_due = self.phase == Phase::Live
+            && self.renewed > 0
+            && self.handover_until.is_none()
+            && self.renew_at <= until;
+        is_due.then(|| self.renewal_lease.max(self.promised.since(now)).min(lease::MAX))
+    }
+
+    /// A renewal is sent. It is tried again after a while even if nothing comes of it.
+    pub(super) fn renewing(&mut self, lease: Duration, now: Moment) {
+        self.asking(lease, now);
+        self.renew_at = now.after(renewal_period(lease));
+    }
+
+    /// The renewal that was sent at `sent` succeeded.
+    pub(super) fn renewed(&mut self, lease: Duration, sent: Moment) {
+        self.extended(lease, sent);
+        self.renew_at = sent.after(renewal_period(self.renewal_lease));
+    }
+
+    /// A renewal failed, which is no loss: it is tried again until the deadline.
+    pub(super) fn renewal_failed(&mut self, lease: Duration, now: Moment) {
+        self.renew_at = now.after(renewal_retry(lease));
+    }
+
+    /// The backend is asked for `lease`. The request may be under way for as long as an answer is
+    /// waited for.
+    pub(super) fn asking(&mut self, lease: Duration, now: Moment) {
+        self.asked = self.asked.max(now.after(lease + ANSWER));
+        self.is_as_granted = false;
+    }
+
+    /// The count that the backend has to be told, if it was told a greater one.
+    pub(super) fn count_to_store(&self) -> Option<u32> {
+        let is_due = self.phase == Phase::Live && self.count > 0 && self.stored > self.count;
+        is_due.then_some(self.count)
+    }
+
+    pub(super) fn stored(&self) -> u32 {
+        self.stored
+    }
+
+    pub(super) fn set_stored(&mut self, count: u32) {
+        self.stored = count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn start() -> Moment {
+        Clock::with_suspension(|| Duration::ZERO).now()
+    }
+
+    fn granted(lease: Lease, sent: Moment) -> HoldState {
+        let token = FencingToken::from(1);
+        HoldState::granted(&Grant::new(sent, lease, token, 1, None), token)
+    }
+
+    #[test]
+    fn nested_guards_under_the_watchdog_need_no_growth() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(SECOND), t);
+        assert_eq!(hold.enter(Lease::Renewed(SECOND), t.after(SECOND / 2)), Growth::Enough);
+        assert_eq!(hold.enter(Lease::Fixed(SECOND / 10), t.after(SECOND / 2)), Growth::Enough);
+        assert_eq!(hold.count, 3);
+    }
+
+    #[test]
+    fn a_longer_lease_and_a_new_watchdog_have_to_be_asked_for() {
+        let t = start();
+        let mut hold = granted(Lease::Fixed(SECOND), t);
+        assert_eq!(
+            hold.enter(Lease::Renewed(SECOND), t),
+            Growth::Ask { count: 2, lease: SECOND },
+            "a fixed hold is not renewed until a nested guard wants it"
+        );
+        assert_eq!(hold.grown(Lease::Renewed(SECOND), t), Growth::Enough);
+        let longer = Lease::Fixed(2 * SECOND);
+        assert_eq!(hold.enter(longer, t), Growth::Ask { count: 3, lease: 2 * SECOND });
+        assert_eq!(hold.count, 2, "nothing is counted before the backend has agreed");
+    }
+
+    #[test]
+    fn renewals_keep_what_a_fixed_lease_was_promised() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(SECOND), t);
+        hold.extended(10 * SECOND, t);
+        assert_eq!(hold.grown(Lease::Fixed(10 * SECOND), t), Growth::Enough);
+        let renewal = |hold: &HoldState, now| hold.renewal_due(now, now);
+        assert_eq!(renewal(&hold, t.after(SECOND)), Some(9 * SECOND));
+        assert_eq!(renewal(&hold, t.after(20 * SECOND)), Some(SECOND));
+    }
+
+    #[test]
+    fn a_reply_never_shortens_the_deadline() {
+        let t = start();
+        let mut hold = granted(Lease::Fixed(10 * SECOND), t);
+        let before = hold.deadline;
+        hold.extended(SECOND, t.after(SECOND));
+        assert_eq!(hold.deadline, before);
+    }
+
+    #[test]
+    fn any_order_of_leaving_ends_with_the_last_guard() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(SECOND), t);
+        assert_eq!(hold.enter(Lease::Renewed(SECOND), t), Growth::Enough);
+        assert_eq!(hold.leave(Lease::Renewed(SECOND)), Left::Others { store: false });
+        assert_eq!(hold.leave(Lease::Renewed(SECOND)), Left::Last);
+    }
+
+    #[test]
+    fn a_count_that_is_full_refuses_and_neither_wraps_nor_panics() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(SECOND), t);
+        hold.count = MAX_HOLD_COUNT;
+        let longer = Lease::Fixed(9 * SECOND);
+        assert_eq!(hold.enter(Lease::Renewed(SECOND), t), Growth::TooDeep);
+        assert_eq!(hold.enter(longer, t), Growth::TooDeep, "before the backend is asked");
+        assert_eq!(hold.grown(longer, t), Growth::TooDeep, "filled while it was asked");
+        assert_eq!(hold.count, MAX_HOLD_COUNT);
+        hold.leave(Lease::Fixed(SECOND));
+        assert_eq!(hold.enter(Lease::Renewed(SECOND), t), Growth::Enough);
+    }
+
+    #[test]
+    fn a_passed_deadline_is_a_loss_for_everybody() {
+        let t = start();
+        let mut hold = granted(Lease::Fixed(SECOND), t);
+        let (late, reason) = (t.after(SECOND), LossReason::LeaseEnded);
+        assert!(hold.settle(late), "the loss is noticed");
+        assert!(!hold.settle(late), "once");
+        assert_eq!(hold.enter(Lease::Fixed(SECOND), late), Growth::Lost(reason));
+        hold.extended(SECOND, late);
+        assert!(!hold.settle(late));
+        assert_eq!(hold.phase, Phase::Lost(reason), "a late reply revives nothing");
+        assert_eq!(hold.leave(Lease::Fixed(SECOND)), Left::Lost { reason, last: true });
+    }
+
+    #[test]
+    fn a_renewal_that_nobody_answers_is_tried_again_before_the_deadline() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(9 * SECOND), t);
+        let due = hold.next_due().unwrap();
+        assert_eq!(due.since(t), 3 * SECOND);
+        hold.renewing(9 * SECOND, due);
+        let again = hold.next_due().unwrap();
+        assert!(due < again && again < hold.deadline, "{:?}", again.since(t));
+    }
+}

@@ -1,0 +1,404 @@
+//! The events of holds.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{
+    super::{
+        hold::{Grant, Growth, HoldNumber, HoldState, Left, Phase},
+        queue::Ticket,
+    },
+    Parting, Driver, Due, Effects, Hold, Lane, Release, ReleaseNumber,
+};
+use crate::{
+    FencingToken, LossReason, Mode, Owner,
+    time::{Lease, Moment},
+};
+
+impl<D: Driver> Lane<D> {
+    /// The backend granted the request of a waiter. `None` if the request was abandoned: then the
+    /// waiter is still there, and asks again.
+    pub(crate) fn granted(
+        &mut self,
+        ticket: Ticket,
+        grant: Grant,
+        token: FencingToken,
+        facts: D::Hold,
+        fx: &mut Effects<D::Hold>,
+    ) -> Option<HoldNumber> {
+        if !self.take_asked(ticket, fx) {
+            return None;
+        }
+        let asker = &self.queue.get(ticket)?.asker;
+        let (owner, mode) = (asker.owner.clone(), asker.mode);
+        let number = self.admit(owner, mode, grant, token, facts, fx);
+        self.enter_queue_place(ticket, number, fx);
+        Some(number)
+    }
+
+    /// A hold was granted that `owner` had not to queue for.
+    pub(crate) fn admit(
+        &mut self,
+        owner: Owner,
+        mode: Mode,
+        grant: Grant,
+        token: FencingToken,
+        facts: D::Hold,
+        fx: &mut Effects<D::Hold>,
+    ) -> HoldNumber {
+        self.outage = None;
+        self.turns.granted(grant.sent);
+        let number = HoldNumber(self.number());
+        let state = HoldState::granted(&grant, token);
+        self.stand_in_the_way(mode, state.deadline(), fx);
+        fx.due_at(state.next_due());
+        self.holds.push(Hold { number, owner, mode, token, state, grant, facts });
+        number
+    }
+
+    /// A new hold says something about those in line: they are refused, or may follow.
+    fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<D::Hold>) {
+        if mode.is_shared() {
+            self.refusal.until = None;
+        } else {
+            self.refusal.until = Some(until);
+            self.count_refusal(fx);
+        }
+    }
+
+    /// The head takes over the parked hold, as a hold of its own: with its own owner, guards and
+    /// token, and the deadline of the grant. `None` if there is nothing for it to take over.
+    pub(crate) fn take_over(
+        &mut self,
+        ticket: Ticket,
+        facts: impl FnOnce(&mut D::Hold),
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Option<(HoldNumber, FencingToken)> {
+        if !self.queue.is_head(ticket) || !self.has_heir(now) {
+            return None;
+        }
+        let number = HoldNumber(self.number());
+        let at = self.parked()?;
+        let (_, head) = self.queue.head()?;
+        let hold = &mut self.holds[at];
+        hold.number = number;
+        hold.owner = head.asker.owner.clone();
+        hold.token = hold.token.plus(1);
+        hold.state = HoldState::granted(&hold.grant, hold.token);
+        facts(&mut hold.facts);
+        let (token, deadline, due) = (hold.token, hold.state.deadline(), hold.state.next_due());
+        fx.due_at(due);
+        self.stand_in_the_way(Mode::Exclusive, deadline, fx);
+        self.enter_queue_place(ticket, number, fx);
+        Some((number, token))
+    }
+
+    /// A nested acquisition looks again whether the hold needs more lease, before it asks.
+    pub(crate) fn grow(
+        &mut self,
+        number: HoldNumber,
+        lease: Lease,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Growth {
+        self.with_settled(number, now, fx, |state| match state.enter(lease, now) {
+            Growth::Ask { count, lease } => {
+                let count = state.stored().max(count);
+                state.set_stored(count);
+                state.asking(lease, now);
+                Growth::Ask { count, lease }
+            }
+            growth => growth,
+        })
+    }
+
+    /// The backend granted the growth that was asked for at `sent`.
+    pub(crate) fn grown(
+        &mut self,
+        number: HoldNumber,
+        lease: Lease,
+        sent: Moment,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Growth {
+        // Before it is settled: the lease was extended at the backend, and a deadline that passed
+        // meanwhile is a loss only if nobody noticed it in time.
+        if let Some(hold) = self.hold_mut(number) {
+            hold.state.extended(lease.duration(), sent);
+        }
+        self.with_settled(number, now, fx, |state| state.grown(lease, sent))
+    }
+
+    /// A guard wants the lease to last for at least `lease` from now.
+    pub(crate) fn extend(
+        &mut self,
+        number: HoldNumber,
+        lease: Duration,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Growth {
+        self.with_settled(number, now, fx, |state| match state.extend(lease, now) {
+            Growth::Ask { count, lease } => {
+                let count = state.stored().max(count);
+                state.asking(lease, now);
+                Growth::Ask { count, lease }
+            }
+            growth => growth,
+        })
+    }
+
+    /// The backend granted the extension that was asked for at `sent`.
+    pub(crate) fn extended(
+        &mut self,
+        number: HoldNumber,
+        lease: Duration,
+        sent: Moment,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Growth {
+        if let Some(hold) = self.hold_mut(number) {
+            hold.state.extended(lease, sent);
+            hold.state.promise(lease, sent);
+        }
+        self.with_settled(number, now, fx, |state| match state.phase() {
+            Phase::Live => Growth::Enough,
+            Phase::Lost(reason) => Growth::Lost(reason),
+            Phase::Parked | Phase::Closed => Growth::Ended,
+        })
+    }
+
+    /// Does something to a hold that is settled. What is due for it may change with that.
+    fn with_settled(
+        &mut self,
+        number: HoldNumber,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+        work: impl FnOnce(&mut HoldState) -> Growth,
+    ) -> Growth {
+        let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
+            return Growth::Ended;
+        };
+        self.settle(at, now, fx);
+        let state = &mut self.holds[at].state;
+        let growth = work(state);
+        fx.due_at(state.next_due());
+        growth
+    }
+
+    /// How a hold stands. `None` if it is over and has no guards.
+    pub(crate) fn phase(
+        &mut self,
+        number: HoldNumber,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Option<Phase> {
+        let at = self.holds.iter().position(|hold| hold.number == number)?;
+        self.settle(at, now, fx);
+        Some(self.holds[at].state.phase())
+    }
+
+    /// A guard goes.
+    pub(crate) fn depart(
+        &mut self,
+        number: HoldNumber,
+        lease: Lease,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Parting<D::Hold> {
+        let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
+            return Parting::Closed;
+        };
+        self.settle(at, now, fx);
+        match self.holds[at].state.leave(lease) {
+            Left::Others { store } => Parting::Nested { store },
+            Left::Closed { last } => {
+                if last {
+                    self.holds.remove(at);
+                }
+                Parting::Closed
+            }
+            Left::Last if self.park(at, now, fx) => Parting::HandedOver,
+            Left::Last => Parting::Release(self.release_at(at, now)),
+            Left::Lost { reason, last: false } => Parting::Lost { reason, release: None },
+            Left::Lost { reason: LossReason::LeaseEnded, last: true } => {
+                // Only our own clock says so: the backend may still have it.
+                let release = Some(self.release_at(at, now));
+                Parting::Lost { reason: LossReason::LeaseEnded, release }
+            }
+            Left::Lost { reason, last: true } => {
+                self.holds.remove(at);
+                self.news(fx);
+                Parting::Lost { reason, release: None }
+            }
+        }
+    }
+
+    /// Parks a hold that is over, if the head may take it over.
+    fn park(&mut self, at: usize, now: Moment, fx: &mut Effects<D::Hold>) -> bool {
+        let state = &mut self.holds[at].state;
+        if !state.suits_handover(now) {
+            return false;
+        }
+        let Some((_, head)) = self.queue.head() else { return false };
+        let takes_over = head.asker.takes_over;
+        if takes_over {
+            state.park();
+            fx.due_at(state.next_due());
+            self.wake_head(fx);
+        }
+        takes_over
+    }
+
+    /// Gives back the parked hold, which nobody takes over.
+    pub(super) fn unpark(&mut self, now: Moment, fx: &mut Effects<D::Hold>) {
+        if let Some(at) = self.parked() {
+            fx.release = Some(self.release_at(at, now));
+        }
+    }
+
+    /// Takes a hold out, to be given back.
+    fn release_at(&mut self, at: usize, now: Moment) -> Release<D::Hold> {
+        let Hold { mode, state, facts, .. } = self.holds.remove(at);
+        self.turns.released(self.hand_over, !self.queue.is_line_empty(), now);
+        Release { number: self.begin_release(), mode, until: state.asked(), facts }
+    }
+
+    /// A release is on its way. Until it is answered, waiters that would only meet the hold that is
+    /// being given back do not ask.
+    pub(crate) fn begin_release(&mut self) -> ReleaseNumber {
+        let number = self.number();
+        self.releasing.push(number);
+        ReleaseNumber(number)
+    }
+
+    /// A release was answered, or failed: those who wait for it go on.
+    pub(crate) fn end_release(&mut self, number: ReleaseNumber, fx: &mut Effects<D::Hold>) {
+        let Some(at) = self.releasing.iter().position(|other| *other == number.0) else { return };
+        self.releasing.remove(at);
+        self.news(fx);
+        let expect = self.queue.fair().filter(|(_, waiter)| {
+            waiter.rare().is_some_and(|rare| rare.expects.is_some())
+        });
+        fx.wake.extend(expect.map(|(ticket, _)| ticket));
+    }
+
+    /// Looks at everything that is due. Renewals that are due until `until` are taken along, so that
+    /// after the first time they are made together.
+    pub(crate) fn due(&mut self, until: Moment, now: Moment, fx: &mut Effects<D::Hold>) -> Due {
+        let mut due = Due::default();
+        for at in 0..self.holds.len() {
+            self.settle(at, now, fx);
+            let Hold { number, state, .. } = &mut self.holds[at];
+            if let Some(lease) = state.renewal_due(now, until) {
+                state.renewing(lease, now);
+                due.renewals.push((*number, lease));
+            } else if state.handover_until().is_some_and(|window| window <= now) {
+                // The head looks for itself: it rests no more.
+                state.close_window();
+                self.wake_head(fx);
+            }
+        }
+        if self.parked().is_some() && !self.has_heir(now) {
+            self.unpark(now, fx);
+        }
+        let unpolled = self.abandon_unpolled(now, fx);
+        let holds = self.holds.iter().filter_map(|hold| hold.state.next_due());
+        due.next = holds.chain(unpolled).min();
+        due
+    }
+
+    /// A renewal that was sent at `sent` succeeded.
+    pub(crate) fn renewed(
+        &mut self,
+        number: HoldNumber,
+        lease: Duration,
+        sent: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) {
+        if let Some(hold) = self.hold_mut(number) {
+            hold.state.renewed(lease, sent);
+            fx.due_at(hold.state.next_due());
+        }
+    }
+
+    /// A renewal failed. It is tried again until the deadline. Returns the deadline, if the hold is
+    /// live.
+    pub(crate) fn renewal_failed(
+        &mut self,
+        number: HoldNumber,
+        lease: Duration,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> Option<Moment> {
+        let at = self.holds.iter().position(|hold| hold.number == number)?;
+        self.settle(at, now, fx);
+        let state = &mut self.holds[at].state;
+        state.renewal_failed(lease, now);
+        fx.due_at(state.next_due());
+        (state.phase() == Phase::Live).then(|| state.deadline())
+    }
+
+    /// The backend does not know this hold any more.
+    pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<D::Hold>) {
+        let Some(hold) = self.hold_mut(number) else { return };
+        if hold.state.end(Phase::Lost(LossReason::Gone)) {
+            fx.lost.push((number, LossReason::Gone));
+            self.news(fx);
+        }
+    }
+
+    /// The backend does not know the parked hold any more.
+    pub(crate) fn forget_parked(&mut self, number: HoldNumber, fx: &mut Effects<D::Hold>) {
+        let parked = self.parked().filter(|at| self.holds[*at].number == number);
+        if let Some(at) = parked {
+            self.holds.remove(at);
+            self.news(fx);
+        }
+    }
+
+    /// The client is closed. Returns what has to be given back: every live hold, whose guards find
+    /// it closed, the parked one, and those that only our own clock calls lost.
+    pub(crate) fn close(
+        &mut self,
+        now: Moment,
+        fx: &mut Effects<D::Hold>,
+    ) -> SmallVec<[Release<D::Hold>; 1]> {
+        let mut releases = SmallVec::new();
+        for at in 0..self.holds.len() {
+            self.settle(at, now, fx);
+            let state = &mut self.holds[at].state;
+            let was_live = state.end(Phase::Closed);
+            let may_be_held = matches!(
+                state.phase(),
+                Phase::Parked | Phase::Lost(LossReason::LeaseEnded)
+            );
+            if was_live || may_be_held {
+                let number = self.begin_release();
+                let Hold { mode, state, facts, .. } = &self.holds[at];
+                releases.push(Release {
+                    number,
+                    mode: *mode,
+                    until: state.asked(),
+                    facts: facts.clone(),
+                });
+            }
+        }
+        self.holds.retain(|hold| hold.state.phase() != Phase::Parked);
+        fx.wake.extend(self.queue.all().map(|(ticket, _)| ticket));
+        releases
+    }
+
+    /// The count that the backend has to be told, if it was told a greater one.
+    pub(crate) fn count_to_store(&self, number: HoldNumber) -> Option<u32> {
+        self.hold(number)?.state.count_to_store()
+    }
+
+    /// The backend was told this count.
+    pub(crate) fn stored(&mut self, number: HoldNumber, count: u32) {
+        if let Some(hold) = self.hold_mut(number) {
+            hold.state.set_stored(count);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! [`Lane`]: everything that one client knows of one name, and what follows from it.
+//!
+//! Each method is an event. Its result answers whoever reports it; what else has to be done is in
+//! [`Effects`].
+//!
+//! | event | reported by | what may follow |
+//! |---|---|---|
+//! | [`arrive`](Lane::arrive) | an acquisition | it nests, is refused, or gets a [`Ticket`] |
+//! | [`step`](Lane::step) | a waiter that was woken, or whose time has come | a [`Step`] |
+//! | [`pending`](Lane::pending) | a waiter whose request is not answered at once | the request is bounded in time |
+//! | [`granted`](Lane::granted) | a waiter's request | a hold |
+//! | [`refused`](Lane::refused), [`failed`](Lane::failed), [`late`](Lane::late) | the same | it waits, or gives up |
+//! | [`heard`](Lane::heard) | a subscription | the head asks again |
+//! | [`leave`](Lane::leave) | a waiter that gives up or is dropped | the next one moves on |
+//! | [`take_over`](Lane::take_over) | the head, after [`Step::TakeOver`] | the parked hold is its own |
+//! | [`admit`](Lane::admit) | an owner that reads beside its write hold | a hold beside the queue |
+//! | [`grow`](Lane::grow), [`grown`](Lane::grown), [`extend`](Lane::extend) | a nested acquisition | one more guard |
+//! | [`depart`](Lane::depart) | a guard | the hold goes on, is parked, or is released |
+//! | [`begin_release`](Lane::begin_release), [`end_release`](Lane::end_release) | a release, an undo | who waits for it asks again |
+//! | [`due`](Lane::due) | the background task | renewals, losses, releases of parked holds |
+//! | [`renewed`](Lane::renewed), [`renewal_failed`](Lane::renewal_failed), [`gone`](Lane::gone) | a renewal | the hold lasts, or is lost |
+//! | [`close`](Lane::close) | `Locks::close()` | everything is released |
+
+mod holding;
+mod waiting;
+
+use std::{fmt, hash::Hash, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    hold::{Grant, HoldNumber, HoldState, Phase},
+    queue::{Outage, Queue, Refusal, Ticket},
+    turns::Turns,
+};
+use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
+
+/// What the driver keeps with the things of a lane. The engine never looks at it.
+pub(crate) trait Driver {
+    /// With each waiter.
+    type Waiter: fmt::Debug;
+    /// With each hold. A clone is what a release of a hold needs that still has guards.
+    type Hold: fmt::Debug + Clone;
+}
+
+/// What the tasks of one client have to do with one name, used as one kind of lock.
+#[derive(Debug)]
+pub(crate) struct Lane<D: Driver> {
+    holds: SmallVec<[Hold<D::Hold>; 1]>,
+    queue: Queue<D::Waiter>,
+    /// Releases of this client that are not answered yet, by their numbers, which rise.
+    releasing: SmallVec<[u64; 2]>,
+    next_number: u64,
+    /// What the backend said last to those in line.
+    refusal: Refusal,
+    /// How many requests of patient waiters were refused.
+    refusals: u64,
+    outage: Option<Box<Outage>>,
+    turns: Turns,
+    /// For how long this client keeps the lock for its own tasks, if it does.
+    hand_over: Option<Duration>,
+    /// Readers up to this one may ask beside the head: a reader of this client is inside.
+    readers_through: Option<Ticket>,
+    /// Requests that were not answered at once, and when they were sent.
+    pending: Vec<(Ticket, Moment)>,
+}
+
+/// One owner's hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold<F> {
+    pub(crate) number: HoldNumber,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) token: FencingToken,
+    pub(crate) state: HoldState,
+    grant: Grant,
+    /// What the driver keeps here.
+    pub(crate) facts: F,
+}
+
+impl<F> Hold<F> {
+    /// Whether its guards may rely on it.
+    pub(crate) fn is_live(&self, now: Moment) -> bool {
+        self.state.phase() == Phase::Live && now < self.state.deadline()
+    }
+}
+
+/// Names a release within its lane. Numbers rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReleaseNumber(u64);
+
+/// A hold to be given back to the backend.
+#[derive(Debug)]
+pub(crate) struct Release<F> {
+    pub(crate) number: ReleaseNumber,
+    pub(crate) mode: Mode,
+    /// When the hold ends by itself at the latest.
+    pub(crate) until: Moment,
+    pub(crate) facts: F,
+}
+
+/// What an event asks for, beside its result.
+#[derive(Debug)]
+pub(crate) struct Effects<F> {
+    /// Waiters that have to take a [`step`](Lane::step).
+    pub(crate) wake: SmallVec<[Ticket; 2]>,
+    /// Holds that were just lost, and how.
+    pub(crate) lost: SmallVec<[(HoldNumber, LossReason); 1]>,
+    /// A parked hold that nobody takes over.
+    pub(crate) release: Option<Release<F>>,
+    /// The lane has to be [looked at](Lane::due) then.
+    pub(crate) due: Option<Moment>,
+    /// Waiters whose request has to be undone: nobody looks at its answer.
+    pub(crate) undo: SmallVec<[Ticket; 1]>,
+}
+
+impl<F> Default for Effects<F> {
+    fn default() -> Self {
+        Self {
+            wake: SmallVec::new(),
+            lost: SmallVec::new(),
+            release: None,
+            due: None,
+            undo: SmallVec::new(),
+        }
+    }
+}
+
+impl<F> Effects<F> {
+    /// Something is due at `moment`.
+    fn due_at(&mut self, moment: Option<Moment>) {
+        self.due = match (self.due, moment) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// How an owner that is inside already gets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inside {
+    /// One more guard of this hold is counted.
+    Entered(HoldNumber),
+    /// This hold needs more lease first.
+    Grow(HoldNumber),
+    /// It reads beside this write hold of its own.
+    Within(HoldNumber),
+    /// It reads, and cannot become a writer.
+    Upgrade,
+    /// Its hold was lost, and still has guards.
+    Lost(LossReason),
+    /// Its hold has as many guards as can be counted.
+    TooDeep,
+}
+
+/// How an acquisition stands when it arrives.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    Inside(Inside),
+    /// It would have to wait, and does not want to.
+    Contended,
+    /// It has a place among those who wait.
+    Queued(Ticket),
+}
+
+/// What a waiter asks the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Others wait behind it, to whom it may hand the lock over: it wants tokens for them.
+    pub(crate) wants_tokens: bool,
+    /// When this client's turn began, if it has one.
+    pub(crate) turn_since: Option<Moment>,
+}
+
+/// What a waiter does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Its owner got in meanwhile. It has left the queue.
+    Inside(Inside),
+    /// It takes over the parked hold: [`Lane::take_over`] has to follow.
+    TakeOver,
+    /// It did not want to wait, and would have to. It has left the queue.
+    Refused,
+    /// The waiters before it bore this error for as long as may be. It has left the queue.
+    Failed(Box<LockError>),
+    /// It waits until it is woken, and no longer than `until`. If it `listens`, also until the
+    /// backend tells that the lock may be free.
+    Wait { until: Option<Moment>, listens: bool },
+    /// It asks the backend.
+    Ask(Ask),
+}
+
+/// What follows from a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It goes on waiting.
+    Waits,
+    /// It did not want to wait. It has left the queue.
+    Over,
+}
+
+/// What a departing guard leaves to be done.
+#[derive(Debug)]
+pub(crate) enum Parting<F> {
+    /// Other guards remain. `store` says that the backend counts more than there are.
+    Nested { store: bool },
+    /// The hold is parked for the next task of this client.
+    HandedOver,
+    /// The hold is to be given back.
+    Release(Release<F>),
+    /// The hold was lost. Where the backend may still have it, it is given back with its last guard.
+    Lost { reason: LossReason, release: Option<Release<F>> },
+    /// `Locks::close()` had taken it back.
+    Closed,
+}
+
+/// What is due in a lane.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Holds to be renewed, and for how long.
+    pub(crate) renewals: Vec<(HoldNumber, Duration)>,
+    /// When to look again.
+    pub(crate) next: Option<Moment>,
+}
+
+impl<D: Driver> Lane<D> {
+    /// An idle lane. `hand_over` is for how long the client keeps a lock for its own tasks, if it
+    /// does.
+    pub(crate) fn new(hand_over: Option<Duration>) -> Self {
+        Self {
+            holds: SmallVec::new(),
+            queue: Queue::default(),
+            releasing: SmallVec::new(),
+            next_number: 0,
+            refusal: Refusal::default(),
+            refusals: 0,
+            outage: None,
+            turns: Turns::default(),
+            hand_over,
+            readers_through: None,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Whether nothing would be missed if the lane were gone.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
+    }
+
+    /// Every hold that has guards, and the parked one.
+    pub(crate) fn holds(&self) -> &[Hold<D::Hold>] {
+        &self.holds
+    }
+
+    pub(crate) fn hold(&self, number: HoldNumber) -> Option<&Hold<D::Hold>> {
+        self.holds.iter().find(|hold| hold.number == number)
+    }
+
+    pub(crate) fn hold_mut(&mut self, number: HoldNumber) -> Option<&mut Hold<D::Hold>> {
+        self.holds.iter_mut().find(|hold| hold.number == number)
+    }
+
+    /// What the driver keeps with a waiter.
+    pub(crate) fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut D::Waiter> {
+        self.queue.get_mut(ticket).map(|waiter| &mut waiter.slot)
+    }
+
+    /// How many want to wait.
+    pub(crate) fn patient(&self) -> usize {
+        self.queue.patient()
+    }
+
+    /// Whether anybody waits in line, and could use a subscription.
+    pub(crate) fn has_line(&self) -> bool {
+        !self.queue.is_line_empty()
+    }
+
+    fn parked(&self) -> Option<usize> {
+        self.holds.iter().position(|hold| hold.state.phase() == Phase::Parked)
+    }
+
+    fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    /// Something may have freed the lock: the head asks again.
+    fn news(&mut self, fx: &mut Effects<D::Hold>) {
+        self.refusal.outdate();
+        self.wake_head(fx);
+    }
+
+    fn wake_head(&self, fx: &mut Effects<D::Hold>) {
+        fx.wake.extend(self.queue.head().map(|(ticket, _)| ticket));
+    }
+
+    /// Wakes the waiters of an owner: one of them got in, or is no longer asking.
+    fn wake_owner(&self, owner: &Owner, fx: &mut Effects<D::Hold>) {
+        fx.wake.extend_from_slice(self.queue.of_owner(owner));
+    }
+
+    /// Looks at the deadline of a hold, as every event of a hold does first. A loss is noticed here
+    /// and in [`gone`](Self::gone), and nowhere else.
+    fn settle(&mut self, at: usize, now: Moment, fx: &mut Effects<D::Hold>) {
+        let hold = &mut self.holds[at];
+        if hold.state.settle(now) {
+            fx.lost.push((hold.number, LossReason::LeaseEnded));
+            // What was lost here may be free at the backend.
+            self.news(fx);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The engine decides; it does nothing. Pure state machines: an event and the time go in, actions
+//! come out. No async, no runtime, no backend, no clock, no locks, no logging, so that every order
+//! of events can be tried, and is: see `exploration/`.
+//!
+//! [`Lane`] is the protocol. Everything else here is a part of it with a rule of its own.
+
+#[cfg(test)]
+mod exploration;
+mod hold;
+mod lane;
+mod limits;
+mod queue;
+mod schedule;
+mod turns;
+
+pub(crate) use self::{
+    hold::{Grant, Growth, HoldNumber, HoldState, MAX_HOLD_COUNT, Phase},
+    lane::{
+        Arrival, Ask, Parting, Driver, Due, Effects, Hold, Inside, Lane, Refused, Release,
+        ReleaseNumber, Step,
+    },
+    limits::WaiterLimits,
+    queue::{Asker, Ticket},
+    schedule::Schedule,
+};

@@ -1,0 +1,349 @@
+//! [`Queue`]: who waits in one lane, in order; found by ticket and by owner.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+};
+
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+
+use crate::{LockError, Mode, Owner, time::Moment};
+
+/// Names a waiter within its lane. Later waiters have greater tickets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket(u64);
+
+/// An acquisition that comes to its lane.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Asker {
+    pub(crate) owner: Owner,
+    /// Nobody else has this owner, so it gets in by nobody else's acquisition.
+    pub(crate) has_fresh_owner: bool,
+    pub(crate) mode: Mode,
+    /// It waits; otherwise it is refused where it would have to.
+    pub(crate) is_patient: bool,
+    /// It may take over a hold of another task.
+    pub(crate) takes_over: bool,
+}
+
+/// What is known of the backend's last refusal.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Refusal {
+    /// Nothing is expected to change before.
+    pub(super) until: Option<Moment>,
+    /// Counts what may have freed the lock, so that a refusal older than the news is not believed.
+    pub(super) news: u64,
+}
+
+impl Refusal {
+    /// Something may have freed the lock.
+    pub(super) fn outdate(&mut self) {
+        self.news += 1;
+        self.until = None;
+    }
+
+    /// An attempt that began at `news` was refused until `until`.
+    pub(super) fn note(&mut self, news: u64, until: Moment) {
+        if self.news == news {
+            self.until = Some(until);
+        }
+    }
+
+    pub(super) fn stands(&self, now: Moment) -> Option<Moment> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+/// Whether a request of a waiter is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Asking {
+    #[default]
+    No,
+    /// Begun when the lane had heard of so much news.
+    Since { news: u64 },
+    /// Nobody looked at its answer for so long that it was undone.
+    Abandoned,
+}
+
+/// What a waiter waits for that has to come within a bounded time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Expected {
+    /// The answer to a release of this client.
+    Release,
+    /// That the waiter with this ticket, who is first, moves on.
+    Head(Ticket),
+}
+
+/// What only some waiters need.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Rare {
+    /// Between attempts, after a failure.
+    pub(super) pause_until: Option<Moment>,
+    /// What it expects, and until when at most.
+    pub(super) expects: Option<(Expected, Moment)>,
+    /// It has waited long enough for a release that somebody keeps without driving it.
+    pub(super) ignores_releases: bool,
+    /// Of a fair waiter, which asks for itself.
+    pub(super) refusal: Refusal,
+    /// How many refusals it came too late for.
+    pub(super) refusals_before: u64,
+}
+
+/// One that waits.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Waiter<W> {
+    pub(super) asker: Asker,
+    /// The releases with smaller numbers had begun when it arrived.
+    pub(super) releases_before: u64,
+    pub(super) asking: Asking,
+    rare: Option<Box<Rare>>,
+    /// What the driver keeps here.
+    pub(super) slot: W,
+}
+
+impl<W> Waiter<W> {
+    pub(super) fn new(asker: Asker, releases_before: u64, slot: W) -> Self {
+        Self { asker, releases_before, asking: Asking::No, rare: None, slot }
+    }
+
+    pub(super) fn rare(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(super) fn pause_until(&self) -> Option<Moment> {
+        self.rare().and_then(|rare| rare.pause_until)
+    }
+}
+
+/// A backend that gives no answer.
+#[derive(Clone, Debug)]
+pub(super) struct Outage {
+    pub(super) since: Moment,
+    pub(super) last: Moment,
+    pub(super) error: LockError,
+    /// The first ticket that was not given out when it last failed.
+    pub(super) later: Ticket,
+}
+
+type Line<W> = VecDeque<(Ticket, Waiter<W>)>;
+
+/// Those who wait in a lane. Most wait *in line*: only the first of them, the head, asks the
+/// backend. Fair waiters stand beside the line: the backend keeps their order, so each asks for
+/// itself.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Queue<W> {
+    /// Here, not in a list: most are alone and need none.
+    head: Option<(Ticket, Waiter<W>)>,
+    others: Option<Box<Others<W>>>,
+    next_ticket: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Others<W> {
+    in_line: Line<W>,
+    fair: Line<W>,
+    /// The tickets of those whose owner is not fresh.
+    by_owner: HashMap<Owner, SmallVec<[Ticket; 2]>, FxBuildHasher>,
+    /// How many of all want to wait; the head's owner and patience are counted here as well.
+    impatient: usize,
+}
+
+impl<W: std::hash::Hash> std::hash::Hash for Others<W> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        // The rest follows from these.
+        (&self.in_line, &self.fair).hash(state);
+    }
+}
+
+impl<W> Default for Others<W> {
+    fn default() -> Self {
+        Self {
+            in_line: VecDeque::new(),
+            fair: VecDeque::new(),
+            by_owner: HashMap::default(),
+            impatient: 0,
+        }
+    }
+}
+
+impl<W> Default for Queue<W> {
+    fn default() -> Self {
+        Self { head: None, others: None, next_ticket: 0 }
+    }
+}
+
+fn at<W>(line: &Line<W>, ticket: Ticket) -> Option<usize> {
+    line.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+}
+
+impl<W> Queue<W> {
+    /// Adds a waiter and returns its ticket.
+    pub(super) fn push(&mut self, waiter: Waiter<W>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let Asker { mode, has_fresh_owner, is_patient, .. } = waiter.asker;
+        if !has_fresh_owner {
+            let owner = waiter.asker.owner.clone();
+            self.others.get_or_insert_default().by_owner.entry(owner).or_default().push(ticket);
+        }
+        if !is_patient {
+            self.others.get_or_insert_default().impatient += 1;
+        }
+        if mode == Mode::Fair {
+            self.others.get_or_insert_default().fair.push_back((ticket, waiter));
+        } else if self.head.is_none() {
+            self.head = Some((ticket, waiter));
+        } else {
+            self.others.get_or_insert_default().in_line.push_back((ticket, waiter));
+        }
+        ticket
+    }
+
+    /// Takes a waiter out. The second value says whether it was the head.
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(Waiter<W>, bool)> {
+        let is_head = self.is_head(ticket);
+        let waiter = if is_head {
+            let next = self.others.as_mut().and_then(|others| others.in_line.pop_front());
+            mem::replace(&mut self.head, next)
+        } else {
+            let others = self.others.as_mut()?;
+            match at(&others.in_line, ticket) {
+                Some(at) => others.in_line.remove(at),
+                None => at(&others.fair, ticket).and_then(|at| others.fair.remove(at)),
+            }
+        };
+        let (_, waiter) = waiter?;
+        self.forget(ticket, &waiter.asker);
+        Some((waiter, is_head))
+    }
+
+    fn forget(&mut self, ticket: Ticket, asker: &Asker) {
+        let Some(others) = &mut self.others else { return };
+        others.impatient -= usize::from(!asker.is_patient);
+        if !asker.has_fresh_owner
+            && let Some(tickets) = others.by_owner.get_mut(&asker.owner)
+        {
+            tickets.retain(|other| *other != ticket);
+            if tickets.is_empty() {
+                others.by_owner.remove(&asker.owner);
+            }
+        }
+        if self.head.is_none() && others.fair.is_empty() {
+            self.others = None;
+        }
+    }
+
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<W>> {
+        match &self.head {
+            Some((head, waiter)) if *head == ticket => Some(waiter),
+            _ => {
+                let others = self.others.as_ref()?;
+                let in_line = at(&others.in_line, ticket).map(|at| &others.in_line[at]);
+                in_line
+                    .or_else(|| at(&others.fair, ticket).map(|at| &others.fair[at]))
+                    .map(|(_, waiter)| waiter)
+            }
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<W>> {
+        match &mut self.head {
+            Some((head, waiter)) if *head == ticket => Some(waiter),
+            _ => {
+                let Others { in_line, fair, .. } = self.others.as_deref_mut()?;
+                let place = match at(in_line, ticket) {
+                    Some(at) => &mut in_line[at],
+                    None => {
+                        let at = at(fair, ticket)?;
+                        &mut fair[at]
+                    }
+                };
+                Some(&mut place.1)
+            }
+        }
+    }
+
+    /// The first in line.
+    pub(super) fn head(&self) -> Option<(Ticket, &Waiter<W>)> {
+        self.head.as_ref().map(|(ticket, waiter)| (*ticket, waiter))
+    }
+
+    pub(super) fn is_head(&self, ticket: Ticket) -> bool {
+        self.head.as_ref().is_some_and(|(head, _)| *head == ticket)
+    }
+
+    /// The first ticket that was not given out yet.
+    pub(super) fn next_ticket(&self) -> Ticket {
+        Ticket(self.next_ticket)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_none() && !self.has_fair()
+    }
+
+    /// Whether nobody is in line.
+    pub(super) fn is_line_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Whether the head is alone in line.
+    pub(super) fn is_head_alone(&self) -> bool {
+        self.others.as_ref().is_none_or(|others| others.in_line.is_empty())
+    }
+
+    /// Whether anybody waits for a fair lock.
+    pub(super) fn has_fair(&self) -> bool {
+        self.others.as_ref().is_some_and(|others| !others.fair.is_empty())
+    }
+
+    /// The one behind `ticket` in line.
+    pub(super) fn behind(&self, ticket: Ticket) -> Option<(Ticket, &Waiter<W>)> {
+        let in_line = &self.others.as_ref()?.in_line;
+        let behind = match self.is_head(ticket) {
+            true => in_line.front(),
+            false => in_line.get(at(in_line, ticket)? + 1),
+        };
+        behind.map(|(ticket, waiter)| (*ticket, waiter))
+    }
+
+    /// How many want to wait.
+    pub(super) fn patient(&self) -> usize {
+        let others = self.others.as_ref();
+        let beside = others.map_or(0, |others| others.in_line.len() + others.fair.len());
+        let all = usize::from(self.head.is_some()) + beside;
+        all - others.map_or(0, |others| others.impatient)
+    }
+
+    /// The waiters of `owner`, which is not a fresh one, in order.
+    pub(super) fn of_owner(&self, owner: &Owner) -> &[Ticket] {
+        self.others
+            .as_ref()
+            .and_then(|others| others.by_owner.get(owner))
+            .map_or(&[], |tickets| tickets.as_slice())
+    }
+
+    /// Those who do not want to wait.
+    pub(super) fn impatient(&self) -> impl Iterator<Item = Ticket> {
+        let are_there = self.others.as_ref().is_some_and(|others| others.impatient > 0);
+        let all = are_there.then(|| self.all()).into_iter().flatten();
+        all.filter(|(_, waiter)| !waiter.asker.is_patient).map(|(ticket, _)| ticket)
+    }
+
+    /// Those who wait for a fair lock.
+    pub(super) fn fair(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
+        let others = self.others.iter();
+        others.flat_map(|others| &others.fair).map(|(ticket, waiter)| (*ticket, waiter))
+    }
+
+    /// Everybody.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
+        let others = self.others.iter();
+        let behind = others.flat_map(|others| others.in_line.iter().chain(&others.fair));
+        self.head.iter().chain(behind).map(|(ticket, waiter)| (*ticket, waiter))
+    }
+}

@@ -1,0 +1,162 @@
+//! [`Turns`]: when a client keeps a lock for its own tasks and when it leaves it to other clients.
+
+use std::time::Duration;
+
+use crate::time::Moment;
+
+/// How long a client whose turn is over leaves the lock to others. They are woken by the release,
+/// but the tasks of this client are nearer and would always ask first.
+const COURTESY: Duration = Duration::from_millis(3);
+
+/// Clients that already had a turn wait up to this long after a wake-up, so that others ask first.
+const SPREAD: Duration = Duration::from_millis(2);
+
+/// At most this many turns are followed by no courtesy, once it was in vain as often.
+const MOST_TURNS_IN_A_ROW: u8 = 4;
+
+/// A turn begins with a grant and goes on while tasks of this client hand the hold to each other.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Turns {
+    /// When the current turn began.
+    since: Option<Moment>,
+    /// The lock is left to other clients until then.
+    left_until: Option<Moment>,
+    /// Tasks that wait here belong to a client that already had a turn.
+    had_turn: bool,
+    /// How often in a row no other client wanted the lock.
+    in_vain: u8,
+    /// For how many more turns it is not left to others because of that.
+    turns_to_come: u8,
+}
+
+impl Turns {
+    /// The backend granted what was asked for at `sent`.
+    pub(super) fn granted(&mut self, sent: Moment) {
+        self.since.get_or_insert(sent);
+    }
+
+    /// When the current turn began.
+    pub(super) fn since(&self) -> Option<Moment> {
+        self.since
+    }
+
+    /// Until when the lock is left to other clients, if it is.
+    pub(super) fn left_until(&self, now: Moment) -> Option<Moment> {
+        self.left_until.filter(|until| now < *until)
+    }
+
+    /// A hold was given back to the backend. The turn is over after `limit`, or if no task waits.
+    pub(super) fn released(&mut self, limit: Option<Duration>, has_waiters: bool, now: Moment) {
+        let (Some(limit), Some(since)) = (limit, self.since) else { return };
+        self.had_turn = has_waiters;
+        if has_waiters && now < since.after(limit) {
+            return;
+        }
+        self.since = None;
+        if !has_waiters {
+            return;
+        }
+        match self.turns_to_come.checked_sub(1) {
+            Some(fewer) => self.turns_to_come = fewer,
+            None => {
+                self.left_until = Some(now.after(COURTESY));
+                // Unless the next request is refused.
+                self.in_vain = MOST_TURNS_IN_A_ROW.min(self.in_vain + 1);
+                self.turns_to_come = self.in_vain;
+            }
+        }
+    }
+
+    /// A request was refused: other clients want the lock.
+    pub(super) fn contested(&mut self) {
+        (self.since, self.in_vain, self.turns_to_come) = (None, 0, 0);
+    }
+
+    /// Another client gave the lock back. All clients hear of it one after the other, always in the
+    /// same order, so those that had a turn come after those that had none, in random order.
+    /// `jitter` is in `[0, 1)`.
+    pub(super) fn woken(&mut self, now: Moment, jitter: f64) {
+        if self.had_turn && self.since.is_none() {
+            let until = now.after(SPREAD.mul_f64(jitter));
+            self.left_until = self.left_until.max(Some(until));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Clock;
+
+    const LIMIT: Option<Duration> = Some(Duration::from_millis(50));
+
+    fn start() -> Moment {
+        Clock::with_suspension(|| Duration::ZERO).now()
+    }
+
+    /// Releases every 50 ms while tasks wait, and returns which releases were followed by a pause.
+    fn pauses(turns: &mut Turns, from: Moment, releases: u32) -> Vec<bool> {
+        let pause = |number| {
+            turns.granted(from.after(50 * number * Duration::from_millis(1)));
+            let now = from.after(50 * (number + 1) * Duration::from_millis(1));
+            turns.released(LIMIT, true, now);
+            turns.left_until(now).is_some()
+        };
+        (0..releases).map(pause).collect()
+    }
+
+    #[test]
+    fn a_turn_that_nobody_else_wants_is_followed_by_fewer_and_fewer_pauses() {
+        let mut turns = Turns::default();
+        let table = [
+            (true, "the first turn"),
+            (false, "once in vain: one more turn"),
+            (true, "and a pause"),
+            (false, "twice in vain: two more turns"),
+            (false, ""),
+            (true, ""),
+        ];
+        let pauses = pauses(&mut turns, start(), 6);
+        for (at, (expected, why)) in table.into_iter().enumerate() {
+            assert_eq!(pauses[at], expected, "turn {at}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_makes_the_next_turn_end_with_a_pause_again() {
+        let (t, mut turns) = (start(), Turns::default());
+        pauses(&mut turns, t, 2);
+        turns.contested();
+        assert_eq!(pauses(&mut turns, t.after(Duration::from_secs(1)), 1), [true]);
+    }
+
+    #[test]
+    fn a_turn_goes_on_until_its_limit_and_ends_at_once_when_nobody_waits() {
+        let (t, mut turns) = (start(), Turns::default());
+        turns.granted(t);
+        turns.released(LIMIT, true, t.after(Duration::from_millis(49)));
+        assert_eq!(turns.since(), Some(t));
+        turns.released(LIMIT, false, t.after(Duration::from_millis(49)));
+        assert_eq!((turns.since(), turns.left_until(t)), (None, None));
+    }
+
+    #[test]
+    fn only_clients_that_had_a_turn_wait_after_a_wake_up() {
+        let (t, mut turns) = (start(), Turns::default());
+        turns.woken(t, 0.5);
+        assert_eq!(turns.left_until(t), None);
+        turns.granted(t);
+        turns.released(LIMIT, true, t.after(Duration::from_millis(50)));
+        let later = t.after(Duration::from_millis(90));
+        turns.woken(later, 0.5);
+        assert_eq!(turns.left_until(later), Some(later.after(Duration::from_millis(1))));
+    }
+
+    #[test]
+    fn without_hand_over_there_are_no_turns_to_end() {
+        let (t, mut turns) = (start(), Turns::default());
+        turns.granted(t);
+        turns.released(None, true, t.after(Duration::from_secs(1)));
+        assert_eq!(turns.left_until(t.after(Duration::from_secs(1))), None);
+    }
+}
