@@ -9,8 +9,8 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
-        async_trait,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 
@@ -108,8 +108,8 @@ impl Backend for MemoryBackend {
         Ok(self.cells.subscribe(&request.name, Cell::subscribe))
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        self.cells.with(name, |cell, _| cell.resize(permits))
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.cells.with(&request.name, |cell, _| cell.resize(request))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockcore::{
     BackendError,
-    backend::{ConditionId, Conditions, Wakeups, async_trait},
+    backend::{ConditionId, Conditions, Departure, Wakeups, async_trait},
 };
 
 use crate::MemoryBackend;
@@ -34,9 +34,9 @@ impl Conditions for MemoryBackend {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.with(condition, |queue, _| queue.leave(waiter, pass_on)))
+        Ok(self.conditions.with(condition, |queue, _| queue.leave(waiter, departure)))
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {

@@ -6,7 +6,8 @@ use lockcore::{
     BackendError, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
     },
 };
 use redis::Value;
@@ -124,7 +125,8 @@ impl Backend for RedisBackend {
             let (keys, args) = match hold.mode {
                 Mode::Read | Mode::Write => read_write::renew(&keys, hold),
                 Mode::Permit { .. } => permits::renew(&keys, hold),
-                _ => exclusive::renew(&keys, hold),
+                Mode::Exclusive | Mode::Fair => exclusive::renew(&keys, hold),
+                unknown => return Err(not_supported(unknown)),
             };
             call.keys.extend(keys);
             call.args.extend(args);
@@ -133,9 +135,9 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let keys = self.keys(&request.name)?;
+        let step = Step::release(self.keys(&request.name)?, request)?;
         let connection = self.commands.connection().await?;
-        reply::release(&Step::release(keys, request).carry_out(&connection).await?)
+        reply::release(&step.carry_out(&connection).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -194,14 +196,15 @@ impl Backend for RedisBackend {
             Mode::Fair => keys.channel_of(request.hold.owner()),
             Mode::Read | Mode::Write => keys.read_write_channel(),
             Mode::Permit { .. } => keys.permits_channel(),
-            _ => keys.channel().to_string(),
+            Mode::Exclusive => keys.channel().to_string(),
+            unknown => return Err(not_supported(unknown)),
         })
         .await
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let call = permits::resize(&self.keys(name)?, permits);
-        self.call(&call).await.map(|_| ())
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let call = permits::resize(&self.keys(&request.name)?, request);
+        reply::resize(&self.call(&call).await?)
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
@@ -211,6 +214,11 @@ impl Backend for RedisBackend {
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
     }
+}
+
+/// A mode that is newer than this backend.
+fn not_supported(mode: Mode) -> BackendError {
+    BackendError::unsupported(format_args!("locks in {mode} mode"))
 }
 
 /// What is sent for a request.
@@ -224,19 +232,27 @@ impl Step {
     fn acquire(keys: Keys, request: &AcquireRequest) -> Result<Self, BackendError> {
         Ok(match request.mode {
             Mode::Read | Mode::Write => Self::Alone(read_write::acquire(&keys, request)?),
-            Mode::Permit { .. } => Self::Alone(permits::acquire(&keys, request)),
-            _ if Outermost::is_acquired(request) => Self::Shared(Outermost::acquire(keys, request)),
-            _ => Self::Alone(exclusive::acquire(&keys, request)),
+            Mode::Permit { count, limit, .. } => {
+                Self::Alone(permits::acquire(&keys, request, count, limit))
+            }
+            Mode::Exclusive if Outermost::is_acquired(request) => {
+                Self::Shared(Outermost::acquire(keys, request))
+            }
+            Mode::Exclusive | Mode::Fair => Self::Alone(exclusive::acquire(&keys, request)),
+            unknown => return Err(not_supported(unknown)),
         })
     }
 
-    fn release(keys: Keys, request: &ReleaseRequest) -> Self {
-        match request.mode {
+    fn release(keys: Keys, request: &ReleaseRequest) -> Result<Self, BackendError> {
+        Ok(match request.mode {
             Mode::Read | Mode::Write => Self::Alone(read_write::release(&keys, request)),
             Mode::Permit { .. } => Self::Alone(permits::release(&keys, request)),
-            _ if Outermost::is_released(request) => Self::Shared(Outermost::release(keys, request)),
-            _ => Self::Alone(exclusive::release(&keys, request)),
-        }
+            Mode::Exclusive if Outermost::is_released(request) => {
+                Self::Shared(Outermost::release(keys, request))
+            }
+            Mode::Exclusive | Mode::Fair => Self::Alone(exclusive::release(&keys, request)),
+            unknown => return Err(not_supported(unknown)),
+        })
     }
 
     async fn carry_out(self, connection: &Arc<Connection>) -> Result<Value, BackendError> {
@@ -270,7 +286,7 @@ impl Drop for Unanswered<'_> {
         // Without a runtime the connection is dead as well.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let undo = Step::release(keys, &request.undo());
+        let Ok(undo) = Step::release(keys, &request.undo()) else { return };
         let connection = self.connection.clone();
         runtime.spawn(async move {
             if let Err(error) = undo.carry_out(&connection).await {

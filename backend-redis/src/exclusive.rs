@@ -99,9 +99,10 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
         request.count.to_string(),
         token_memory(request.lease).to_string(),
         id_if_named(&request.hold),
-        match request.mode {
-            Mode::Fair => millis(request.queue.unwrap_or_default()).to_string(),
-            _ => request.tokens.to_string(),
+        if request.mode == Mode::Fair {
+            millis(request.queue.unwrap_or_default()).to_string()
+        } else {
+            request.tokens.to_string()
         },
     ];
     Call { script, keys, args }

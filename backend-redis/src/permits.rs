@@ -2,7 +2,7 @@
 
 use lockcore::{
     Mode,
-    backend::{AcquireRequest, ReleaseRequest, RenewRequest},
+    backend::{AcquireRequest, ReleaseRequest, RenewRequest, ResizeRequest},
 };
 
 use crate::{
@@ -11,11 +11,8 @@ use crate::{
     wire::{millis, token_memory},
 };
 
-pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
-    let (count, limit) = match request.mode {
-        Mode::Permit { count, limit, .. } => (count, limit),
-        _ => (0, 0),
-    };
+/// Takes `count` permits, of `limit` if the server does not know how many there are.
+pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest, count: u32, limit: u32) -> Call {
     Call {
         script: &script::ACQUIRE_PERMITS,
         keys: all(keys, request.mode),
@@ -52,9 +49,14 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     )
 }
 
-pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {
-    let mode = Mode::permits(0, permits);
-    let args = vec![kind(mode).into(), keys.permits_channel(), permits.to_string()];
+pub(crate) fn resize(keys: &Keys, request: &ResizeRequest) -> Call {
+    let mode = Mode::permits(0, request.permits);
+    let args = vec![
+        kind(mode).into(),
+        keys.permits_channel(),
+        request.permits.to_string(),
+        u8::from(request.only_if_unset).to_string(),
+    ];
     Call { script: &script::RESIZE, keys: all(keys, mode), args }
 }
 

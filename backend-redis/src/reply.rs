@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
-    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome},
+    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome, ResizeOutcome},
 };
 use redis::{Value, from_redis_value};
 
@@ -50,6 +50,13 @@ pub(crate) fn release(reply: &Value) -> Result<ReleaseOutcome, BackendError> {
         Value::Int(0) => Ok(ReleaseOutcome::NotHeld),
         _ => Err(error::unexpected("release")),
     }
+}
+
+pub(crate) fn resize(reply: &Value) -> Result<ResizeOutcome, BackendError> {
+    Ok(match flag(reply, "resize")? {
+        true => ResizeOutcome::Resized,
+        false => ResizeOutcome::AlreadySet,
+    })
 }
 
 /// Yes or no, as the answer to `doing`.

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Condition, Lock, LockError, Locks};
+use lockcore::{Condition, Lock, LockError, Locks, WaitOutcome};
 use lockcore_examples::{Failure, Store, Story, claim, with_store};
 use tokio::task::JoinSet;
 
@@ -113,11 +113,11 @@ impl Queue {
     /// Takes an item out, and waits for one until there has been none for so long.
     async fn pop(&self, patience: Duration) -> Result<Option<u32>, LockError> {
         let mut guard = self.lock.acquire().await?;
-        let mut notified = true;
+        let mut outcome = WaitOutcome::Notified;
         let item = loop {
             match self.items.pop() {
-                None if notified => {
-                    (guard, notified) = self.not_empty.wait_timeout(guard, patience).await?;
+                None if outcome == WaitOutcome::Notified => {
+                    (guard, outcome) = self.not_empty.wait_timeout(guard, patience).await?;
                 }
                 item => break item,
             }

@@ -163,8 +163,8 @@ const BUGS: &[Bug] = &[
     bug(
         "a condition is joined after the lock was given up",
         "lockcore/src/sync/condition.rs",
-        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n        let again = Self::again(&guard);\n        guard.release().await?;\n",
-        "        let again = Self::again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n",
+        "        if let Err(error) = waiting.join().await {\n            return Err(WaitError::giving_back(error, guard));\n        }\n        let again = Self::again(&guard);\n        guard.release().await.map_err(WaitError::without_guard)?;\n",
+        "        let again = Self::again(&guard);\n        guard.release().await.map_err(WaitError::without_guard)?;\n        waiting.join().await.map_err(WaitError::without_guard)?;\n",
         ("suites", "signals::conditions"),
     ),
     bug(

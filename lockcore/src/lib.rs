@@ -5,6 +5,7 @@ pub mod backend;
 mod client;
 mod error;
 mod leases;
+mod loss;
 mod mode;
 mod name;
 mod owner;
@@ -15,15 +16,16 @@ mod token;
 mod unless;
 
 pub use crate::{
-    error::{BackendError, BackendErrorKind, LockError, LossReason},
+    error::{BackendError, BackendErrorKind, LockError},
     leases::clock::Clock,
+    loss::{Loss, LossReason},
     mode::Mode,
     name::LockName,
     owner::Owner,
     state::{Holder, LockState},
     sync::{
         Condition, CountDownLatch, Lock, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock,
-        RwLock, Semaphore,
+        RwLock, Semaphore, WaitError, WaitOutcome,
     },
     token::FencingToken,
 };

@@ -58,6 +58,7 @@ impl Owner {
 
     /// A new owner, different from every other one.
     #[must_use]
+    #[expect(clippy::new_without_default, reason = "a default would be another owner each time")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(Identity::Fresh(NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -120,12 +121,6 @@ impl Owner {
             return Ok(());
         };
         Err(LockError::InvalidOption { lock: None, option: "owned_by", reason: reason.into() })
-    }
-}
-
-impl Default for Owner {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

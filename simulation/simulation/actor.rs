@@ -2,7 +2,9 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use lockcore::{Lock, LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner};
+use lockcore::{
+    Lock, LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, WaitOutcome,
+};
 use lockcore_testkit::poll_times;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -412,7 +414,7 @@ impl Actor {
                     self.violation(format_args!("somebody has passed a latch that was never open"));
                 }
             }
-            Err(LockError::Timeout { .. }) => {
+            Err(LockError::LatchTimeout { .. }) => {
                 if self.world.is_calm_since(start) && open_for > self.world.latency() {
                     self.violation(format_args!(
                         "nobody was woken at a latch that is open for {open_for:?}"
@@ -473,7 +475,7 @@ impl Actor {
             self.note(format_args!("waits for an item"));
             let waiting = self.world.items.wait();
             let waited = match patience {
-                None => filled.wait(guard).await.map(|guard| (guard, true)),
+                None => filled.wait(guard).await.map(|guard| (guard, WaitOutcome::Notified)),
                 Some(patience) => filled.wait_timeout(guard, patience).await,
             };
             drop(waiting);
@@ -481,7 +483,7 @@ impl Actor {
                 "wait -> {}",
                 brief(&waited.as_ref().map(|(guard, _)| guard.token()))
             ));
-            if waited.as_ref().is_ok_and(|(_, notified)| *notified)
+            if waited.as_ref().is_ok_and(|(_, outcome)| *outcome == WaitOutcome::Notified)
                 && self.world.items.notified() > self.world.truth.notified()
                 && self.world.facts.notifications_are_exact
             {
@@ -490,7 +492,7 @@ impl Actor {
             match waited {
                 Ok((again, _)) => guard = again,
                 Err(error) => {
-                    self.result::<()>("wait", Err(error));
+                    self.result::<()>("wait", Err(error.into()));
                     return false;
                 }
             }

@@ -9,9 +9,9 @@ use std::{
 use lockcore::{
     BackendError, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
-        async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -272,12 +272,12 @@ impl Backend for Observed {
         self.call(format!("subscribe {}", request.name), without_debug(subscribe), |_| ()).await.0
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let note = |_: &Result<(), _>| {
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let ResizeRequest { name, permits, .. } = request;
+        let note = |_: &Result<ResizeOutcome, _>| {
             self.truth.events().resized.insert(name.to_string());
         };
-        self.call(format!("resize {name} {permits}"), self.truth.store.resize(name, permits), note)
-            .await
+        self.call(format!("resize {name} {permits}"), self.truth.store.resize(request), note).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
@@ -371,10 +371,10 @@ impl Conditions for Observed {
         &self,
         id: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
-        let leave = self.truth.store.leave(id, waiter, pass_on);
-        self.call(format!("leave {waiter} {pass_on}"), leave, |_| ()).await
+        let leave = self.truth.store.leave(id, waiter, departure);
+        self.call(format!("leave {waiter} {departure:?}"), leave, |_| ()).await
     }
 
     async fn notify(&self, id: &ConditionId, count: u32) -> Result<u32, BackendError> {

@@ -14,8 +14,9 @@ use lockcore::{
     BackendError, BackendErrorKind, Clock, LockError, LockName, LockState, Locks, LossReason,
     Owner,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ReleaseOutcome, ReleaseRequest,
-        RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -147,7 +148,19 @@ impl Backend for HeldForEver {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.0.subscribe(request).await
+        Backend::subscribe(&self.0, request).await
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.0.resize(request).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        self.0.latches()
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        self.0.conditions()
     }
 }
 
@@ -350,7 +363,19 @@ impl Backend for CountsEmpty {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.store.subscribe(request).await
+        Backend::subscribe(&self.store, request).await
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.store.resize(request).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        self.store.latches()
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        self.store.conditions()
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use lockcore::backend::Departure;
 use tokio::{sync::watch, time::Instant};
 
 use super::listeners::Listeners;
@@ -47,11 +48,11 @@ impl Condition {
         place.map(|place| place.until = now + keep).is_some()
     }
 
-    pub(crate) fn leave(&mut self, waiter: &str, pass_on: bool) -> bool {
+    pub(crate) fn leave(&mut self, waiter: &str, departure: Departure) -> bool {
         let before = self.places.len();
         self.places.retain(|place| place.waiter != waiter);
         let was_in = self.places.len() < before;
-        if !was_in && pass_on {
+        if !was_in && departure == Departure::Cancelled {
             self.notify(1);
         }
         was_in

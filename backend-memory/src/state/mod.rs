@@ -110,7 +110,7 @@ impl Cell {
         now: Instant,
         next_token: impl FnOnce() -> FencingToken,
     ) -> Result<AcquireOutcome, BackendError> {
-        self.use_as(Kind::of(request.mode))?;
+        self.use_as(Kind::of(request.mode)?)?;
         let outcome = self.decide(request, now, next_token);
         if let (AcquireOutcome::Held { .. }, Some(queue)) = (&outcome, request.queue)
             && self.has_queue_for(request.mode)
@@ -153,7 +153,9 @@ impl Cell {
             Mode::Read => self.in_the_way_of_a_reader(request),
             Mode::Write => self.in_the_way_of_a_writer(request),
             Mode::Permit { count, limit, .. } => self.in_the_way_of_permits(count, limit),
-            _ => self.in_the_way_of_a_stranger(request),
+            Mode::Exclusive | Mode::Fair => self.in_the_way_of_a_stranger(request),
+            // `Kind::of` has refused all others.
+            _ => None,
         }
     }
 
@@ -294,20 +296,22 @@ impl Stored {
     fn gives_way_to(&self, request: &AcquireRequest) -> bool {
         self.hold.owner() == request.hold.owner()
             && match request.mode {
-                Mode::Permit { .. } => false,
+                Mode::Exclusive | Mode::Fair => true,
                 Mode::Read | Mode::Write => self.mode == request.mode,
-                _ => true,
+                // Each acquisition of permits is a hold of its own.
+                _ => false,
             }
     }
 }
 
 impl Kind {
-    fn of(mode: Mode) -> Self {
+    fn of(mode: Mode) -> Result<Self, BackendError> {
         match mode {
-            Mode::Read | Mode::Write => Self::ReadWrite,
-            Mode::Permit { plain: false, .. } => Self::Permits,
-            Mode::Permit { plain: true, .. } => Self::PlainPermits,
-            _ => Self::Lock,
+            Mode::Exclusive | Mode::Fair => Ok(Self::Lock),
+            Mode::Read | Mode::Write => Ok(Self::ReadWrite),
+            Mode::Permit { plain: false, .. } => Ok(Self::Permits),
+            Mode::Permit { plain: true, .. } => Ok(Self::PlainPermits),
+            _ => Err(BackendError::unsupported(format_args!("locks in {mode} mode"))),
         }
     }
 

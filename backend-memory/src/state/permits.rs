@@ -1,17 +1,26 @@
 //! Semaphores: as many holds as there are permits for.
 
-use lockcore::{BackendError, Mode};
+use lockcore::{
+    BackendError, Mode,
+    backend::{ResizeOutcome, ResizeRequest},
+};
 use tokio::time::Instant;
 
 use super::{Cell, Kind};
 
 impl Cell {
     /// Sets how many permits there are.
-    pub(crate) fn resize(&mut self, permits: u32) -> Result<(), BackendError> {
+    pub(crate) fn resize(
+        &mut self,
+        request: &ResizeRequest,
+    ) -> Result<ResizeOutcome, BackendError> {
         self.use_as(Kind::Permits)?;
-        self.permits = Some(permits);
+        if request.only_if_unset && self.permits.is_some() {
+            return Ok(ResizeOutcome::AlreadySet);
+        }
+        self.permits = Some(request.permits);
         self.listeners.wake();
-        Ok(())
+        Ok(ResizeOutcome::Resized)
     }
 
     /// How many permits there are: as many as were set, or else as the one said that found the name free.

@@ -2,7 +2,7 @@
 
 use std::ops::BitOr;
 
-use crate::{BackendError, BackendErrorKind, Mode};
+use crate::{BackendError, Mode};
 
 /// What a backend can do: a set of modes.
 ///
@@ -61,8 +61,7 @@ impl Capabilities {
         if self.supports(mode) {
             return Ok(());
         }
-        let message = format!("this backend has no {}", mode.plural());
-        Err(BackendError::new(BackendErrorKind::Unsupported, message))
+        Err(BackendError::unsupported(mode.plural()))
     }
 }
 

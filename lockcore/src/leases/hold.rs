@@ -434,14 +434,22 @@ impl Hold {
 
     /// Resolves when the hold has ended otherwise than by its last guard.
     pub(crate) async fn ended(&self, clock: &Clock) -> LossReason {
+        match self.over(clock).await {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the hold has ended: with `None` by its last guard.
+    pub(crate) async fn over(&self, clock: &Clock) -> Option<LossReason> {
         loop {
             let ended = self.watched().ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             match self.phase(clock.now()) {
-                Phase::Lost(reason) => return reason,
-                Phase::Released if self.count() > 0 => return LossReason::Closed,
-                Phase::Live | Phase::Released => {}
+                Phase::Lost(reason) => return Some(reason),
+                Phase::Released => return (self.count() > 0).then_some(LossReason::Closed),
+                Phase::Live => {}
             }
             let deadline = self.deadline();
             tokio::select! {

@@ -156,7 +156,7 @@ impl CountDownLatch {
     /// Waits until the latch is open, at most `timeout`. With zero, it is looked at once.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
+    /// [`LockError::LatchTimeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
     /// answer, its last error.
     ///
     /// # Cancel safety
@@ -169,7 +169,7 @@ impl CountDownLatch {
         } else {
             tokio::time::timeout(timeout, self.wait_troubled(&trouble)).await.ok().transpose()?
         };
-        let timed_out = || LockError::Timeout { lock: name.clone(), waited: timeout };
+        let timed_out = || LockError::LatchTimeout { lock: name.clone(), waited: timeout };
         waited.ok_or_else(|| trouble.take().unwrap_or_else(timed_out))
     }
 

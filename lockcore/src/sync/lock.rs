@@ -272,9 +272,7 @@ impl Lock {
         let acquire = self.acquire_at(site);
         async move {
             let guard = acquire.await?;
-            let (lock, lost) = (guard.lock_name(), guard.lost());
-            let lost = async { LockError::Lost { lock, reason: lost.await } };
-            let output = while_held(guard.owner(), lost, body(&guard)).await?;
+            let output = while_held(guard.owner(), guard.lost(), body(&guard)).await?;
             done(output, guard.release().await)
         }
     }

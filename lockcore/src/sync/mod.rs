@@ -7,6 +7,7 @@ mod lock;
 mod multi;
 mod rw_lock;
 mod semaphore;
+mod wait;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -29,6 +30,7 @@ pub use self::{
     multi::{MultiGuard, MultiLock},
     rw_lock::RwLock,
     semaphore::Semaphore,
+    wait::{WaitError, WaitOutcome},
 };
 
 /// The entry point: locks over one backend.

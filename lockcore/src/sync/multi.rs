@@ -1,9 +1,8 @@
 //! [`MultiLock`]: several locks, all or none.
 
 use std::{
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     panic::Location,
-    pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::Duration,
@@ -12,7 +11,7 @@ use std::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, LossReason,
+    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, Loss,
     Owner,
     acquiring::acquisition::Trouble,
     sync::guard::{done, while_held},
@@ -244,7 +243,8 @@ impl Attempt {
                     .into(),
             });
         }
-        let owner = self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_default();
+        let owner =
+            self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_else(Owner::new);
         let members = members.into_iter().map(|lock| lock.owned_by(&owner)).collect();
         Ok((members, owner))
     }
@@ -340,24 +340,36 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Resolves when one of the holds is lost, with the [`LockError::Lost`] that names it. The future does not borrow the guard.
+    /// Resolves when one of the holds is lost. The future does not borrow the guard.
     ///
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
-    pub fn lost(&self) -> impl Future<Output = LockError> + Send + 'static + use<> {
-        type Lost = Pin<Box<dyn Future<Output = LossReason> + Send>>;
-        let mut losses: Vec<_> = self
-            .guards
-            .iter()
-            .map(|guard| (guard.lock_name(), Box::pin(guard.lost()) as Lost))
-            .collect();
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        let ended = self.ended();
+        async move {
+            match ended.await {
+                Some(loss) => loss,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Resolves when one of the holds is lost, with the loss, or with `None` when all of them were released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it can be called any number of times.
+    pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
+        let mut live: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.ended())).collect();
         poll_fn(move |context| {
-            let lost =
-                losses.iter_mut().find_map(|(lock, lost)| match lost.as_mut().poll(context) {
-                    Poll::Ready(reason) => Some(LockError::Lost { lock: lock.clone(), reason }),
-                    Poll::Pending => None,
-                });
-            lost.map_or(Poll::Pending, Poll::Ready)
+            let mut loss = None;
+            live.retain_mut(|ended| match ended.as_mut().poll(context) {
+                Poll::Ready(how) => {
+                    loss = loss.take().or(how);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if loss.is_some() || live.is_empty() { Poll::Ready(loss) } else { Poll::Pending }
         })
     }
 

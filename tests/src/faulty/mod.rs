@@ -13,7 +13,8 @@ use lockcore::{
     BackendError, BackendErrorKind, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups, async_trait,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
     },
 };
 use tokio::sync::watch;
@@ -344,9 +345,9 @@ impl<B: Backend> Backend for Faulty<B> {
         Ok(self.over_the_line(wakeups))
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let name = name.clone();
-        self.call(Op::Resize, |backend| async move { backend.resize(&name, permits).await }).await
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let request = request.clone();
+        self.call(Op::Resize, |backend| async move { backend.resize(&request).await }).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

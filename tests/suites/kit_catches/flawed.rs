@@ -12,8 +12,8 @@ use lockcore::{
     BackendError, BackendErrorKind, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
-        async_trait,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_testkit::{Fixture, Op};
@@ -179,9 +179,9 @@ impl Backend for Flawed {
         Ok(state)
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let busy = self.send(Op::Resize).await;
-        let resized = self.resize_now(name, permits);
+        let resized = self.resize_now(request);
         self.reply(busy).await;
         resized
     }

@@ -4,7 +4,7 @@ use lockcore::{
     BackendError, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
-        RenewOutcome, RenewRequest,
+        RenewOutcome, RenewRequest, ResizeRequest,
     },
 };
 use lockcore_redis::RedisBackend;
@@ -160,7 +160,7 @@ pub(crate) async fn send(
         Request::Force => Answer::Flag(backend.force_release(&name).await?),
         Request::Inspect => Answer::State(state(&backend.inspect(&name).await?)),
         Request::Resize(permits) => {
-            backend.resize(&name, permits).await?;
+            backend.resize(&ResizeRequest::new(name.clone(), permits)).await?;
             Answer::Any
         }
     })

@@ -49,7 +49,8 @@ pub(super) async fn waits(
     condition: &Condition,
 ) -> JoinHandle<Result<LockGuard, LockError>> {
     let guard = lock.acquire().await.expect("the lock");
-    tokio::spawn(condition.wait(guard))
+    let wait = condition.wait(guard);
+    tokio::spawn(async move { Ok(wait.await?) })
 }
 
 /// As [`waits`], and gives the lock back at once.
