@@ -154,6 +154,16 @@ pub enum LockError {
         /// The latch.
         lock: LockName,
     },
+    /// There is no tokio runtime on which the client could renew and release in the background.
+    #[error(
+        "lock `{lock}` cannot be acquired outside of a tokio runtime: nothing would renew and \
+         release it; call this from a task, or within `Runtime::block_on`"
+    )]
+    #[non_exhaustive]
+    NoRuntime {
+        /// The lock.
+        lock: LockName,
+    },
     /// `Locks::close()` was called.
     #[error("lock `{lock}` cannot be acquired: this `Locks` is closed; make a new one")]
     #[non_exhaustive]

@@ -1,23 +1,20 @@
 #![doc = include_str!("../../README.md")]
 
-mod acquiring;
 pub mod backend;
 mod client;
+mod engine;
 mod error;
-mod leases;
 mod loss;
 mod mode;
 mod name;
 mod owner;
 mod state;
-mod store;
 mod sync;
+mod time;
 mod token;
-mod unless;
 
 pub use crate::{
     error::{BackendError, BackendErrorKind, LockError},
-    leases::clock::Clock,
     loss::{Loss, LossReason},
     mode::Mode,
     name::LockName,
@@ -27,5 +24,6 @@ pub use crate::{
         Condition, CountDownLatch, Lock, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock,
         RwLock, Semaphore, WaitError, WaitOutcome,
     },
+    time::Clock,
     token::FencingToken,
 };

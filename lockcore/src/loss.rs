@@ -52,7 +52,7 @@ impl From<Loss> for LockError {
 }
 
 /// How a hold was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The lease ended, by this client's clock, before a renewal succeeded. For a fixed lease this is its planned end.

@@ -12,7 +12,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::{Client, calendar::Calendar, cleanup::Cleanup};
+use super::{Client, calendar::Calendar, cleanup::Cleanup, tally::Counting};
 use crate::{LockError, LockName, time::Clock};
 
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
@@ -26,9 +26,17 @@ pub(super) struct Background {
     running: Mutex<Option<Running>>,
 }
 
+/// A cleanup on its way. It keeps the client until it is done, and `close()` waits for it.
+#[derive(Debug)]
+struct Submitted {
+    client: Arc<Client>,
+    cleanup: Cleanup,
+    counting: Counting,
+}
+
 #[derive(Debug)]
 struct Running {
-    cleanups: UnboundedSender<Cleanup>,
+    cleanups: UnboundedSender<Submitted>,
     task: JoinHandle<()>,
 }
 
@@ -73,11 +81,12 @@ impl Client {
         self.start();
         let running = self.background.running();
         let Some(running) = running.as_ref() else {
-            return tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
+            tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
+            return;
         };
-        self.pending_cleanups.add();
-        if let Err(unsent) = running.cleanups.send(cleanup) {
-            self.pending_cleanups.subtract();
+        let counting = self.pending_cleanups.count();
+        let submitted = Submitted { client: self.clone(), cleanup, counting };
+        if let Err(unsent) = running.cleanups.send(submitted) {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
             drop(unsent);
         }
@@ -96,7 +105,7 @@ async fn serve(
     client: Weak<Client>,
     calendar: Arc<Calendar>,
     clock: Clock,
-    mut cleanups: UnboundedReceiver<Cleanup>,
+    mut cleanups: UnboundedReceiver<Submitted>,
 ) {
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
@@ -111,15 +120,15 @@ async fn serve(
                 }
                 client.look_at_due(&mut work);
             }
-            cleanup = cleanups.recv() => match (cleanup, client.upgrade()) {
-                (Some(cleanup), Some(client)) => {
+            submitted = cleanups.recv() => match submitted {
+                Some(Submitted { client, cleanup, counting }) => {
                     work.spawn(async move {
-                        let _done = client.pending_cleanups.done_on_drop();
                         client.carry_out_cleanup(cleanup).await;
+                        drop(counting);
                     });
                 }
-                // All handles and guards are gone, and so is everything that they left.
-                _ => break,
+                // All handles and guards are gone, and everything that they left is on its way.
+                None => break,
             },
             () = calendar.earlier() => {}
             Some(_) = work.join_next() => {}

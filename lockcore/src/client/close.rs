@@ -1,10 +1,13 @@
 //! The end of a client, and of holds by an operator's order.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::task::JoinSet;
 
-use super::{CLOSED, Client, OPEN};
+use super::{CLOSED, Client, OPEN, lanes::LaneCell};
 use crate::{
     BackendError, BackendErrorKind, LockError, LockName, LossReason,
     backend::HoldId,
@@ -18,7 +21,7 @@ const CUT_OFF: Duration = Duration::from_secs(1);
 impl Client {
     /// Releases everything and lets nobody in any more.
     pub(crate) async fn close(self: &Arc<Self>) -> Result<(), LockError> {
-        let _ = self.life.compare_exchange(OPEN, CLOSED, SEQ, SEQ);
+        let _ = self.life.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
         self.closing.notify_waiters();
         let now = self.clock.now();
         let mut releases = JoinSet::new();
@@ -36,11 +39,11 @@ impl Client {
             }
             for release in works {
                 let work = self.release_of(&cell, release);
-                self.pending_cleanups.add();
-                let client = self.clone();
+                let counting = self.pending_cleanups.count();
                 releases.spawn(async move {
-                    let _done = client.pending_cleanups.done_on_drop();
-                    work.confirm().await
+                    let released = work.confirm().await;
+                    drop(counting);
+                    released
                 });
             }
         }
@@ -66,7 +69,7 @@ impl Client {
 
     /// What the backend may have of `name` for this client.
     pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
-        let ids = |cell: Arc<super::lanes::LaneCell>| {
+        let ids = |cell: Arc<LaneCell>| {
             cell.look(|lane| lane.holds().iter().map(|hold| hold.facts.id.clone()).collect())
         };
         self.lanes.of(name).flat_map::<Vec<_>, _>(ids).collect()
@@ -79,12 +82,8 @@ impl Client {
     pub(crate) fn forced(self: &Arc<Self>, name: &LockName, ids: &[HoldId]) {
         for cell in self.lanes.of(name) {
             self.with(&cell, |lane, fx| {
-                let of_order = |hold: &&crate::engine::Hold<_>| {
-                    let facts: &super::lanes::HoldFacts = &hold.facts;
-                    ids.contains(&facts.id)
-                };
-                let over: Vec<HoldNumber> =
-                    lane.holds().iter().filter(of_order).map(|hold| hold.number).collect();
+                let over = lane.holds().iter().filter(|hold| ids.contains(&hold.facts.id));
+                let over: Vec<HoldNumber> = over.map(|hold| hold.number).collect();
                 for hold in over {
                     lane.gone(hold, fx);
                     lane.forget_parked(hold, fx);
@@ -93,5 +92,3 @@ impl Client {
         }
     }
 }
-
-use std::sync::atomic::Ordering::SeqCst as SEQ;

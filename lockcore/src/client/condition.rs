@@ -14,18 +14,37 @@ use crate::{
 /// A place in the queue of a condition. Left by [`leave`](Self::leave).
 #[derive(Debug)]
 pub(crate) struct ConditionPlace {
-    pub(crate) id: ConditionId,
-    pub(crate) waiter: Arc<str>,
+    id: ConditionId,
+    waiter: Arc<str>,
     /// How long the place would be kept otherwise.
-    pub(crate) keep: Duration,
+    keep: Duration,
     /// What becomes of a notification that it got.
-    pub(crate) departure: Departure,
+    departure: Departure,
     /// Where it is reported whether the waiter was notified before it left. If nobody is there any
     /// more, a notification that it got goes to the next one.
-    pub(crate) report: Option<oneshot::Sender<Result<bool, BackendError>>>,
+    report: Option<oneshot::Sender<Result<bool, BackendError>>>,
 }
 
 impl ConditionPlace {
+    pub(crate) fn new(
+        id: &ConditionId,
+        waiter: &Arc<str>,
+        keep: Duration,
+        departure: Departure,
+    ) -> Self {
+        let (id, waiter) = (id.clone(), waiter.clone());
+        Self { id, waiter, keep, departure, report: None }
+    }
+
+    /// Reports whether the waiter was notified before it left.
+    pub(crate) fn reporting_to(
+        mut self,
+        report: oneshot::Sender<Result<bool, BackendError>>,
+    ) -> Self {
+        self.report = Some(report);
+        self
+    }
+
     /// Attempts until it is done, hopeless or needless.
     pub(super) async fn leave(mut self, client: &Arc<Client>) {
         let Some(report) = self.report.take() else {

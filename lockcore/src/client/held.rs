@@ -82,7 +82,7 @@ impl Held {
     /// Resolves when the hold ends: with the reason if it was lost.
     ///
     /// Each poll looks at the deadline, since timers know nothing of a suspension of the host.
-    pub(crate) fn ended(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
+    pub(crate) fn ended(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static + use<> {
         let (client, cell, number) = (self.client.clone(), self.cell.clone(), self.number);
         // Asked for at once: whoever polls this later hears of an end that came before.
         let watch = self.cell.watch(number).unwrap_or_default();

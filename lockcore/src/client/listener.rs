@@ -1,6 +1,11 @@
 //! [`Listener`]: a subscription to a name, from the request for it to its end.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::Client;
 use crate::{
@@ -24,7 +29,8 @@ pub(crate) struct Listener {
 enum State {
     #[default]
     Idle,
-    Subscribing(Subscribing),
+    /// Behind a lock that nobody ever waits for: it makes the listener `Sync`.
+    Subscribing(Mutex<Subscribing>),
     Listening(Box<dyn Wakeups>),
     /// Subscribing failed. It is tried again then.
     Pausing { until: Moment },
@@ -54,11 +60,16 @@ impl Listener {
         request: impl FnOnce() -> SubscribeRequest,
     ) -> Result<Heard, BackendError> {
         if matches!(self.state, State::Idle) {
-            self.state = State::Subscribing(Box::pin(subscribe(client.clone(), request())));
+            let subscribing: Subscribing = Box::pin(subscribe(client.clone(), request()));
+            self.state = State::Subscribing(Mutex::new(subscribing));
         }
         match &mut self.state {
             State::Idle => {}
-            State::Subscribing(subscribing) => match subscribing.await {
+            State::Subscribing(subscribing) => match subscribing
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner)
+                .await
+            {
                 Ok(wakeups) => {
                     self.state = State::Listening(wakeups);
                     self.backoff = Backoff::default();

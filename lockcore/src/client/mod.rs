@@ -45,9 +45,11 @@ pub(crate) use self::{
     cleanup::OnDrop,
     condition::ConditionPlace,
     held::Held,
+    tally::Counting,
+    waiters::Counted,
 };
 use crate::{
-    BackendError, LockError, LockName, Mode, Owner,
+    BackendError, LockError, LockName, LockState, Mode, Owner,
     backend::{Backend, HoldId},
     engine::WaiterLimits,
     time::{ANSWER, Backoff, Clock},
@@ -93,9 +95,9 @@ pub(crate) struct Client {
     /// Signals that it is closed.
     closing: Notify,
     /// Acquisitions that are under way, or being undone.
-    acquiring: Tally,
+    acquiring: Arc<Tally>,
     /// Cleanups that are submitted and not done.
-    pending_cleanups: Tally,
+    pending_cleanups: Arc<Tally>,
 }
 
 impl Client {
@@ -112,8 +114,8 @@ impl Client {
             drawn: AtomicU64::new(0),
             life: AtomicU8::new(OPEN),
             closing: Notify::new(),
-            acquiring: Tally::default(),
-            pending_cleanups: Tally::default(),
+            acquiring: Arc::default(),
+            pending_cleanups: Arc::default(),
         })
     }
 
@@ -201,7 +203,7 @@ impl Client {
     }
 
     /// Until the result is dropped, `close()` waits.
-    pub(crate) fn acquiring(&self) -> tally::Counting<'_> {
+    pub(crate) fn acquiring(&self) -> Counting {
         self.acquiring.count()
     }
 
@@ -235,6 +237,30 @@ impl Client {
             return closed();
         }
         unless(|| self.closed(), work).await.unwrap_or_else(|()| closed())
+    }
+
+    /// Adds what only this client knows to what the backend reports: guards that needed no request.
+    pub(crate) fn count_guards(&self, name: &LockName, state: &mut LockState) {
+        let now = self.clock.now();
+        for cell in self.lanes.of(name) {
+            cell.look(|lane| {
+                for hold in lane.holds().iter().filter(|hold| hold.is_live(now)) {
+                    if let Some(holder) = state.holder_mut(hold.facts.id.owner(), hold.mode) {
+                        holder.set_hold_count(hold.state.count().max(1));
+                    }
+                }
+            });
+        }
+    }
+
+    /// Whether `owner` has a read hold of `name` in this client.
+    pub(crate) fn reads(&self, name: &LockName, owner: &Owner) -> bool {
+        let cell = self.lanes.find(name, Mode::Read.kind());
+        cell.is_some_and(|cell| {
+            cell.look(|lane| {
+                lane.holds().iter().any(|hold| hold.mode == Mode::Read && hold.owner == *owner)
+            })
+        })
     }
 
     /// Ends as a process that crashes: nothing is released, and no background work goes on.

@@ -10,7 +10,7 @@ use super::{
     lanes::{HoldFacts, LaneCell},
 };
 use crate::{
-    BackendError, BackendErrorKind, LockError, LossReason, Mode,
+    BackendError, BackendErrorKind, LockError, LossReason,
     backend::{AcquireOutcome, AcquireRequest},
     engine::{Effects, Grant, Growth, HoldNumber, Inside, Lane, MAX_HOLD_COUNT, Phase},
     time::{Backoff, Moment, lease},

@@ -1,6 +1,9 @@
 //! [`Tally`]: how much is under way, and the signal that nothing is any more.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use tokio::sync::Notify;
 
@@ -12,25 +15,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(super) fn subtract(&self) {
-        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.none.notify_waiters();
-        }
-    }
-
     /// Counts one more, until the result is dropped.
-    pub(super) fn count(&self) -> Counting<'_> {
-        self.add();
-        Counting(self)
-    }
-
-    /// One that was added before is over when the result is dropped.
-    pub(super) fn done_on_drop(&self) -> Counting<'_> {
-        Counting(self)
+    pub(super) fn count(self: &Arc<Self>) -> Counting {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Counting(self.clone())
     }
 
     /// Resolves when nothing is under way.
@@ -49,10 +37,12 @@ impl Tally {
 
 /// One that is under way.
 #[derive(Debug)]
-pub(crate) struct Counting<'a>(&'a Tally);
+pub(crate) struct Counting(Arc<Tally>);
 
-impl Drop for Counting<'_> {
+impl Drop for Counting {
     fn drop(&mut self) {
-        self.0.subtract();
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.none.notify_waiters();
+        }
     }
 }

@@ -4,8 +4,6 @@
 //!
 //! [`Lane`] is the protocol. Everything else here is a part of it with a rule of its own.
 
-#[cfg(test)]
-mod exploration;
 mod hold;
 mod lane;
 mod limits;
@@ -14,12 +12,12 @@ mod schedule;
 mod turns;
 
 pub(crate) use self::{
-    hold::{Grant, Growth, HoldNumber, HoldState, MAX_HOLD_COUNT, Phase},
+    hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase},
     lane::{
-        Arrival, Ask, Parting, Driver, Due, Effects, Hold, Inside, Lane, Refused, Release,
+        Arrival, Ask, Parting, Driver, Effects, Hold, Inside, Lane, Refused, Release,
         ReleaseNumber, Step,
     },
     limits::WaiterLimits,
     queue::{Asker, Ticket},
-    schedule::Schedule,
+    schedule::{Appointment, Schedule},
 };

@@ -2,18 +2,16 @@
 
 use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     BackendError, Lock, LockError, LockGuard, LockName, Mode, WaitError, WaitOutcome,
-    acquiring::retry::Backoff,
-    acquiring::seats::Seat,
-    acquiring::waiters::{Inside, Lane},
     backend::{ConditionId, Conditions, Departure, Wakeups},
-    client::{Acquiring, Client},
-    leases::background::Job,
-    leases::lease::Lease,
-    store::Store,
+    client::{ConditionPlace, Counted, Counting, OnDrop},
+    time::Lease,
 };
 
 /// A condition of a lock: a holder that has to wait for something gives the lock up, waits to be
@@ -173,12 +171,12 @@ impl Condition {
         let again = Self::again(&guard);
         guard.release().await.map_err(WaitError::without_guard)?;
         let outcome = waiting.notified(deadline).await.map_err(WaitError::without_guard)?;
-        let mut place = waiting.into_place();
-        if outcome == WaitOutcome::TimedOut {
-            place.forget();
-        }
+        // Until the lock is held again, a notification that came is passed on if this is dropped.
+        let place = waiting.into_place();
         let guard = again.acquire_at(site).await.map_err(WaitError::without_guard)?;
-        place.forget();
+        if let Some(place) = place {
+            place.disarm();
+        }
         Ok((guard, outcome))
     }
 
@@ -195,16 +193,12 @@ impl Condition {
             return Err(self.invalid(id, "wait", reason));
         }
         let client = &self.lock.client;
-        let lane = Lane::new(&id.lock, guard.mode(), guard.owner());
-        if guard.mode() == Mode::Write
-            && let Some(Inside::Nested(_)) =
-                client.store.names.inside(&lane, Mode::Read, guard.owner())
-        {
+        if guard.mode() == Mode::Write && client.reads(&id.lock, guard.owner()) {
             let reason = "its owner has the read lock as well, so the lock would not be free during \
                           the wait; release the read lock first";
             return Err(self.invalid(id, "wait", reason.into()));
         }
-        let seat = client.store.names.seats.take_for(id)?;
+        let counted = client.waiters.count_for(id)?;
         // `Locks::close()` waits until the place is left, or passed to the background task.
         let acquiring = client.acquiring();
         let waiter = client.request_id();
@@ -212,7 +206,7 @@ impl Condition {
         let wakeups = self.ask(id, || conditions.subscribe(id, &waiter)).await?;
         // Until it has joined, the waiter cannot have got a notification to pass on.
         let departure = Departure::TimedOut;
-        let leaving = Leaving { id: id.clone(), waiter: waiter.clone(), keep, departure };
+        let place = ConditionPlace::new(id, &waiter, keep, departure);
         Ok(Waiting {
             condition: self,
             id,
@@ -220,16 +214,17 @@ impl Condition {
             waiter,
             keep,
             wakeups,
-            place: Place { client, work: Some(leaving), _acquiring: acquiring },
-            _seat: seat,
+            place: Some(OnDrop::leaving(client, place)),
+            _acquiring: acquiring,
+            _counted: counted,
         })
     }
 
     /// The lock, to be acquired again as it was for `guard`.
     fn again(guard: &LockGuard) -> Lock {
-        let (client, name) = (guard.client.clone(), Ok(guard.lock_name()));
+        let (client, name) = (guard.held.client.clone(), Ok(guard.lock_name()));
         let lock = Lock::new(client, name, guard.mode()).owned_by(guard.owner());
-        match guard.lease {
+        match guard.held.lease {
             Lease::Renewed(_) => lock,
             Lease::Fixed(lease) => lock.lease(lease),
         }
@@ -243,7 +238,7 @@ impl Condition {
                 .into();
             return Err(self.invalid(id, "condition", reason));
         }
-        let conditions = self.lock.client.store.backend.conditions();
+        let conditions = self.lock.client.backend.conditions();
         conditions
             .map(|conditions| (id, conditions))
             .ok_or_else(|| LockError::Unsupported { lock: id.lock.clone(), what: "conditions" })
@@ -252,10 +247,10 @@ impl Condition {
     /// Fails unless `guard` holds this condition's lock.
     fn check(&self, guard: &LockGuard) -> Result<(), LockError> {
         let id = self.id.as_ref().map_err(LockError::clone)?;
-        let is_of_this_lock = Arc::ptr_eq(&guard.client, &self.lock.client)
-            && guard.hold.name() == &id.lock
-            && guard.hold.mode.kind() == self.lock.mode.kind()
-            && guard.hold.mode != Mode::Read;
+        let is_of_this_lock = Arc::ptr_eq(&guard.held.client, &self.lock.client)
+            && guard.held.cell.name() == &id.lock
+            && guard.mode().kind() == self.lock.mode.kind()
+            && guard.mode() != Mode::Read;
         if !is_of_this_lock {
             return Err(LockError::WrongGuard {
                 lock: id.lock.clone(),
@@ -275,7 +270,10 @@ impl Condition {
         F: Future<Output = Result<T, BackendError>>,
     {
         let client = &self.lock.client;
-        client.unless_closed(&id.lock, pin!(client.repeat(&id.lock, request))).await
+        let limit = client.settings.retry_for;
+        let mut last_error = None;
+        let asked = pin!(client.repeat(&id.lock, limit, &mut last_error, request));
+        client.unless_closed(&id.lock, asked).await
     }
 }
 
@@ -289,8 +287,10 @@ struct Waiting<'a> {
     /// For how long the backend keeps the place without hearing from the waiter.
     keep: Duration,
     wakeups: Box<dyn Wakeups>,
-    place: Place<'a>,
-    _seat: Seat<'a>,
+    /// The place among the waiters: if it is dropped before it was left, the background leaves it.
+    place: Option<OnDrop<'a>>,
+    _acquiring: Counting,
+    _counted: Counted<'a>,
 }
 
 impl<'a> Waiting<'a> {
@@ -298,8 +298,17 @@ impl<'a> Waiting<'a> {
     async fn join(&mut self) -> Result<(), LockError> {
         let Self { condition, id, conditions, waiter, keep, .. } = self;
         condition.ask(id, || conditions.join(id, waiter, *keep)).await?;
-        self.place.may_be_notified();
+        self.arm();
         Ok(())
+    }
+
+    /// From now on, the waiter may have been notified when it leaves.
+    fn arm(&mut self) {
+        if let Some(place) = self.place.take() {
+            place.disarm();
+        }
+        let place = ConditionPlace::new(self.id, &self.waiter, self.keep, Departure::Cancelled);
+        self.place = Some(OnDrop::leaving(&self.condition.lock.client, place));
     }
 
     /// Resolves with the notification, or at `deadline`.
@@ -324,71 +333,34 @@ impl<'a> Waiting<'a> {
                 }
             }
         }
-        // A notification may have come at the last moment all the same.
-        let leave = || conditions.leave(id, waiter, Departure::TimedOut);
-        Ok(match condition.ask(id, leave).await? {
-            true => WaitOutcome::TimedOut,
-            false => WaitOutcome::Notified,
-        })
+        self.leave().await
     }
 
-    /// Ends the subscription and gives the seat back; the acquisition that follows takes its own.
-    fn into_place(self) -> Place<'a> {
-        self.place
-    }
-}
-
-/// A place among the waiters. If it is dropped before it was left, the background task leaves it.
-struct Place<'a> {
-    client: &'a Client,
-    work: Option<Leaving>,
-    _acquiring: Acquiring<'a>,
-}
-
-impl Place<'_> {
-    /// From now on, the waiter may have been notified when it leaves.
-    fn may_be_notified(&mut self) {
-        if let Some(work) = &mut self.work {
-            work.departure = Departure::Cancelled;
+    /// Leaves, and says whether a notification came at the last moment all the same.
+    ///
+    /// The background does it, so that it is certain which it was even if this is dropped: then a
+    /// notification that it got goes to the next one.
+    async fn leave(&mut self) -> Result<WaitOutcome, LockError> {
+        let (report, left) = oneshot::channel();
+        let place = ConditionPlace::new(self.id, &self.waiter, self.keep, Departure::TimedOut);
+        if let Some(armed) = self.place.take() {
+            armed.disarm();
         }
-    }
-
-    fn forget(&mut self) {
-        self.work = None;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.client.background.submit(&self.client.store, Job::Leave(work));
-        }
-    }
-}
-
-/// A waiter that is to leave.
-#[derive(Debug)]
-pub(crate) struct Leaving {
-    id: ConditionId,
-    waiter: Arc<str>,
-    /// For how long the backend would keep the place otherwise.
-    keep: Duration,
-    departure: Departure,
-}
-
-impl Leaving {
-    /// Tries until it succeeds, cannot succeed, or the place has lapsed.
-    pub(crate) async fn carry_out(self, store: &Store) {
-        let Self { id, waiter, keep, departure } = self;
-        let Some(conditions) = store.backend.conditions() else { return };
-        let until = store.clock.now().after(keep);
-        let mut backoff = Backoff::default();
-        while let Err(error) = store.answer(conditions.leave(&id, &waiter, departure)).await {
-            if !error.is_retryable() || store.clock.now() >= until {
-                tracing::warn!(lock = %id.lock, %error, "a waiter could not leave its condition; its place lapses");
-                return;
+        drop(OnDrop::leaving(&self.condition.lock.client, place.reporting_to(report)));
+        match left.await {
+            Ok(Ok(true)) => {
+                self.arm();
+                Ok(WaitOutcome::Notified)
             }
-            tokio::time::sleep(backoff.next()).await;
+            Ok(Ok(false)) => Ok(WaitOutcome::TimedOut),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(LockError::Closed { lock: self.id.lock.clone() }),
         }
+    }
+
+    /// What has to be left if the acquisition that follows is dropped, if anything. Ends the
+    /// subscription; the acquisition is counted as a waiter of its own.
+    fn into_place(self) -> Option<OnDrop<'a>> {
+        self.place
     }
 }

@@ -1,12 +1,16 @@
 //! [`LockGuard`].
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
 
 use crate::{
     FencingToken, LockError, LockName, Loss, Mode, Owner,
-    client::Client,
-    leases::hold::{Hold, Phase},
-    leases::lease::Lease,
+    client::Held,
 };
 
 /// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.
@@ -26,29 +30,25 @@ use crate::{
 /// tried again until the lease is over. If the runtime is gone as well, the lock is free when the lease ends.
 #[must_use = "dropping the guard releases the lock at once"]
 pub struct LockGuard {
-    pub(crate) client: Arc<Client>,
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) lease: Lease,
-    /// Whether the hold has been told that this guard is gone.
-    left: bool,
+    pub(crate) held: Held,
 }
 
 impl LockGuard {
-    /// A guard that its hold has counted already.
-    pub(crate) fn new(client: Arc<Client>, hold: Arc<Hold>, lease: Lease) -> Self {
-        Self { client, hold, lease, left: false }
+    /// The guard of a hold that was entered.
+    pub(crate) fn new(held: Held) -> Self {
+        Self { held }
     }
 
     /// The name of the lock, with the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.hold.name().as_str()
+        self.held.cell.name().as_str()
     }
 
     /// To whom the hold belongs.
     #[must_use]
     pub fn owner(&self) -> &Owner {
-        &self.hold.owner
+        &self.held.owner
     }
 
     /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
@@ -56,53 +56,47 @@ impl LockGuard {
     /// task have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
-        self.hold.id.owner()
+        self.held.id.owner()
     }
 
     /// The token of the hold, the same for all its guards.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold.token
+        self.held.token
     }
 
     /// How many guards the hold has.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        self.hold.count()
+        self.held.hold_count()
     }
 
     /// How the lock is held; for permits of a semaphore, how many.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.hold.mode
+        self.held.mode
     }
 
     /// For how long this client may still believe in the hold, if it is not renewed: a little less than what is left at
     /// the backend. Zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let now = self.client.store.clock.now();
-        if self.hold.is_live(now) { self.hold.deadline().since(now) } else { Duration::ZERO }
+        self.held.remaining()
     }
 
     /// Whether the hold is still there. No I/O: this is what the client may believe.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_live(self.client.store.clock.now())
+        self.held.check().is_ok()
     }
 
     /// Fails if the hold has ended.
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        let lock = self.lock_name();
-        match self.hold.phase(self.client.store.clock.now()) {
-            Phase::Live => Ok(()),
-            Phase::Lost(reason) => Err(LockError::Lost { lock, reason }),
-            Phase::Released => Err(LockError::NotHeld { lock }),
-        }
+        self.held.check()
     }
 
     pub(crate) fn lock_name(&self) -> LockName {
-        self.hold.name().clone()
+        self.held.cell.name().clone()
     }
 
     /// Resolves when the hold is lost, and says how. The end of the lease is told before the backend lets somebody else in;
@@ -114,10 +108,12 @@ impl LockGuard {
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
-        let (hold, clock) = (self.hold.clone(), self.client.store.clock.clone());
+        let (lock, ended) = (self.lock_name(), self.held.ended());
         async move {
-            let reason = hold.ended(&clock).await;
-            Loss::new(hold.name().clone(), reason)
+            match ended.await {
+                Some(reason) => Loss::new(lock, reason),
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -127,11 +123,8 @@ impl LockGuard {
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
     pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
-        let (hold, clock) = (self.hold.clone(), self.client.store.clock.clone());
-        async move {
-            let reason = hold.over(&clock).await?;
-            Some(Loss::new(hold.name().clone(), reason))
-        }
+        let (lock, ended) = (self.lock_name(), self.held.ended());
+        async move { ended.await.map(|reason| Loss::new(lock, reason)) }
     }
 
     /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip, and neither does a release
@@ -146,30 +139,15 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the release is completed in the background.
-    pub async fn release(mut self) -> Result<(), LockError> {
-        self.left = true;
-        let pending = self.client.depart(&self.hold, self.lease)?;
-        // In a box: a task that releases now and then need not have room for it all the time.
-        match pending.map(|pending| Box::pin(pending.confirm())) {
-            Some(confirmed) => confirmed.await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        if !self.left {
-            // A pending release that is dropped is carried out in the background, and a loss was reported when it happened.
-            drop(self.client.depart(&self.hold, self.lease));
-        }
+    pub async fn release(self) -> Result<(), LockError> {
+        self.held.release().await
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("name", self.hold.name())
+            .field("name", self.held.cell.name())
             .field("owner", self.owner())
             .field("token", &self.token())
             .field("hold_count", &self.hold_count())
@@ -179,17 +157,20 @@ impl fmt::Debug for LockGuard {
 }
 
 /// Runs `body` for the owner of a hold, and drops it when the hold is lost first.
+///
+/// Each poll looks at the deadline before `body` goes on.
 pub(crate) fn while_held<T>(
     owner: &Owner,
     lost: impl Future<Output = Loss>,
     body: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, LockError>> {
     owner.scope(async {
-        tokio::select! {
-            biased;
-            lost = lost => Err(lost.into()),
-            output = body => Ok(output),
-        }
+        let (mut lost, mut body) = (pin!(lost), pin!(body));
+        poll_fn(|context| match lost.as_mut().poll(context) {
+            Poll::Ready(loss) => Poll::Ready(Err(loss.into())),
+            Poll::Pending => body.as_mut().poll(context).map(Ok),
+        })
+        .await
     })
 }
 

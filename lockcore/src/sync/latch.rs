@@ -3,12 +3,15 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
-    BackendError, LockError, LockName, acquiring::acquisition::Trouble, backend::Latches,
+    BackendError, LockError, LockName, backend::Latches,
     client::Client,
 };
 
 /// For how long a request is repeated at most: a backend need not know it again after a minute.
 const REPEATED: Duration = Duration::from_secs(50);
+
+/// How often a waiter asks again if nothing is heard.
+const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// A handle of a count-down latch: it is set to a count, and whoever waits goes on when that has been counted down to zero.
 ///
@@ -132,23 +135,25 @@ impl CountDownLatch {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self) -> Result<(), LockError> {
-        self.wait_troubled(&Trouble::default()).await
+        self.wait_troubled(&mut None).await
     }
 
-    /// Waits, and keeps `trouble` informed of what it is struggling with.
-    async fn wait_troubled(&self, trouble: &Trouble) -> Result<(), LockError> {
+    /// Waits. `last_error` is what it is struggling with.
+    async fn wait_troubled(&self, last_error: &mut Option<LockError>) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
-        if self.ask_troubled(name, trouble, || latches.count(name)).await? == 0 {
+        if self.ask_troubled(name, last_error, || latches.count(name)).await? == 0 {
             return Ok(());
         }
-        let _seat = self.client.store.names.seats.take(name)?;
-        let mut wakeups = self.ask_troubled(name, trouble, || latches.subscribe(name)).await?;
-        while self.ask_troubled(name, trouble, || latches.count(name)).await? > 0 {
-            let opened = async {
-                wakeups.woken().await;
-                Ok(())
-            };
-            self.client.unless_closed(name, pin!(opened)).await?;
+        let _counted = self.client.waiters.count_for_latch(name)?;
+        let subscribe = || latches.subscribe(name);
+        let mut wakeups = self.ask_troubled(name, last_error, subscribe).await?;
+        while self.ask_troubled(name, last_error, || latches.count(name)).await? > 0 {
+            // A backend whose wake-ups are always ready must not keep the thread.
+            tokio::task::consume_budget().await;
+            // A message can be lost without anybody noticing.
+            let opened = tokio::time::timeout(ASK_EVERY, wakeups.woken());
+            let opened = pin!(async { Ok(opened.await.is_ok()) });
+            self.client.unless_closed(name, opened).await?;
         }
         Ok(())
     }
@@ -163,19 +168,20 @@ impl CountDownLatch {
     /// Cancel safe.
     pub async fn wait_timeout(&self, timeout: Duration) -> Result<(), LockError> {
         let (name, _) = self.parts()?;
-        let trouble = Trouble::default();
+        let mut last_error = None;
         let waited = if timeout.is_zero() {
             (self.count().await? == 0).then_some(())
         } else {
-            tokio::time::timeout(timeout, self.wait_troubled(&trouble)).await.ok().transpose()?
+            let waited = tokio::time::timeout(timeout, self.wait_troubled(&mut last_error)).await;
+            waited.ok().transpose()?
         };
         let timed_out = || LockError::LatchTimeout { lock: name.clone(), waited: timeout };
-        waited.ok_or_else(|| trouble.take().unwrap_or_else(timed_out))
+        waited.ok_or_else(|| last_error.unwrap_or_else(timed_out))
     }
 
     fn parts(&self) -> Result<(&LockName, &dyn Latches), LockError> {
         let name = self.name.as_ref().map_err(LockError::clone)?;
-        let latches = self.client.store.backend.latches();
+        let latches = self.client.backend.latches();
         latches
             .map(|latches| (name, latches))
             .ok_or_else(|| LockError::Unsupported { lock: name.clone(), what: "latches" })
@@ -185,21 +191,20 @@ impl CountDownLatch {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        self.ask_troubled(name, &Trouble::default(), request).await
+        self.ask_troubled(name, &mut None, request).await
     }
 
     async fn ask_troubled<T, F>(
         &self,
         name: &LockName,
-        trouble: &Trouble,
+        last_error: &mut Option<LockError>,
         request: impl Fn() -> F,
     ) -> Result<T, LockError>
     where
         F: Future<Output = Result<T, BackendError>>,
     {
         let limit = self.client.settings.retry_for.min(REPEATED);
-        self.client
-            .unless_closed(name, pin!(self.client.repeat_troubled(name, limit, trouble, request)))
-            .await
+        let asked = pin!(self.client.repeat(name, limit, last_error, request));
+        self.client.unless_closed(name, asked).await
     }
 }

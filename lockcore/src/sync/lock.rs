@@ -4,10 +4,10 @@ use std::{future::Future, panic::Location, sync::Arc, time::Duration};
 
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
-    acquiring::acquisition::{Acquisition, Trouble},
-    client::Client,
-    leases::lease::{self, Lease},
+    client::{Acquisition, Client},
+    engine::MAX_HOLD_COUNT,
     sync::guard::{done, while_held},
+    time::{Lease, lease},
 };
 
 /// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.
@@ -47,7 +47,7 @@ pub struct Lock {
 impl Lock {
     /// The most guards that one owner's hold can have at a time: the greatest count that Java can read. One more is refused with
     /// [`LockError::TooDeep`].
-    pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
+    pub const MAX_HOLD_COUNT: u32 = MAX_HOLD_COUNT;
 
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
         Self { client, name: name.map_err(Box::new), mode, fixed_lease: None, owner: None }
@@ -133,21 +133,14 @@ impl Lock {
         &self,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        self.acquire_troubled(site, None)
-    }
-
-    /// Acquires, and keeps `trouble` informed of what it is struggling with.
-    pub(crate) fn acquire_troubled(
-        &self,
-        site: &'static Location<'static>,
-        trouble: Option<Trouble>,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let mut acquisition = self.acquisition(site, trouble);
-        // Used where it is: moved, the future would have room for it twice.
+        let acquisition = self.acquisition(site);
         async move {
-            match &mut acquisition {
-                Ok(acquisition) => acquired(acquisition.acquire(true).await?),
-                Err(error) => Err(error.clone()),
+            let acquisition = acquisition?;
+            loop {
+                // One that waits is not refused.
+                if let Some(held) = acquisition.acquire(true).await? {
+                    return Ok(LockGuard::new(held));
+                }
             }
         }
     }
@@ -172,13 +165,8 @@ impl Lock {
         &self,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
-        let mut acquisition = self.acquisition(site, None);
-        async move {
-            match &mut acquisition {
-                Ok(acquisition) => acquisition.acquire(false).await,
-                Err(error) => Err(error.clone()),
-            }
-        }
+        let acquisition = self.acquisition(site);
+        async move { Ok(acquisition?.acquire(false).await?.map(LockGuard::new)) }
     }
 
     /// Acquires the lock, and waits for it at most `timeout`. With zero, it is tried once.
@@ -202,23 +190,8 @@ impl Lock {
         timeout: Duration,
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        let trouble = Trouble::default();
-        let mut acquisition = self.acquisition(site, Some(trouble.clone()));
-        async move {
-            let acquisition = acquisition.as_mut().map_err(|error| error.clone())?;
-            let lock = acquisition.name.clone();
-            let waits = !timeout.is_zero();
-            let acquire = acquisition.acquire(waits);
-            let acquired = if waits {
-                // An over-long time-out is none; tokio caps it.
-                tokio::time::timeout(timeout, acquire).await.unwrap_or(Ok(None))
-            } else {
-                acquire.await
-            };
-            acquired?.ok_or_else(|| {
-                trouble.take().unwrap_or(LockError::Timeout { lock, waited: timeout })
-            })
-        }
+        let acquisition = self.acquisition(site);
+        async move { Ok(LockGuard::new(acquisition?.acquire_within(timeout).await?)) }
     }
 
     /// Acquires the lock, runs `body` and releases. Locks that `body` acquires belong to the same owner, so nested calls just work;
@@ -285,19 +258,10 @@ impl Lock {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<LockState, LockError> {
-        let name = self.lock_name()?;
-        let store = &self.client.store;
-        let mut state = store
-            .answer(store.backend.inspect(&name))
-            .await
-            .map_err(|error| error.with_lock(&name))?;
-        let now = store.clock.now();
-        for hold in store.names.holds_of(&name).iter().filter(|hold| hold.is_live(now)) {
-            // Nested acquisitions that needed no round trip are known here only.
-            if let Some(holder) = state.holder_mut(hold.id.owner(), hold.mode) {
-                holder.set_hold_count(hold.count().max(1));
-            }
-        }
+        let (name, client) = (self.lock_name()?, &self.client);
+        let state = client.answer(client.backend.inspect(&name)).await;
+        let mut state = state.map_err(|error| error.with_lock(&name))?;
+        client.count_guards(&name, &mut state);
         Ok(state)
     }
 
@@ -313,24 +277,20 @@ impl Lock {
     /// # Cancel safety
     /// Dropped before it resolves, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool, LockError> {
-        let name = self.lock_name()?;
-        let store = &self.client.store;
-        let ids = store.names.ids_of(&name);
-        let forced = store
-            .answer(store.backend.force_release(&name))
-            .await
-            .map_err(|error| error.with_lock(&name))?;
+        let (name, client) = (self.lock_name()?, &self.client);
+        let ids = client.ids_of(&name);
+        let forced = client.answer(client.backend.force_release(&name)).await;
+        let forced = forced.map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");
-            self.client.forced(&name, &ids);
+            client.forced(&name, &ids);
         }
         Ok(forced)
     }
 
-    fn acquisition(
+    pub(crate) fn acquisition(
         &self,
         site: &'static Location<'static>,
-        trouble: Option<Trouble>,
     ) -> Result<Acquisition, LockError> {
         let name = self.lock_name()?;
         let lease = match self.fixed_lease {
@@ -341,14 +301,6 @@ impl Lock {
             }
         };
         let (client, owner) = (self.client.clone(), self.owner.clone());
-        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site, trouble, caller: None })
-    }
-}
-
-/// The guard of an acquisition that waits: it ends with a guard or an error.
-fn acquired(guard: Option<LockGuard>) -> Result<LockGuard, LockError> {
-    match guard {
-        Some(guard) => Ok(guard),
-        None => unreachable!("an acquisition that waits is not refused"),
+        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site })
     }
 }

@@ -13,13 +13,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     Clock, LockError, LockName, Mode, Owner,
-    acquiring::seats::Seats,
-    acquiring::waiters::Names,
     backend::{Backend, Capabilities},
     client::{Client, Settings},
-    leases::lease,
-    leases::renewal::Schedule,
-    store::Store,
+    engine::WaiterLimits,
+    time::lease,
 };
 
 pub use self::{
@@ -311,23 +308,16 @@ impl LocksBuilder {
     }
 
     fn finish(self) -> Locks {
-        let schedule = Arc::<Schedule>::default();
-        let seats = Seats::new(self.max_waiters, self.max_waiters_per_lock);
         let hands_over = self.backend.capabilities().contains(Capabilities::HAND_OVER);
-        let hand_over = (hands_over && !self.hand_over.is_zero()).then_some(self.hand_over);
-        let store = Store {
-            backend: self.backend,
-            clock: self.clock,
-            names: Names::new(seats, schedule.clone(), hand_over),
-            schedule,
-            batching: self.lease / 30,
-        };
         let settings = Settings {
             lease: self.lease,
             queue_timeout: self.queue_timeout,
             retry_for: self.retry_for,
             namespace: self.namespace,
+            batching: self.lease / 30,
+            hand_over: (hands_over && !self.hand_over.is_zero()).then_some(self.hand_over),
+            limits: WaiterLimits { total: self.max_waiters, per_lock: self.max_waiters_per_lock },
         };
-        Locks { client: Arc::new(Client::new(store, settings)) }
+        Locks { client: Client::new(self.backend, self.clock, settings) }
     }
 }

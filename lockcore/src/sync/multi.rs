@@ -3,17 +3,18 @@
 use std::{
     future::{Future, pending, poll_fn},
     panic::Location,
-    sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::Duration,
 };
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 
 use crate::{
     BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, Loss,
     Owner,
-    acquiring::acquisition::Trouble,
     sync::guard::{done, while_held},
 };
 
@@ -129,7 +130,7 @@ impl MultiLock {
         &self,
     ) -> impl Future<Output = Result<MultiGuard, LockError>> + Send + 'static + use<> {
         let attempt = self.attempt(Location::caller());
-        async move { attempt.acquire(&Missing::default()).await }
+        async move { attempt.acquire(&mut Progress::default()).await }
     }
 
     /// Acquires all of the locks if they are free now: one attempt, in one round trip. `None` if one of them is not free; none is held
@@ -147,9 +148,15 @@ impl MultiLock {
         let attempt = self.attempt(Location::caller());
         async move {
             let (members, owner) = attempt.members()?;
-            let guards: Option<Vec<LockGuard>> =
-                try_each(&members, attempt.site).await?.into_iter().collect();
-            Ok(guards.map(|guards| MultiGuard { guards, owner }))
+            let mut guards = Vec::with_capacity(members.len());
+            let tried = attempt.try_rest(&members, &mut guards).await;
+            let is_complete = guards.len() == members.len();
+            if let (Ok(()), true) = (&tried, is_complete) {
+                return Ok(Some(MultiGuard { guards, owner }));
+            }
+            // None is held when this answers.
+            give_back(guards).await;
+            tried.map(|()| None)
         }
     }
 
@@ -168,25 +175,18 @@ impl MultiLock {
         let attempt = self.attempt(Location::caller());
         let tried = timeout.is_zero().then(|| self.try_acquire());
         async move {
-            let missing = Missing::default();
-            let acquired = match tried {
-                Some(tried) => tried.await?,
-                None => tokio::time::timeout(timeout, attempt.acquire(&missing))
-                    .await
-                    .ok()
-                    .transpose()?,
-            };
-            match acquired {
-                Some(guard) => Ok(guard),
-                None => Err(match missing.trouble.take() {
-                    Some(error) => error,
-                    None => {
-                        let (members, _) = attempt.members()?;
-                        let missing = missing.member.load(Ordering::Relaxed).min(members.len() - 1);
-                        LockError::Timeout { lock: members[missing].lock_name()?, waited: timeout }
-                    }
-                }),
+            let mut progress = Progress::default();
+            if let Some(tried) = tried {
+                if let Some(guard) = tried.await? {
+                    return Ok(guard);
+                }
+            } else {
+                // An over-long time-out is none.
+                progress.deadline = Instant::now().checked_add(timeout).map(|at| (at, timeout));
+                return attempt.acquire(&mut progress).await;
             }
+            let (members, _) = attempt.members()?;
+            Err(LockError::Timeout { lock: members[0].lock_name()?, waited: timeout })
         }
     }
 
@@ -215,12 +215,13 @@ impl MultiLock {
     }
 }
 
-/// What an acquisition waits for, and what it is struggling with there.
+/// How far an acquisition has come, and how long it may take.
 #[derive(Debug, Default)]
-struct Missing {
-    /// Its number among the members.
-    member: AtomicUsize,
-    trouble: Trouble,
+struct Progress {
+    /// The holds, in the order of the members.
+    guards: Vec<LockGuard>,
+    /// When the time is up, and how long it was.
+    deadline: Option<(Instant, Duration)>,
 }
 
 /// One acquisition of a multi-lock, by the place in the source that asked for it.
@@ -249,29 +250,85 @@ impl Attempt {
         Ok((members, owner))
     }
 
-    /// Acquires all.
-    async fn acquire(&self, missing: &Missing) -> Result<MultiGuard, LockError> {
+    /// Acquires all. After an error, none is held any more.
+    async fn acquire(&self, progress: &mut Progress) -> Result<MultiGuard, LockError> {
         let (members, owner) = self.members()?;
-        let mut guards = Vec::with_capacity(members.len());
+        loop {
+            let acquired = self.acquire_each(&members, progress).await;
+            let guards = std::mem::take(&mut progress.guards);
+            if let Err(error) = acquired {
+                give_back(guards).await;
+                return Err(error);
+            }
+            if guards.iter().all(LockGuard::is_held) {
+                return Ok(MultiGuard { guards, owner });
+            }
+            // One was lost while a later one was waited for: from the beginning.
+            give_back(guards).await;
+        }
+    }
+
+    async fn acquire_each(
+        &self,
+        members: &[Lock],
+        progress: &mut Progress,
+    ) -> Result<(), LockError> {
+        let Progress { guards, deadline } = progress;
         while guards.len() < members.len() {
-            let tried = match try_each(&members[guards.len()..], self.site).await {
-                // The wait for the first of them bears what may pass.
-                Err(LockError::Backend(error)) if error.is_retryable() => Vec::new(),
+            match self.try_rest(members, guards).await {
+                // The wait for the first missing one bears what may pass.
+                Err(LockError::Backend(error)) if error.is_retryable() => {}
                 tried => tried?,
+            }
+            let Some(first_missing) = members.get(guards.len()) else { break };
+            let guard = match deadline {
+                None => first_missing.acquire_at(self.site).await?,
+                Some((at, waited)) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    let acquired = first_missing.acquire_timeout_at(left, self.site).await;
+                    acquired.map_err(|error| match error {
+                        LockError::Timeout { lock, .. } => {
+                            LockError::Timeout { lock, waited: *waited }
+                        }
+                        error => error,
+                    })?
+                }
             };
-            // What comes after the first that is not free goes back: nobody waits for a name with a greater one in hand.
-            guards.extend(tried.into_iter().map_while(|guard| guard));
-            if let Some(first_missing) = members.get(guards.len()) {
-                missing.member.store(guards.len(), Ordering::Relaxed);
-                let trouble = missing.trouble.clone();
-                guards.push(first_missing.acquire_troubled(self.site, Some(trouble)).await?);
+            guards.push(guard);
+        }
+        Ok(())
+    }
+
+    /// Tries those that are missing: the least name first, so that of several acquisitions that try
+    /// the same names one gets all; then all others at once. Gives back those that come after the
+    /// first that is not free: nobody waits for a name with a greater one in hand.
+    async fn try_rest(
+        &self,
+        members: &[Lock],
+        guards: &mut Vec<LockGuard>,
+    ) -> Result<(), LockError> {
+        if guards.is_empty() {
+            match members[0].try_acquire_at(self.site).await? {
+                Some(guard) => guards.push(guard),
+                None => return Ok(()),
             }
         }
-        Ok(MultiGuard { guards, owner })
+        let tried = try_each(&members[guards.len()..], self.site).await?;
+        let mut tried = tried.into_iter();
+        guards.extend(tried.by_ref().map_while(|guard| guard));
+        give_back(tried.flatten()).await;
+        Ok(())
     }
 }
 
-/// Tries all of `locks` at once, in one round trip. If one of the attempts fails, what the others have got is given back.
+/// Releases, and returns when that is done. A failure is no concern of the acquisition: the release
+/// goes on in the background, and the hold ends with its lease.
+async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
+    let mut releases: JoinSet<_> = guards.into_iter().map(LockGuard::release).collect();
+    while releases.join_next().await.is_some() {}
+}
+
+/// Tries all of `locks` at once. If one of the attempts fails, those that others got are given back.
 async fn try_each(
     locks: &[Lock],
     site: &'static Location<'static>,
@@ -285,11 +342,21 @@ async fn try_each(
         let attempt = lock.try_acquire_at(site);
         attempts.spawn(async move { (place, attempt.await) });
     }
+    let mut failure = None;
     while let Some(attempt) = attempts.join_next().await {
         let (place, guard) = attempt.map_err(interrupted)?;
-        tried[place] = guard?;
+        match guard {
+            Ok(guard) => tried[place] = guard,
+            Err(error) => failure = failure.or(Some(error)),
+        }
     }
-    Ok(tried)
+    match failure {
+        None => Ok(tried),
+        Some(error) => {
+            give_back(tried.into_iter().flatten()).await;
+            Err(error)
+        }
+    }
 }
 
 /// Passes a panic on. Otherwise the runtime is going down.

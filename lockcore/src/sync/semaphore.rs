@@ -270,8 +270,9 @@ impl Semaphore {
         self.lock.client.require(self.lock.mode, &name)?;
         let client = &self.lock.client;
         let request = ResizeRequest::new(name, permits).only_if_unset(only_if_unset);
-        let name = &request.name;
-        let resize = client.repeat(name, || client.store.backend.resize(&request));
+        let (name, limit) = (&request.name, client.settings.retry_for);
+        let mut last_error = None;
+        let resize = client.repeat(name, limit, &mut last_error, || client.backend.resize(&request));
         client.unless_closed(name, pin!(resize)).await
     }
 

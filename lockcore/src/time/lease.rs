@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{LockError, LockName, leases::clock::Moment};
+use super::Moment;
+use crate::{LockError, LockName};
 
 pub(crate) const DEFAULT: Duration = Duration::from_secs(30);
 pub(crate) const MIN: Duration = Duration::from_millis(1);
 pub(crate) const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What an acquisition asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lease {
     /// Renewed by the watchdog while a guard lives.
     Renewed(Duration),
@@ -54,7 +55,7 @@ pub(crate) fn renewal_period(lease: Duration) -> Duration {
 
 /// Until when a hold with `lease`, asked for at `sent`, may be handed on at the latest: before its first renewal is due, also if that is made
 /// a little early together with others.
-pub(crate) fn last_handing_on(sent: Moment, lease: Duration) -> Moment {
+pub(crate) fn last_handover(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease / 4).min(deadline(sent, lease))
 }
 
