@@ -19,14 +19,14 @@ pub(crate) enum Cleanup {
 }
 
 /// Carries out a [`Cleanup`] when it is dropped, unless it is disarmed before.
-pub(crate) struct OnDrop<'a> {
-    client: &'a Arc<Client>,
+pub(crate) struct OnDrop {
+    client: Arc<Client>,
     cleanup: Option<Cleanup>,
 }
 
-impl<'a> OnDrop<'a> {
-    pub(crate) fn new(client: &'a Arc<Client>, cleanup: Cleanup) -> Self {
-        Self { client, cleanup: Some(cleanup) }
+impl OnDrop {
+    pub(crate) fn new(client: &Arc<Client>, cleanup: Cleanup) -> Self {
+        Self { client: client.clone(), cleanup: Some(cleanup) }
     }
 
     /// There is nothing to be done any more. Returns what would have been.
@@ -40,7 +40,7 @@ impl<'a> OnDrop<'a> {
     }
 }
 
-impl Drop for OnDrop<'_> {
+impl Drop for OnDrop {
     fn drop(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
             self.client.clean_up(cleanup);
@@ -48,7 +48,7 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-impl fmt::Debug for OnDrop<'_> {
+impl fmt::Debug for OnDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OnDrop").field(&self.cleanup).finish()
     }

@@ -11,7 +11,7 @@ use super::{CLOSED, Client, OPEN, lanes::LaneCell};
 use crate::{
     BackendError, BackendErrorKind, LockError, LockName, LossReason,
     backend::HoldId,
-    engine::{HoldNumber, Phase},
+    engine::HoldNumber,
 };
 
 /// How long `close()` waits for acquisitions that it cut off: one that nobody polls keeps it no
@@ -26,22 +26,13 @@ impl Client {
         let now = self.clock.now();
         let mut releases = JoinSet::new();
         for cell in self.lanes.all() {
-            let (taken_back, works) = self.with(&cell, |lane, fx| {
-                let mut taken_back = Vec::new();
-                let releases = lane.close(now, fx);
-                for hold in lane.holds().iter().filter(|hold| hold.state.phase() == Phase::Closed) {
-                    taken_back.extend(hold.facts.watch.clone());
-                }
-                (taken_back, releases)
-            });
-            for watch in taken_back {
-                watch.end(Some(LossReason::Closed));
-            }
-            for release in works {
-                let work = self.release_of(&cell, release);
+            let taken_back = self.with(&cell, |lane, fx| lane.close(now, fx));
+            for release in taken_back {
+                release.facts.tell(Some(LossReason::Closed));
                 let counting = self.pending_cleanups.count();
+                let released = self.release_of(&cell, release).confirm();
                 releases.spawn(async move {
-                    let released = work.confirm().await;
+                    let released = released.await;
                     drop(counting);
                     released
                 });

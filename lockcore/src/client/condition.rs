@@ -87,8 +87,8 @@ fn warn(error: BackendError) {
 }
 
 /// Leaves a condition in the background when it is dropped.
-impl<'a> OnDrop<'a> {
-    pub(crate) fn leaving(client: &'a Arc<Client>, place: ConditionPlace) -> Self {
+impl OnDrop {
+    pub(crate) fn leaving(client: &Arc<Client>, place: ConditionPlace) -> Self {
         Self::new(client, Cleanup::LeaveCondition(Box::new(place)))
     }
 }

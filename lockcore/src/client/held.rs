@@ -2,12 +2,17 @@
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use super::{Client, cleanup::Cleanup, lanes::LaneCell, release::ReleaseWork};
+use super::{
+    Client,
+    cleanup::Cleanup,
+    lanes::{HoldFacts, LaneCell},
+    release::ReleaseWork,
+};
 use crate::{
     FencingToken, LockError, LossReason, Mode, Owner,
     backend::HoldId,
     engine::{HoldNumber, Parting, Phase},
-    time::Lease,
+    time::{Lease, Moment},
 };
 
 /// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was the
@@ -70,45 +75,36 @@ impl Held {
 
     /// For how long the client may still believe in the hold.
     pub(crate) fn remaining(&self) -> Duration {
-        let now = self.client.clock.now();
-        let phase = self.client.with(&self.cell, |lane, fx| lane.phase(self.number, now, fx));
-        if phase != Some(Phase::Live) {
-            return Duration::ZERO;
-        }
-        let left = self.cell.look_at(self.number, |hold| hold.state.deadline().since(now));
-        left.unwrap_or_default()
+        let deadline = self.client.deadline(&self.cell, self.number);
+        deadline.map(|deadline| deadline.since(self.client.clock.now())).unwrap_or_default()
     }
 
     /// Resolves when the hold ends: with the reason if it was lost.
     ///
     /// Each poll looks at the deadline, since timers know nothing of a suspension of the host.
-    pub(crate) fn ended(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static + use<> {
+    pub(crate) fn ended(
+        &self,
+    ) -> impl Future<Output = Option<LossReason>> + Send + 'static + use<> {
         let (client, cell, number) = (self.client.clone(), self.cell.clone(), self.number);
         // Asked for at once: whoever polls this later hears of an end that came before.
-        let watch = self.cell.watch(number).unwrap_or_default();
+        let watch = cell.watch(number).unwrap_or_default();
         async move {
             let deadline = async {
-                // A deadline that was extended meanwhile is waited for again.
-                while let Some(deadline) = cell.look_at(number, |hold| hold.state.deadline()) {
+                while let Some(deadline) = client.deadline(&cell, number) {
                     client.clock.sleep_until(deadline).await;
-                    let now = client.clock.now();
-                    client.with(&cell, |lane, fx| lane.phase(number, now, fx));
-                    if watch.get().is_some() {
-                        break;
-                    }
                 }
-                std::future::pending::<()>().await;
             };
             let (mut deadline, mut ended) = (pin!(deadline), pin!(watch.ended()));
             poll_fn(|context| {
-                if watch.get().is_none() {
-                    let now = client.clock.now();
-                    client.with(&cell, |lane, fx| lane.phase(number, now, fx));
-                }
+                // This is where a passed deadline is noticed.
+                let is_live = client.deadline(&cell, number).is_some();
                 if let Poll::Ready(end) = ended.as_mut().poll(context) {
                     return Poll::Ready(end);
                 }
-                deadline.as_mut().poll(context).map(|()| None)
+                if is_live && deadline.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                Poll::Ready(client.loss(&cell, number))
             })
             .await
         }
@@ -125,13 +121,11 @@ impl Held {
         let now = client.clock.now();
         let parting = client.with(cell, |lane, fx| {
             let parting = lane.depart(*number, *lease, now, fx);
-            if matches!(parting, Parting::HandedOver)
-                && let Some(hold) = lane.hold_mut(*number)
-            {
-                let (span, watch) = (hold.facts.span.take(), hold.facts.watch.take());
-                return (parting, Some((span, watch, hold.facts.acquired_at)));
-            }
-            (parting, None)
+            let handed_over = match parting {
+                Parting::HandedOver => lane.hold_mut(*number).map(|hold| hold.facts.end()),
+                _ => None,
+            };
+            (parting, handed_over)
         });
         let lock = cell.name();
         match parting {
@@ -140,24 +134,15 @@ impl Held {
                 client.clean_up(Cleanup::StoreCount { cell: cell.clone(), hold: *number });
                 Ok(None)
             }
-            (Parting::HandedOver, over) => {
-                if let Some((span, watch, acquired_at)) = over {
-                    let held_for = now.since(acquired_at);
-                    tracing::debug!(
-                        parent: span.as_deref().unwrap_or(&tracing::Span::none()),
-                        %lock, token = %self.token, ?held_for, "handed on"
-                    );
-                    if let Some(watch) = watch {
-                        watch.end(None);
-                    }
+            (Parting::HandedOver, facts) => {
+                if let Some(facts) = facts {
+                    self.report_end(&facts, "handed on", now);
+                    facts.tell(None);
                 }
                 Ok(None)
             }
             (Parting::Release(release), _) => {
-                let held_for = now.since(release.facts.acquired_at);
-                tracing::debug!(
-                    parent: release.facts.span(), %lock, token = %self.token, ?held_for, "released"
-                );
+                self.report_end(&release.facts, "released", now);
                 Ok(Some(client.release_of(cell, release)))
             }
             (Parting::Lost { reason, release }, _) => {
@@ -171,6 +156,13 @@ impl Held {
         }
     }
 
+    fn report_end(&self, facts: &HoldFacts, how: &str, now: Moment) {
+        let held_for = now.since(facts.acquired_at);
+        tracing::debug!(
+            parent: facts.span(), lock = %self.cell.name(), token = %self.token, ?held_for, "{how}"
+        );
+    }
+
     /// Releases, and returns when the backend has confirmed it.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
         // In a box: a task that releases now and then need not have room for it all the time.
@@ -178,6 +170,27 @@ impl Held {
             Some(confirmed) => confirmed.await,
             None => Ok(()),
         }
+    }
+}
+
+impl Client {
+    /// Until when a hold may be believed in, if it is live.
+    fn deadline(self: &Arc<Self>, cell: &Arc<LaneCell>, hold: HoldNumber) -> Option<Moment> {
+        let now = self.clock.now();
+        self.with(cell, |lane, fx| match lane.phase(hold, now, fx) {
+            Some(Phase::Live) => lane.hold(hold).map(|hold| hold.state.deadline()),
+            _ => None,
+        })
+    }
+
+    /// How a hold was lost, if it was.
+    fn loss(self: &Arc<Self>, cell: &Arc<LaneCell>, hold: HoldNumber) -> Option<LossReason> {
+        let now = self.clock.now();
+        self.with(cell, |lane, fx| match lane.phase(hold, now, fx)? {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Closed => Some(LossReason::Closed),
+            Phase::Live | Phase::Parked => None,
+        })
     }
 }
 

@@ -356,9 +356,7 @@ impl Client {
             parent: facts.span(), lock = %cell.name, owner = %hold.owner, token = %hold.token,
             ?held_for, %reason, "hold lost"
         );
-        if let Some(watch) = &facts.watch {
-            watch.end(Some(reason));
-        }
+        facts.tell(Some(reason));
     }
 
     /// The release of a hold that nobody can enter any more.
@@ -369,9 +367,7 @@ impl Client {
     ) -> ReleaseWork {
         let Release { number, mode, until, facts } = release;
         let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
-        if let Some(watch) = &facts.watch {
-            watch.end(None);
-        }
+        facts.tell(None);
         ReleaseWork::new(self, cell, number, request, until)
     }
 
@@ -390,6 +386,19 @@ impl Client {
 }
 
 impl HoldFacts {
+    /// The facts of a hold that is over and handed on: what was the holder's alone goes with it.
+    pub(super) fn end(&mut self) -> Self {
+        let (span, watch) = (self.span.take(), self.watch.take());
+        Self { span, watch, ..self.clone() }
+    }
+
+    /// Tells those who want to know that the hold was lost for this reason, or released.
+    pub(super) fn tell(&self, end: Option<LossReason>) {
+        if let Some(watch) = &self.watch {
+            watch.end(end);
+        }
+    }
+
     pub(crate) fn span(&self) -> &Span {
         static NO_SPAN: Span = Span::none();
         self.span.as_deref().unwrap_or(&NO_SPAN)

@@ -100,36 +100,10 @@ impl ReleaseWork {
     }
 
     /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
-    pub(crate) async fn confirm(self) -> Result<(), LockError> {
+    pub(crate) fn confirm(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let client = self.client.clone();
-        let mut pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
-        let mut backoff = Backoff::default();
-        let mut attempts = 0;
-        loop {
-            let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
-            attempts += 1;
-            match work.attempt().await {
-                // An earlier attempt that was not answered may be what freed it.
-                Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
-                    let lock = work.request.name.clone();
-                    pending.disarm();
-                    return Err(LockError::Lost { lock, reason: LossReason::Gone });
-                }
-                Ok(_) => {
-                    if attempts > 1 {
-                        work.tell();
-                    }
-                    pending.disarm();
-                    return Ok(());
-                }
-                Err(error) if !error.is_retryable() => {
-                    pending.disarm();
-                    return Err(error.into());
-                }
-                Err(error) if attempts == ATTEMPTS => return Err(error.into()),
-                Err(_) => tokio::time::sleep(backoff.next()).await,
-            }
-        }
+        let pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
+        confirm(pending)
     }
 
     /// Releases and returns when that is done, or after `limit`: then the background goes on.
@@ -139,6 +113,36 @@ impl ReleaseWork {
         let Some(Cleanup::Release(work)) = pending.cleanup() else { return };
         if let Ok(Ok(_)) = tokio::time::timeout(limit, work.attempt()).await {
             pending.disarm();
+        }
+    }
+}
+
+async fn confirm(mut pending: OnDrop) -> Result<(), LockError> {
+    let mut backoff = Backoff::default();
+    let mut attempts = 0;
+    loop {
+        let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
+        attempts += 1;
+        match work.attempt().await {
+            // An earlier attempt that was not answered may be what freed it.
+            Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
+                let lock = work.request.name.clone();
+                pending.disarm();
+                return Err(LockError::Lost { lock, reason: LossReason::Gone });
+            }
+            Ok(_) => {
+                if attempts > 1 {
+                    work.tell();
+                }
+                pending.disarm();
+                return Ok(());
+            }
+            Err(error) if !error.is_retryable() => {
+                pending.disarm();
+                return Err(error.into());
+            }
+            Err(error) if attempts == ATTEMPTS => return Err(error.into()),
+            Err(_) => tokio::time::sleep(backoff.next()).await,
         }
     }
 }

@@ -94,7 +94,7 @@ pub(super) struct Waiting<'a> {
     number: Option<NonZeroU64>,
     /// What its requests may have left at the backend. Before the place: the next one in line must
     /// not ask before it is on its way.
-    undo: Option<OnDrop<'a>>,
+    undo: Option<OnDrop>,
     place: Place<'a>,
     backoff: Backoff,
     /// Since when each grant came after its lease had ended.

@@ -288,7 +288,7 @@ struct Waiting<'a> {
     keep: Duration,
     wakeups: Box<dyn Wakeups>,
     /// The place among the waiters: if it is dropped before it was left, the background leaves it.
-    place: Option<OnDrop<'a>>,
+    place: Option<OnDrop>,
     _acquiring: Counting,
     _counted: Counted<'a>,
 }
@@ -360,7 +360,7 @@ impl<'a> Waiting<'a> {
 
     /// What has to be left if the acquisition that follows is dropped, if anything. Ends the
     /// subscription; the acquisition is counted as a waiter of its own.
-    fn into_place(self) -> Option<OnDrop<'a>> {
+    fn into_place(self) -> Option<OnDrop> {
         self.place
     }
 }

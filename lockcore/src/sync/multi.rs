@@ -149,7 +149,7 @@ impl MultiLock {
         async move {
             let (members, owner) = attempt.members()?;
             let mut guards = Vec::with_capacity(members.len());
-            let tried = attempt.try_rest(&members, &mut guards).await;
+            let tried = attempt.try_all(&members, &mut guards).await;
             let is_complete = guards.len() == members.len();
             if let (Ok(()), true) = (&tried, is_complete) {
                 return Ok(Some(MultiGuard { guards, owner }));
@@ -275,10 +275,11 @@ impl Attempt {
     ) -> Result<(), LockError> {
         let Progress { guards, deadline } = progress;
         while guards.len() < members.len() {
-            match self.try_rest(members, guards).await {
+            match try_each(&members[guards.len()..], self.site).await {
+                Ok(tried) => keep_first(tried, guards).await,
                 // The wait for the first missing one bears what may pass.
                 Err(LockError::Backend(error)) if error.is_retryable() => {}
-                tried => tried?,
+                Err(error) => return Err(error),
             }
             let Some(first_missing) = members.get(guards.len()) else { break };
             let guard = match deadline {
@@ -299,26 +300,27 @@ impl Attempt {
         Ok(())
     }
 
-    /// Tries those that are missing: the least name first, so that of several acquisitions that try
-    /// the same names one gets all; then all others at once. Gives back those that come after the
-    /// first that is not free: nobody waits for a name with a greater one in hand.
-    async fn try_rest(
+    /// Tries all once: the least name first, so that of several acquisitions that try the same names
+    /// one gets them all; then the others, at once.
+    async fn try_all(
         &self,
         members: &[Lock],
         guards: &mut Vec<LockGuard>,
     ) -> Result<(), LockError> {
-        if guards.is_empty() {
-            match members[0].try_acquire_at(self.site).await? {
-                Some(guard) => guards.push(guard),
-                None => return Ok(()),
-            }
-        }
-        let tried = try_each(&members[guards.len()..], self.site).await?;
-        let mut tried = tried.into_iter();
-        guards.extend(tried.by_ref().map_while(|guard| guard));
-        give_back(tried.flatten()).await;
+        let Some(least) = members[0].try_acquire_at(self.site).await? else { return Ok(()) };
+        guards.push(least);
+        let tried = try_each(&members[1..], self.site).await?;
+        keep_first(tried, guards).await;
         Ok(())
     }
+}
+
+/// Keeps those that come before the first that is not free, and gives the others back: nobody waits
+/// for a name with a greater one in hand.
+async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) {
+    let mut tried = tried.into_iter();
+    guards.extend(tried.by_ref().map_while(|guard| guard));
+    give_back(tried.flatten()).await;
 }
 
 /// Releases, and returns when that is done. A failure is no concern of the acquisition: the release
