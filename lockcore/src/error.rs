@@ -4,35 +4,36 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use crate::{LockName, LossReason, Mode};
 
-/// Why a lock operation failed. Every message names the lock and what to do next.
+/// The error of an operation on a lock. Every message names the lock, and says what to do next.
 ///
-/// Contention is no error: [`try_acquire`](crate::Lock::try_acquire) answers `None`.
+/// Contention is not an error: [`try_acquire`](crate::Lock::try_acquire) returns `None`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not free, or not enough permits were, within the time given to `acquire_timeout`.
+    /// The lock, or the permits, could not be acquired within the time given to `acquire_timeout`.
     #[error(
-        "lock `{lock}` was not free within {waited:?}; wait longer, or see who holds it with `state()`"
+        "lock `{lock}` was not free within {waited:?}; wait longer, or inspect its holders with \
+         `state()`"
     )]
     #[non_exhaustive]
     Timeout {
         /// The lock.
         lock: LockName,
-        /// How long the caller had agreed to wait.
+        /// The time-out that the caller gave.
         waited: Duration,
     },
     /// The latch was not open within the time given to `wait_timeout`.
     #[error(
-        "latch `{lock}` was not open within {waited:?}; wait longer, or see what is left with `count()`"
+        "latch `{lock}` was not open within {waited:?}; wait longer, or inspect it with `count()`"
     )]
     #[non_exhaustive]
     LatchTimeout {
         /// The latch.
         lock: LockName,
-        /// How long the caller had agreed to wait.
+        /// The time-out that the caller gave.
         waited: Duration,
     },
-    /// The hold was lost: somebody else may be inside by now.
+    /// The hold was lost. Another owner may hold the lock by now.
     #[error(
         "the hold of lock `{lock}` was lost: {reason}; stop the protected work and acquire again"
     )]
@@ -40,25 +41,24 @@ pub enum LockError {
     Lost {
         /// The lock.
         lock: LockName,
-        /// How it was lost.
+        /// The reason for the loss.
         reason: LossReason,
     },
-    /// There is nothing to release: `Locks::close()` had released the hold before.
-    #[error(
-        "lock `{lock}` is not held through this guard any more: `Locks::close()` has released it"
-    )]
+    /// The guard holds nothing any more: `Locks::close()` has released the hold, or
+    /// `Locks::abandon()` has given it up.
+    #[error("lock `{lock}` is not held by this guard any more: its `Locks` was closed")]
     #[non_exhaustive]
     NotHeld {
         /// The lock.
         lock: LockName,
     },
-    /// The name cannot be that of a lock, or whatever else has one. Reported before any I/O.
-    #[error("`{name}` is no valid name: {reason}")]
+    /// The name of a lock, latch, semaphore or condition is not valid. Reported before any I/O.
+    #[error("`{name}` is not a valid name: {reason}")]
     #[non_exhaustive]
     InvalidName {
         /// The start of the name, escaped.
         name: String,
-        /// Which rule it breaks and how to mend it.
+        /// The rule that the name breaks, and how to correct the name.
         reason: &'static str,
     },
     /// An option is outside its range. Reported before any I/O.
@@ -69,74 +69,74 @@ pub enum LockError {
         lock: Option<LockName>,
         /// The method that set the option.
         option: &'static str,
-        /// What is wrong and which values are allowed.
+        /// What is wrong, and which values are allowed.
         reason: String,
     },
-    /// The guard given to a condition is not one of the condition's lock.
+    /// The guard that was given to a condition does not belong to the condition's lock.
     #[error(
-        "the guard given to a condition of lock `{lock}` is one of `{guard}` in {mode} mode, or of another `Locks`; \
-         give it a guard that the condition's own lock was acquired with"
+        "the guard given to a condition of lock `{lock}` is one of `{guard}` in {mode} mode, or of \
+         another `Locks`; pass a guard of the lock that the condition was made from"
     )]
     #[non_exhaustive]
     WrongGuard {
-        /// The lock that the condition belongs to.
+        /// The lock of the condition.
         lock: LockName,
-        /// The lock that the guard holds.
+        /// The lock of the guard.
         guard: LockName,
-        /// How the guard holds it.
+        /// The way in which the guard holds its lock.
         mode: Mode,
     },
-    /// The backend cannot do this kind of lock.
-    #[error(
-        "lock `{lock}`: this backend has no {what}; choose a backend whose capabilities include them"
-    )]
+    /// The backend does not support this kind of lock.
+    #[error("lock `{lock}`: this backend has no {what}; choose a backend that supports them")]
     #[non_exhaustive]
     Unsupported {
         /// The lock.
         lock: LockName,
-        /// What was asked for.
+        /// What was requested, in the plural.
         what: &'static str,
     },
-    /// The owner holds the lock as a reader and asks for it as a writer: it would wait for itself.
+    /// The owner holds the read lock and asks for the write lock: it would wait for itself.
     #[error(
-        "lock `{lock}` is held by this owner as a reader, who cannot become a writer; release the read lock first, or begin with \
-         the write lock"
+        "lock `{lock}` is held by this owner as a reader, and a reader cannot become a writer; \
+         release the read lock first, or begin with the write lock"
     )]
     #[non_exhaustive]
     Upgrade {
         /// The lock.
         lock: LockName,
     },
-    /// More permits were asked for than there are.
+    /// More permits were requested than the semaphore has.
     #[error(
-        "semaphore `{lock}` has {limit} permits, {asked} were asked for, which could never be had; ask for fewer or `resize` it"
+        "semaphore `{lock}` has {limit} permits, and {asked} were requested, which can never \
+         succeed; request fewer, or `resize` it"
     )]
     #[non_exhaustive]
     TooManyPermits {
         /// The semaphore.
         lock: LockName,
-        /// How many were asked for.
+        /// The number of permits that were requested.
         asked: u32,
-        /// How many there are, taken or not.
+        /// The number of permits that there are, taken or not.
         limit: u32,
     },
-    /// As many wait already as may wait in one client. Nothing was asked of the backend.
+    /// The limit of waiters is reached. Reported before any I/O.
     #[error(
-        "`{lock}` cannot be waited for: {limit} wait already, as many as `{option}` allows; do less at a time, wait with a time-out, or \
-         raise `{option}`"
+        "`{lock}` cannot be waited for: there are {limit} waiters already, as many as `{option}` \
+         allows; start less work at a time, wait with a time-out, or raise `{option}`"
     )]
     #[non_exhaustive]
     TooManyWaiters {
-        /// What was to be waited for.
+        /// The lock, latch or semaphore to wait for.
         lock: LockName,
-        /// How many may wait.
+        /// The limit.
         limit: usize,
-        /// The option of the builder that says so: `max_waiters` or `max_waiters_per_lock`.
+        /// The option of the builder that sets it: `max_waiters` or `max_waiters_per_lock`.
         option: &'static str,
     },
     /// The owner has as many guards of the lock as can be counted.
     #[error(
-        "lock `{lock}` is held {limit} times by this owner, and cannot be more often; look for guards that are never dropped"
+        "lock `{lock}` is held {limit} times by this owner, which is the limit; look for guards \
+         that are never dropped"
     )]
     #[non_exhaustive]
     TooDeep {
@@ -145,16 +145,16 @@ pub enum LockError {
         /// [`Lock::MAX_HOLD_COUNT`](crate::Lock::MAX_HOLD_COUNT).
         limit: u32,
     },
-    /// A latch was given a count while it had one.
+    /// The latch has a count already, so it cannot be set.
     #[error(
-        "latch `{lock}` has a count already, and is set once; count it down or `open` it first, or use another name"
+        "latch `{lock}` has a count already; count it down or `open` it first, or use another name"
     )]
     #[non_exhaustive]
     AlreadySet {
         /// The latch.
         lock: LockName,
     },
-    /// There is no tokio runtime on which the client could renew and release in the background.
+    /// The client has no tokio runtime for its background work.
     #[error(
         "lock `{lock}` cannot be acquired outside of a tokio runtime: nothing would renew and \
          release it; call this from a task, or within `Runtime::block_on`"
@@ -164,7 +164,7 @@ pub enum LockError {
         /// The lock.
         lock: LockName,
     },
-    /// `Locks::close()` was called.
+    /// `Locks::close()` or `Locks::abandon()` was called.
     #[error("lock `{lock}` cannot be acquired: this `Locks` is closed; make a new one")]
     #[non_exhaustive]
     Closed {
@@ -180,8 +180,8 @@ fn for_lock(lock: Option<&LockName>) -> String {
     lock.map(|lock| format!(" of lock `{lock}`")).unwrap_or_default()
 }
 
-/// An error of a [`Backend`](crate::backend::Backend): what failed, whether a retry can help, and whether the request may have been
-/// carried out all the same.
+/// An error of a [`Backend`](crate::backend::Backend). It says what failed, whether a retry can
+/// help, and whether the request may have been carried out all the same.
 ///
 /// # Examples
 /// ```
@@ -191,7 +191,8 @@ fn for_lock(lock: Option<&LockName>) -> String {
 /// assert!(error.is_retryable());
 /// assert!(error.is_outcome_unknown(), "a request that got no answer may have been carried out");
 ///
-/// let refused = BackendError::new(BackendErrorKind::Connection, "connection refused").not_applied();
+/// let refused = BackendError::new(BackendErrorKind::Connection, "connection refused");
+/// let refused = refused.not_applied();
 /// assert!(refused.is_retryable() && !refused.is_outcome_unknown());
 /// ```
 #[derive(Clone, Debug)]
@@ -211,30 +212,32 @@ pub enum BackendErrorKind {
     Connection,
     /// No answer in time. A retry can help.
     Timeout,
-    /// The store is there but cannot serve now: loading, busy, no quorum of replicas. A retry can help.
+    /// The store is up, but cannot serve requests now: it is loading or busy, or has no quorum of
+    /// replicas. A retry can help.
     Unavailable,
-    /// The store does not accept the credentials.
+    /// The store rejects the credentials.
     Auth,
     /// The credentials lack a right.
     Permission,
-    /// The store takes no writes: a replica.
+    /// The store is a replica, and takes no writes.
     ReadOnly,
-    /// The store is full.
+    /// The store is out of memory.
     OutOfMemory,
-    /// Under the lock's name there is something that is not a lock of this kind.
+    /// The name is in use for something else than a lock of this kind.
     WrongType,
     /// The answer was not understood.
     Protocol,
-    /// The backend was set up in a way that cannot work.
+    /// The configuration of the backend cannot work.
     Configuration,
-    /// The backend does not do what was asked; see its [`Capabilities`](crate::backend::Capabilities).
+    /// The backend does not support the request; see its
+    /// [`Capabilities`](crate::backend::Capabilities).
     Unsupported,
     /// Anything else.
     Other,
 }
 
 impl BackendErrorKind {
-    /// What the reader of the message can do.
+    /// The way out, for the reader of the message.
     fn advice(self) -> &'static str {
         match self {
             Self::Connection => "check that the server is up and reachable",
@@ -256,11 +259,12 @@ impl BackendErrorKind {
 }
 
 impl BackendError {
-    /// An error of `kind`. `message` says what failed, in lower case and without a final stop, and carries no secrets.
+    /// An error of `kind`. `message` says what failed, in lower case and without a final stop, and
+    /// contains no secrets.
     ///
-    /// Of [`Connection`](BackendErrorKind::Connection), [`Timeout`](BackendErrorKind::Timeout) and
-    /// [`Protocol`](BackendErrorKind::Protocol) errors it is assumed that the request may have been carried out;
-    /// [`not_applied`](Self::not_applied) says otherwise.
+    /// After a [`Connection`](BackendErrorKind::Connection), [`Timeout`](BackendErrorKind::Timeout)
+    /// or [`Protocol`](BackendErrorKind::Protocol) error, the core assumes that the request may
+    /// have been carried out. [`not_applied`](Self::not_applied) says otherwise.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         let outcome_unknown = matches!(
@@ -270,46 +274,46 @@ impl BackendError {
         Self { kind, outcome_unknown, message: message.into(), lock: None, source: None }
     }
 
-    /// The answer of a backend that has no `what`, such as "semaphores".
+    /// The error of a backend that does not support `what`, such as "semaphores".
     #[must_use]
     pub fn unsupported(what: impl fmt::Display) -> Self {
         Self::new(BackendErrorKind::Unsupported, format!("this backend has no {what}"))
     }
 
-    /// States that the request was certainly not carried out.
+    /// Says that the request was certainly not carried out.
     #[must_use]
     pub fn not_applied(mut self) -> Self {
         self.outcome_unknown = false;
         self
     }
 
-    /// Keeps the error behind this one.
+    /// Sets the [source](Error::source) of this error.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
-    /// Names the lock concerned. The core does this for every error that a backend returns.
+    /// Sets the affected lock. The core does this for every error that a backend returns.
     #[must_use]
     pub fn with_lock(mut self, lock: &LockName) -> Self {
         self.lock = Some(lock.clone());
         self
     }
 
-    /// What kind of error this is.
+    /// The kind of this error.
     #[must_use]
     pub fn kind(&self) -> BackendErrorKind {
         self.kind
     }
 
-    /// The lock concerned, if it was one.
+    /// The affected lock, if there is one.
     #[must_use]
     pub fn lock(&self) -> Option<&LockName> {
         self.lock.as_ref()
     }
 
-    /// Whether the same request may succeed a little later without anybody changing anything.
+    /// Returns `true` if the same request may succeed a little later by itself.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -320,7 +324,7 @@ impl BackendError {
         )
     }
 
-    /// Whether the request may have been carried out although it failed.
+    /// Returns `true` if the request may have been carried out although it failed.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         self.outcome_unknown

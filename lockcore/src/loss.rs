@@ -1,12 +1,12 @@
-//! [`Loss`] and [`LossReason`]: that a hold was lost, and how.
+//! [`Loss`] and [`LossReason`]: the loss of a hold.
 
 use std::{error::Error, fmt};
 
 use crate::{LockError, LockName};
 
-/// The loss of a hold: of which lock, and how it came about.
+/// The loss of a hold.
 ///
-/// Compares with a [`LossReason`], and becomes [`LockError::Lost`] with `?`.
+/// A `Loss` can be compared with a [`LossReason`], and `?` turns it into a [`LockError::Lost`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     lock: LockName,
@@ -24,7 +24,7 @@ impl Loss {
         &self.lock
     }
 
-    /// How the hold was lost.
+    /// The reason for the loss.
     #[must_use]
     pub fn reason(&self) -> LossReason {
         self.reason
@@ -51,16 +51,18 @@ impl From<Loss> for LockError {
     }
 }
 
-/// How a hold was lost.
+/// The reason for the loss of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ended, by this client's clock, before a renewal succeeded. For a fixed lease this is its planned end.
+    /// The lease ended, by this client's clock, before a renewal succeeded. For a fixed lease, this
+    /// is its planned end.
     LeaseEnded,
-    /// The backend no longer knows the hold: it expired there, was force-released, taken over by the same named
-    /// owner elsewhere, or the backend lost its data.
+    /// The backend does not know the hold any more: it expired there, was force-released, or was
+    /// taken over by the same named owner elsewhere, or the backend has lost its data.
     Gone,
-    /// `Locks::close()` released it.
+    /// [`Locks::close`](crate::Locks::close) released the hold, or
+    /// [`Locks::abandon`](crate::Locks::abandon) gave it up.
     Closed,
 }
 
@@ -69,7 +71,7 @@ impl fmt::Display for LossReason {
         f.write_str(match self {
             Self::LeaseEnded => "its lease ended without a successful renewal",
             Self::Gone => "the backend no longer knows it (expired, force-released or taken over)",
-            Self::Closed => "`Locks::close()` released it",
+            Self::Closed => "its `Locks` was closed",
         })
     }
 }

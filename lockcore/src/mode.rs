@@ -1,14 +1,17 @@
-//! [`Mode`]: how a lock is held.
+//! [`Mode`]: the way in which a lock is held.
 
 use std::fmt;
 
-/// How a lock is to be held.
+/// The way in which a lock is held.
+///
+/// New modes may come. A backend refuses a mode that it does not know with
+/// [`BackendError::unsupported`](crate::BackendError::unsupported).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// One owner at a time, in no particular order.
     Exclusive,
-    /// One owner at a time, first come, first served.
+    /// One owner at a time, in the order of arrival.
     Fair,
     /// Shared with other readers.
     Read,
@@ -17,11 +20,12 @@ pub enum Mode {
     /// Some of a limited number of permits.
     #[non_exhaustive]
     Permit {
-        /// How many are taken.
+        /// The number of permits to take.
         count: u32,
-        /// How many there are, unless the store knows better.
+        /// The number of permits that there are, unless the store knows another number.
         limit: u32,
-        /// Whether they are shared with others that take permits without a lease, as Redisson's `RSemaphore`.
+        /// Whether the semaphore is shared with software that takes permits without a lease, such
+        /// as Redisson's `RSemaphore`.
         plain: bool,
     },
 }
@@ -33,14 +37,16 @@ impl Mode {
         Self::Permit { count, limit, plain: false }
     }
 
-    /// `count` of `limit` permits that are shared with others that take theirs without a lease.
+    /// `count` of `limit` permits of a semaphore that is shared with software that takes permits
+    /// without a lease.
     #[must_use]
     pub fn plain_permits(count: u32, limit: u32) -> Self {
         Self::Permit { count, limit, plain: true }
     }
 }
 
-/// What a name is used as. Acquisitions of one kind queue for each other, and an owner nests within one kind only.
+/// The kind of lock that a name is in use as. Acquisitions of one kind queue together, and an owner
+/// nests within one kind only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Lock,
@@ -64,7 +70,7 @@ impl Mode {
         }
     }
 
-    /// What those are called that are held in this mode.
+    /// The name of the locks that have this mode, in the plural.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive locks",
@@ -74,7 +80,14 @@ impl Mode {
         }
     }
 
-    /// Whether several can hold the lock in this mode at once, so that one who gets it says nothing about the next.
+    /// Returns `true` if holds in these modes are the same side of the same kind of lock. A store
+    /// need not tell fair holds from exclusive ones.
+    pub(crate) fn is_held_as(self, other: Self) -> bool {
+        self.kind() == other.kind() && (self == Self::Write) == (other == Self::Write)
+    }
+
+    /// Returns `true` if several owners can hold the lock in this mode at once, so that one grant
+    /// says nothing about the next.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permit { .. })
     }

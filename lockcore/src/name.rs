@@ -1,4 +1,4 @@
-//! [`LockName`]: what a lock may be called.
+//! [`LockName`]: a valid name of a lock.
 
 use std::{
     cmp::Ordering,
@@ -9,14 +9,15 @@ use std::{
 
 use crate::LockError;
 
-/// The checked name of a lock, namespace included. Cheap to clone.
+/// The checked name of a lock, including the namespace. Cheap to clone.
 ///
 /// # Rules
-/// A name has 1 to [`LockName::MAX_LEN`] bytes of UTF-8 without NUL. Braces are Redis hash tags and follow
-/// Redisson's rule for the keys that belong to a lock: either there are none, or the first `{` opens a
-/// tag that is not empty and is closed by a later `}`. A name such as `a{b`, `{}` or `a}b` would put
-/// the keys of one lock into different slots of a Redis Cluster, so it is refused; and it is refused on every
-/// backend, so that changing the backend never makes a name invalid.
+/// A name has 1 to [`LockName::MAX_LEN`] bytes of UTF-8 without NUL. Braces are Redis hash tags,
+/// and follow Redisson's rule for the keys that belong to a lock: either there are none, or the
+/// first `{` opens a tag that is not empty and that a later `}` closes. A name such as `a{b`, `{}`
+/// or `a}b` would put the keys of one lock into different slots of a Redis Cluster, so it is
+/// refused. It is refused on every backend, so that a change of the backend never makes a name
+/// invalid.
 ///
 /// # Examples
 /// ```
@@ -31,21 +32,22 @@ use crate::LockError;
 #[derive(Clone)]
 pub struct LockName {
     name: Arc<str>,
-    /// Of the name. It is looked up several times for each acquisition.
+    /// The hash of the name, computed once because each acquisition looks the name up several
+    /// times.
     hash: u64,
 }
 
-/// Different in each process, so that nobody can choose names that have one hash.
+/// Seeded for each process, so that nobody can choose names with colliding hashes.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl LockName {
     /// The longest name, in bytes.
     pub const MAX_LEN: usize = 512;
 
-    /// Checks `name`.
+    /// Checks and wraps `name`.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`] with the reason, if `name` breaks one of the rules above.
+    /// [`LockError::InvalidName`] if `name` breaks one of the rules above.
     pub fn new(name: impl Into<String>) -> Result<Self, LockError> {
         let name = name.into();
         match objection(&name) {
@@ -54,7 +56,7 @@ impl LockName {
         }
     }
 
-    /// The name as the user wrote it, with the namespace in front.
+    /// The name as it was given, with the namespace in front.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.name
@@ -94,7 +96,7 @@ impl Hash for LockName {
     }
 }
 
-/// Why `name` cannot be a lock's name.
+/// The reason why `name` is not valid, if it is not.
 fn objection(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         return Some("it is empty; give the lock a name of 1 to 512 bytes");
@@ -107,16 +109,19 @@ fn objection(name: &str) -> Option<&'static str> {
     }
     if splits_slots(name) {
         return Some(
-            "its braces would put the keys of this lock into different cluster slots; use no braces, or a tag that is not empty, as in `{shop}:order`",
+            "its braces would put the keys of this lock into different cluster slots; use no \
+             braces, or a tag that is not empty, as in `{shop}:order`",
         );
     }
     None
 }
 
-/// Whether a key derived from `name` by Redisson's rule hashes to another slot than `name` itself.
+/// Returns `true` if a key that Redisson derives from `name` hashes to another slot than `name`
+/// itself.
 ///
-/// Redisson derives `prefix:{name}` from a name without `{` and `prefix:name` from any other. Redis hashes what
-/// stands between the first `{` and the next `}`, if it is not empty, and the whole key otherwise.
+/// Redisson derives `prefix:{name}` from a name without `{`, and `prefix:name` from any other.
+/// Redis hashes the text between the first `{` and the next `}` if it is not empty, and the whole
+/// key otherwise.
 fn splits_slots(name: &str) -> bool {
     match name.split_once('{') {
         None => name.contains('}'),
@@ -124,7 +129,7 @@ fn splits_slots(name: &str) -> bool {
     }
 }
 
-/// The start of a bad name, fit for a log line: escaped, and short however long the name is.
+/// The start of an invalid name for a log line: escaped, and short however long the name is.
 fn excerpt(name: &str) -> String {
     const SHOWN: usize = 64;
     let mut shown: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();

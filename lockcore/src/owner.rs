@@ -1,4 +1,4 @@
-//! [`Owner`]: to whom a hold belongs, and the scopes that carry it.
+//! [`Owner`]: the owner of holds, and its scopes.
 
 use std::{
     fmt,
@@ -15,14 +15,15 @@ tokio::task_local! {
     static CURRENT: Owner;
 }
 
-/// To whom a hold belongs. Whoever acquires a lock that its own owner already holds enters at once.
+/// The owner of holds. An acquisition by the owner that already holds the lock re-enters at once.
 ///
-/// The owner of an acquisition is the one given with [`Lock::owned_by`](crate::Lock::owned_by), else that of the
-/// surrounding [`scope`](Self::scope), else a fresh one. It is never the thread or the task: on an
-/// async runtime those change hands, and reentrancy by accident would let two strangers into one
-/// critical section.
+/// The owner of an acquisition is the one given with [`Lock::owned_by`](crate::Lock::owned_by), or
+/// else the one of the surrounding [`scope`](Self::scope), or else a fresh one. It is never the
+/// thread or the task: on an async runtime those change hands, and reentrancy by accident would
+/// admit two strangers to one critical section.
 ///
-/// An `Owner` is a cheap handle: clones are the same owner.
+/// An `Owner` is a cheap handle, and its clones are the same owner. There is no `Default`, because
+/// each default would be another owner.
 ///
 /// # Examples
 /// ```
@@ -34,11 +35,11 @@ tokio::task_local! {
 /// let owner = Owner::new();
 /// let outer = locks.lock("account:7").owned_by(&owner).acquire().await?;
 ///
-/// // The same owner re-enters, from any task and through any handle …
+/// // The same owner re-enters, from any task and through any handle ...
 /// let inner = locks.lock("account:7").owned_by(&owner).acquire().await?;
 /// assert_eq!(outer.hold_count(), 2);
 ///
-/// // … and a stranger does not.
+/// // ... and another owner does not.
 /// assert!(locks.lock("account:7").try_acquire().await?.is_none());
 /// # drop((outer, inner)); Ok(()) }
 /// ```
@@ -47,7 +48,7 @@ pub struct Owner(Identity);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Identity {
-    /// Unique in this process.
+    /// A number that is unique in this process.
     Fresh(u64),
     Named(Arc<str>),
 }
@@ -56,7 +57,7 @@ impl Owner {
     /// The longest name of a named owner, in bytes.
     pub const MAX_NAME_LEN: usize = 256;
 
-    /// A new owner, different from every other one.
+    /// A new owner that is different from every other one.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a default would be another owner each time")]
     pub fn new() -> Self {
@@ -64,17 +65,27 @@ impl Owner {
         Self(Identity::Fresh(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// An owner whose name is its identity, in every process: a job that crashed and was started again under
-    /// the same name takes over its own hold at once instead of waiting for the end of the lease.
+    /// An owner that is identified by `name` in every process. A job that crashed and was restarted
+    /// under the same name takes over its own hold at once, instead of waiting for the end of the
+    /// lease.
     ///
-    /// That is so for one mode of a lock: who was a writer and comes back as a reader, or the other way round, waits for the end of the lease.
+    /// # The name must be unique
+    /// **Two live processes with the same owner name take over each other's holds**, of every lock
+    /// that both of them acquire, nested ones included. Each takeover ends the hold of the other
+    /// process, which learns of it only with its next renewal, so that for a while both are inside.
+    /// Use a name that at most one process has at a time, such as the id of a job, and never the
+    /// name of a service of which several instances run.
     ///
-    /// The newest acquisition is the hold. What an earlier process of that name still believes to hold is
-    /// lost: its token is smaller, its renewals are refused, and its release frees nothing.
+    /// The newest acquisition is the hold. An earlier hold under the same name is lost: its token
+    /// is smaller, its renewals are refused, and its release frees nothing.
     ///
-    /// The name has 1 to 256 bytes without control characters, is not `mode` and does not end with
-    /// `:write` (both have a meaning on Redisson's wire). A bad one is reported as
-    /// [`LockError::InvalidOption`] by the acquisition.
+    /// A takeover works within one side of a read-write lock. A writer that comes back as a reader,
+    /// or the other way round, waits for the end of the lease.
+    ///
+    /// # Valid names
+    /// The name has 1 to 256 bytes without control characters, is not `mode`, and does not end with
+    /// `:write`, because both have a meaning on Redisson's wire. Acquisitions report an invalid
+    /// name as [`LockError::InvalidOption`].
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Identity::Named(name.into().into()))
@@ -89,17 +100,19 @@ impl Owner {
         }
     }
 
-    /// The owner of the scope that the caller runs in, if any.
+    /// The owner of the scope that the caller runs in, if there is one.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// Runs `future` with this owner: every lock that it acquires, however deep, belongs to it.
+    /// Runs `future` in a scope of this owner: the owner of every lock that `future` acquires,
+    /// however deep.
     ///
-    /// All of it is one owner: branches of a `join!` inside do not exclude each other.
+    /// The whole scope is one owner, so the branches of a `join!` inside it do not exclude each
+    /// other.
     ///
-    /// A task that `future` spawns does not inherit the owner; open a scope in it, or use
+    /// A task that `future` spawns does not inherit the owner. Open a scope in the task, or use
     /// [`owned_by`](crate::Lock::owned_by).
     ///
     /// # Cancel safety
@@ -108,7 +121,7 @@ impl Owner {
         CURRENT.scope(self.clone(), future)
     }
 
-    /// Whether a name that backends can store was given.
+    /// Refuses a name that backends cannot store.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         let Some(name) = self.name() else { return Ok(()) };
         let reason = if name.is_empty() || name.len() > Self::MAX_NAME_LEN {
@@ -116,7 +129,8 @@ impl Owner {
         } else if name.chars().any(char::is_control) {
             "the name of an owner has no control characters"
         } else if name == "mode" || name.ends_with(":write") {
-            "`mode` and names that end with `:write` have a meaning on Redisson's wire; choose another"
+            "`mode` and names that end with `:write` have a meaning on Redisson's wire; choose \
+             another name"
         } else {
             return Ok(());
         };

@@ -1,10 +1,10 @@
-//! [`LockState`]: what inspection reports.
+//! [`LockState`] and [`Holder`]: the result of an inspection.
 
 use std::time::Duration;
 
 use crate::Mode;
 
-/// Who holds a lock, as the backend has it stored.
+/// The holders of a lock, as the backend has them stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockState {
     holders: Vec<Holder>,
@@ -15,26 +15,27 @@ pub struct LockState {
 }
 
 impl LockState {
-    /// The state of a lock that nobody holds.
+    /// The state of a free lock.
     #[must_use]
     pub fn free() -> Self {
         Self::default()
     }
 
-    /// The state of a lock with these holders, whose lease runs for `remaining`; `None` if it has no end.
+    /// The state of a lock with these holders. `remaining` is what is left of the lease, or `None`
+    /// if it has no end.
     #[must_use]
     pub fn held(holders: Vec<Holder>, remaining: Option<Duration>) -> Self {
         Self { holders, remaining, ..Self::default() }
     }
 
-    /// Adds who waits, by their identity on the wire, the next one first.
+    /// Adds the waiters by their identity on the wire, the next one first.
     #[must_use]
     pub fn with_waiters(mut self, waiters: Vec<String>) -> Self {
         self.waiters = waiters;
         self
     }
 
-    /// Adds how many permits can be taken, of how many that there are.
+    /// Adds the number of permits that can be taken, and the number of permits that there are.
     #[must_use]
     pub fn with_permits(mut self, available: u32, limit: Option<u32>) -> Self {
         self.available = Some(available);
@@ -42,49 +43,54 @@ impl LockState {
         self
     }
 
-    /// Whether anybody holds the lock.
+    /// Returns `true` if the lock is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// Who holds the lock.
+    /// The holders of the lock.
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 
-    /// Who waits, the next one first, by their identity on the wire: as far as the backend knows them. It knows those who wait for a fair
-    /// lock, and the writer that keeps new readers out.
+    /// The waiters by their identity on the wire, the next one first, as far as the backend knows
+    /// them. It knows the waiters for a fair lock, and the writer that keeps new readers out.
     #[must_use]
     pub fn waiters(&self) -> &[String] {
         &self.waiters
     }
 
-    /// How many permits of a semaphore can be taken now; `None` if the name is not in use as one.
+    /// The number of permits that can be taken now. `None` if the name is not in use as a
+    /// semaphore.
     #[must_use]
     pub fn available(&self) -> Option<u32> {
         self.available
     }
 
-    /// How many permits a semaphore has, taken or not; `None` if the name is not in use as one, or if that is not stored.
+    /// The number of permits, taken or not. `None` if the name is not in use as a semaphore, or if
+    /// the number is not stored.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         self.limit
     }
 
-    /// What is left of the lease, the longest if there are several; `None` if the lock is free, or has no lease, as a lock that others have written.
+    /// What is left of the lease: of the longest one if there are several. `None` if the lock is
+    /// free, or has no lease because other software has written it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// What is reported of the hold of `owner` that was acquired in `mode`: a store need not tell fair from exclusive holds.
+    /// The holder called `owner` on the wire, in a mode like `mode`.
+    pub(crate) fn holder(&self, owner: &str, mode: Mode) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.owner == owner && holder.mode.is_held_as(mode))
+    }
+
+    /// Like [`holder`](Self::holder), for changes.
     pub(crate) fn holder_mut(&mut self, owner: &str, mode: Mode) -> Option<&mut Holder> {
-        let side = |mode: Mode| (mode.kind(), mode == Mode::Write);
-        self.holders
-            .iter_mut()
-            .find(|holder| holder.owner == owner && side(holder.mode) == side(mode))
+        self.holders.iter_mut().find(|holder| holder.owner == owner && holder.mode.is_held_as(mode))
     }
 }
 
@@ -103,21 +109,23 @@ impl Holder {
         Self { owner: owner.into(), mode, hold_count }
     }
 
-    /// The identity on the wire: `<client uuid>:<number>`, or the name of a named owner. Compare with
-    /// [`LockGuard::wire_owner`](crate::LockGuard::wire_owner).
+    /// The identity on the wire: `<client uuid>:<number>`, or the name of a named owner. Compare it
+    /// with [`LockGuard::wire_owner`](crate::LockGuard::wire_owner), or use
+    /// [`LockState::holder_of`].
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// How the lock is held.
+    /// The way in which the lock is held. For permits, it contains their number.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How often the owner has entered; of permits, whose number is in the mode, 1. Nested acquisitions that needed no round trip are counted where they
-    /// were made; other clients see 1 for them.
+    /// The hold count: how often the owner has entered. Always 1 for permits. Nested acquisitions
+    /// that needed no round trip are known only to the client that made them; other clients do not
+    /// see them.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.hold_count

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The number of one hold: greater than that of every earlier hold of the same name.
+/// A number that is greater than that of every earlier hold of the same name.
 ///
-/// No lease can stop a holder that was paused for longer than its lease from going on with its
-/// work when it wakes up. The resource behind the lock can: it remembers the greatest token that it
-/// has seen and refuses anything that comes with a smaller one. Hand the token to whatever the
-/// lock protects, with every write.
+/// A lease cannot stop a holder that was paused for longer than its lease from continuing its work
+/// when it resumes. The resource behind the lock can: it remembers the greatest token that it has
+/// seen, and refuses requests with a smaller one. Pass the token to the protected resource with
+/// every write.
 ///
 /// Nested acquisitions of one owner share the token of the hold.
 ///
@@ -25,7 +25,7 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The one so many after this.
+    /// The token that is `count` after this one.
     pub(crate) fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }

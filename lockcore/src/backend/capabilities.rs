@@ -1,14 +1,14 @@
-//! [`Capabilities`]: which kinds of locks a backend has.
+//! [`Capabilities`]: the kinds of locks that a backend supports.
 
 use std::ops::BitOr;
 
 use crate::{BackendError, Mode};
 
-/// What a backend can do: a set of modes.
+/// The modes that a backend supports.
 ///
 /// # Examples
 /// ```
-/// use lockcore::{backend::Capabilities, Mode};
+/// use lockcore::{Mode, backend::Capabilities};
 ///
 /// let capabilities = Capabilities::EXCLUSIVE | Capabilities::FAIR;
 /// assert!(capabilities.supports(Mode::Fair));
@@ -18,7 +18,7 @@ use crate::{BackendError, Mode};
 pub struct Capabilities(u8);
 
 impl Capabilities {
-    /// [`Mode::Exclusive`]: every backend should have it.
+    /// [`Mode::Exclusive`], which every backend should support.
     pub const EXCLUSIVE: Self = Self(1);
     /// [`Mode::Fair`].
     pub const FAIR: Self = Self(1 << 1);
@@ -26,8 +26,8 @@ impl Capabilities {
     pub const READ_WRITE: Self = Self(1 << 2);
     /// [`Mode::Permit`].
     pub const PERMITS: Self = Self(1 << 3);
-    /// [`AcquireRequest::tokens`](crate::backend::AcquireRequest::tokens): several tokens with one grant, so that the tasks of one client can hand
-    /// the hold on to each other.
+    /// [`AcquireRequest::tokens`](crate::backend::AcquireRequest::tokens): several tokens with one
+    /// grant, so that the tasks of one client can hand the hold over to each other.
     pub const HAND_OVER: Self = Self(1 << 4);
 
     /// The capability that a backend needs for `mode`.
@@ -41,19 +41,20 @@ impl Capabilities {
         }
     }
 
-    /// Whether locks can be held in `mode`.
+    /// Returns `true` if locks can be held in `mode`.
     #[must_use]
     pub fn supports(self, mode: Mode) -> bool {
         self.contains(Self::of(mode))
     }
 
-    /// Whether everything in `other` is in this set.
+    /// Returns `true` if everything in `other` is in this set.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The error that [`Backend::acquire`](crate::backend::Backend::acquire) owes to a mode that is not in this set.
+    /// Refuses a mode that is not in this set, as
+    /// [`Backend::acquire`](crate::backend::Backend::acquire) must.
     ///
     /// # Errors
     /// [`Unsupported`](crate::BackendErrorKind::Unsupported), if `mode` is not in this set.

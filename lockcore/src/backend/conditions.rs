@@ -1,16 +1,16 @@
-//! [`Conditions`]: the part of a backend that keeps who waits to be notified.
+//! [`Conditions`]: the part of a backend that stores the waiters of conditions.
 
 use std::time::Duration;
 
 use crate::{BackendError, LockName, backend::Wakeups, backend::async_trait};
 
-/// A condition of a lock.
+/// The identity of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConditionId {
-    /// The lock.
+    /// The lock that the condition belongs to.
     pub lock: LockName,
-    /// What the condition is called. A lock may have several.
+    /// The name of the condition. A lock may have several.
     pub name: LockName,
 }
 
@@ -22,32 +22,38 @@ impl ConditionId {
     }
 }
 
-/// Why a waiter leaves.
+/// The reason why a waiter leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// The wait was cancelled: a notification that the waiter has got goes to the next one.
+    /// The wait was cancelled. A notification that the waiter had received goes to the next one.
     Cancelled,
-    /// The wait timed out: the waiter keeps a notification that it has got, and learns of it from the answer.
+    /// The wait timed out. The waiter keeps a notification that it had received, and learns of it
+    /// from the answer.
     TimedOut,
 }
 
-/// Conditions of a store: queues of those who wait to be notified. As with [`Backend`](crate::backend::Backend), each method is one atomic step,
-/// and any of its futures may be dropped. Who may wait and notify, and that they hold the lock, is not the backend's concern.
+/// The conditions of a store: queues of waiters that are to be notified. As with
+/// [`Backend`](crate::backend::Backend), each method is one atomic step, and any of its futures may
+/// be dropped. The core checks that waiters and notifiers hold the lock; the backend does not.
 ///
 /// A `waiter` is a text that is different for each wait.
 ///
 /// # The contract
-/// - **C33 (order)** `join` MUST put the waiter at the end of the queue, or leave it where it is. `notify` MUST take out as many as it
-///   is asked for, if there are so many, the first first, and answer how many.
-/// - **C34 (lapse)** A place MUST be kept for as long as the last `join` or `stay` said, and be forgotten then. `stay` MUST NOT give a place to
-///   a waiter that has none: it was notified, or its place has lapsed.
-/// - **C35 (leaving)** `leave` MUST take the waiter out. If it was no longer in, the notification that it had got goes to the
-///   next, as by `notify`, after [`Departure::Cancelled`], and nowhere after [`Departure::TimedOut`]. A `join` MUST NOT take effect after a `leave` of its waiter that began later has been answered.
-/// - **C36 (wake-up)** Once `subscribe` has returned, the waiter's being notified MUST wake the subscription, and so MUST any
-///   interruption in which that may have been missed.
+/// - **C33 (order)** `join` MUST put the waiter at the end of the queue, or leave it where it is.
+///   `notify` MUST remove up to the given number of waiters, the first ones first, and answer how
+///   many it removed.
+/// - **C34 (lapse)** A place MUST be kept for the time that the last `join` or `stay` gave, and be
+///   forgotten then. `stay` MUST NOT give a place to a waiter that has none: the waiter was
+///   notified, or its place has lapsed.
+/// - **C35 (leaving)** `leave` MUST remove the waiter. If the waiter was not in the queue any more,
+///   its notification goes to the next one, as by `notify`, after [`Departure::Cancelled`], and
+///   nowhere after [`Departure::TimedOut`]. A `join` MUST NOT take effect after a later `leave` of
+///   its waiter was answered.
+/// - **C36 (wake-up)** Once `subscribe` has returned, the notification of the waiter MUST wake the
+///   subscription, and so MUST any interruption in which the notification may have been missed.
 #[async_trait]
 pub trait Conditions: Send + Sync {
-    /// Queues `waiter`, and keeps its place for `keep`, unless it asks again.
+    /// Queues `waiter`, and keeps its place for `keep` unless it asks again.
     async fn join(
         &self,
         condition: &ConditionId,
@@ -55,7 +61,7 @@ pub trait Conditions: Send + Sync {
         keep: Duration,
     ) -> Result<(), BackendError>;
 
-    /// Keeps the place of `waiter` for `keep` from now. Whether it has one still.
+    /// Keeps the place of `waiter` for `keep` from now. Returns `false` if the waiter has no place.
     async fn stay(
         &self,
         condition: &ConditionId,
@@ -63,7 +69,7 @@ pub trait Conditions: Send + Sync {
         keep: Duration,
     ) -> Result<bool, BackendError>;
 
-    /// Takes `waiter` out. Whether it was in still.
+    /// Removes `waiter` from the queue. Returns `false` if it was not in the queue any more.
     async fn leave(
         &self,
         condition: &ConditionId,
@@ -71,10 +77,10 @@ pub trait Conditions: Send + Sync {
         departure: Departure,
     ) -> Result<bool, BackendError>;
 
-    /// Notifies up to `count` of those who wait. How many there were.
+    /// Notifies up to `count` waiters, and returns how many there were.
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError>;
 
-    /// Listens for the notification of `waiter`. The subscription is in effect when this returns.
+    /// Subscribes to the notification of `waiter`. The subscription is in effect when this returns.
     async fn subscribe(
         &self,
         condition: &ConditionId,

@@ -1,45 +1,46 @@
-//! What a backend is asked, and what it answers.
+//! The requests that a backend gets, and its answers.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{BackendError, FencingToken, LockName, Mode};
 
-/// Whom a hold belongs to, as a backend stores it.
+/// The identity of a hold, as a backend stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldId {
     id: Arc<str>,
-    /// Unless that is the id.
+    /// `None` if the id is the owner.
     owner: Option<Arc<str>>,
 }
 
 impl HoldId {
-    /// The hold of an owner that exists for one outermost acquisition only: its id is its owner. On the wire it has
-    /// Redisson's form, `<client uuid>:<number>`.
+    /// The hold of an owner that exists for one outermost acquisition only, so that the id is the
+    /// owner. On the wire it has Redisson's form, `<client uuid>:<number>`.
     #[must_use]
     pub fn unique(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), owner: None }
     }
 
-    /// A hold of the owner called `owner` in every process, told from its other holds by `id`.
+    /// A hold of an owner that is called `owner` in every process. The `id` distinguishes it from
+    /// the owner's other holds.
     #[must_use]
     pub fn named(owner: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
         let (id, owner) = (id.into(), owner.into());
         Self { owner: Some(owner).filter(|owner| *owner != id), id }
     }
 
-    /// What is stored as the holder, and decides who may enter again.
+    /// The text that is stored as the holder, and that decides who may re-enter.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.owner.as_ref().unwrap_or(&self.id)
     }
 
-    /// What tells this hold from every other one, and decides who may renew and release.
+    /// The text that is unique to this hold, and that decides who may renew and release it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether the owner can have other holds than this one.
+    /// Returns `true` if the owner can have other holds than this one.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.owner.is_some()
@@ -52,21 +53,24 @@ impl HoldId {
 pub struct AcquireRequest {
     /// The lock.
     pub name: LockName,
-    /// Who asks.
+    /// The hold to take.
     pub hold: HoldId,
-    /// How the lock is to be held.
+    /// The way in which the lock is to be held.
     pub mode: Mode,
-    /// When the hold ends by itself, counted from now. At least a millisecond.
+    /// The time after which the hold ends by itself, counted from now. At least a millisecond.
     pub lease: Duration,
     /// The hold count to reach: 1 for an outermost acquisition.
     pub count: u32,
-    /// For [`Mode::Fair`]: queue if the lock is not free, and keep the place for so long unless the request is repeated. For
-    /// [`Mode::Write`]: if readers hold the lock, let in no new ones for so long.
+    /// In [`Mode::Fair`], a request to queue if the lock is not free, and the time for which the
+    /// place is kept without a repetition of the request. In [`Mode::Write`], the time for which
+    /// new readers are kept out if readers hold the lock.
     pub queue: Option<Duration>,
-    /// For [`Mode::Read`]: the write hold, of the same owner, beside which the hold is to be.
+    /// In [`Mode::Read`], the write hold of the same owner beside which the new hold is taken.
     pub within: Option<HoldId>,
-    /// How many tokens are wanted, at least 1: the one in the answer and as many after it. More than 1 is only asked of a backend with
-    /// [`Capabilities::HAND_OVER`](crate::backend::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
+    /// The number of tokens to reserve, at least 1: the one in the answer and those after it.
+    /// Greater than 1 only for a backend with
+    /// [`Capabilities::HAND_OVER`](crate::backend::Capabilities::HAND_OVER), and for an outermost
+    /// hold in [`Mode::Exclusive`] of an owner without a name.
     pub tokens: u32,
 }
 
@@ -100,21 +104,21 @@ impl AcquireRequest {
         self
     }
 
-    /// Sets for how long a place in the queue is kept.
+    /// Sets the time for which a place in the queue is kept.
     #[must_use]
     pub fn queue(mut self, queue: Option<Duration>) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Sets the write hold beside which a reader is to be let in.
+    /// Sets the write hold beside which a reader is admitted.
     #[must_use]
     pub fn within(mut self, write: Option<HoldId>) -> Self {
         self.within = write;
         self
     }
 
-    /// Sets how many tokens are wanted.
+    /// Sets the number of tokens to reserve.
     #[must_use]
     pub fn tokens(mut self, tokens: u32) -> Self {
         self.tokens = tokens;
@@ -132,27 +136,28 @@ impl AcquireRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireOutcome {
-    /// The hold is there, with the count and at least the lease asked for.
+    /// The hold exists, with the requested count and at least the requested lease.
     Acquired {
-        /// The token of the hold; the first, if several were asked for.
+        /// The token of the hold; the first one if several were requested.
         token: FencingToken,
     },
-    /// Others hold the lock, or come first.
+    /// Another owner holds the lock, or comes first.
     Held {
-        /// After how long it is worth asking again, if nobody is heard of before: when the leases in the way end. `None` if they have
-        /// no end, which only happens to locks that others have written.
+        /// The time after which to ask again if no wake-up comes before: when the leases in the way
+        /// end. `None` if they have no end, which happens only to locks that other software has
+        /// written.
         remaining: Option<Duration>,
     },
-    /// The hold whose count was to grow is gone.
+    /// The hold whose count should grow is gone.
     NotHeld,
-    /// More permits were asked for than there are.
+    /// The request asks for more permits than there are.
     TooMany {
-        /// How many there are.
+        /// The number of permits.
         limit: u32,
     },
 }
 
-/// One hold to be renewed.
+/// A hold to renew.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RenewRequest {
@@ -160,9 +165,9 @@ pub struct RenewRequest {
     pub name: LockName,
     /// The hold.
     pub hold: HoldId,
-    /// How the lock is held.
+    /// The way in which the lock is held.
     pub mode: Mode,
-    /// When the hold shall end, counted from now.
+    /// The time after which the hold ends, counted from now.
     pub lease: Duration,
 }
 
@@ -185,15 +190,15 @@ impl RenewRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RenewOutcome {
-    /// The lease runs at least as long as asked for.
+    /// The lease lasts at least as long as requested.
     Renewed,
     /// The hold is gone.
     NotHeld,
-    /// This one renewal failed, the others of the batch are not concerned.
+    /// This renewal failed; the others of the batch are not affected.
     Failed(BackendError),
 }
 
-/// One hold to be given back.
+/// A hold to give back.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReleaseRequest {
@@ -201,7 +206,7 @@ pub struct ReleaseRequest {
     pub name: LockName,
     /// The hold.
     pub hold: HoldId,
-    /// How the lock is held.
+    /// The way in which the lock is held.
     pub mode: Mode,
     /// The hold count to reach: 0 ends the hold.
     pub remaining: u32,
@@ -235,26 +240,26 @@ impl ReleaseRequest {
 pub enum ReleaseOutcome {
     /// The hold is over.
     Released,
-    /// The count was set, the hold goes on.
+    /// The count was set, and the hold continues.
     StillHeld,
-    /// There was no such hold.
+    /// There is no such hold.
     NotHeld,
 }
 
-/// Who wants to be woken.
+/// A subscription to wake-ups.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SubscribeRequest {
     /// The lock.
     pub name: LockName,
-    /// How the lock is to be held.
+    /// The way in which the lock is to be held.
     pub mode: Mode,
-    /// Who waits, for backends that wake one waiter of several.
+    /// The hold that the waiter wants, for backends that wake one of several waiters.
     pub hold: HoldId,
 }
 
 impl SubscribeRequest {
-    /// The subscription of one that waits for an exclusive hold.
+    /// The subscription of a waiter for an exclusive hold.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId) -> Self {
         Self { name, mode: Mode::Exclusive, hold }
@@ -268,26 +273,27 @@ impl SubscribeRequest {
     }
 }
 
-/// How many permits a semaphore is to have.
+/// A new number of permits for a semaphore.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResizeRequest {
     /// The semaphore.
     pub name: LockName,
-    /// How many leased permits it has from now on, taken or not.
+    /// The number of leased permits that it has from now on, taken or not.
     pub permits: u32,
-    /// Leave a number that is set as it is. The number that the first acquisition said is not set.
+    /// Whether a number that was set before stays. The number in the first `acquire` does not count
+    /// as set.
     pub only_if_unset: bool,
 }
 
 impl ResizeRequest {
-    /// A request that sets the number, whatever it was.
+    /// A request that sets the number, whatever it is now.
     #[must_use]
     pub fn new(name: LockName, permits: u32) -> Self {
         Self { name, permits, only_if_unset: false }
     }
 
-    /// Sets whether a number that is set stays as it is.
+    /// Sets whether a number that was set before stays.
     #[must_use]
     pub fn only_if_unset(mut self, only_if_unset: bool) -> Self {
         self.only_if_unset = only_if_unset;
@@ -299,9 +305,9 @@ impl ResizeRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResizeOutcome {
-    /// The semaphore has as many permits as the request says.
+    /// The semaphore has the requested number of permits.
     Resized,
-    /// The number was set before and stays as it is. Only the answer to a request with
+    /// The number was set before, and stays. Answers only requests with
     /// [`only_if_unset`](ResizeRequest::only_if_unset).
     AlreadySet,
 }

@@ -253,6 +253,18 @@ impl Client {
         }
     }
 
+    /// How many guards `owner` has of `name` in this client, held as `mode`.
+    pub(crate) fn hold_count_of(&self, name: &LockName, mode: Mode, owner: &Owner) -> u32 {
+        let now = self.clock.now();
+        let Some(cell) = self.lanes.find(name, mode.kind()) else { return 0 };
+        cell.look(|lane| {
+            let holds = lane.holds().iter().filter(|hold| {
+                hold.owner == *owner && hold.mode.is_held_as(mode) && hold.is_live(now)
+            });
+            holds.map(|hold| hold.state.count()).sum()
+        })
+    }
+
     /// Whether `owner` has a read hold of `name` in this client.
     pub(crate) fn reads(&self, name: &LockName, owner: &Owner) -> bool {
         let cell = self.lanes.find(name, Mode::Read.kind());

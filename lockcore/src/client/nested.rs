@@ -154,7 +154,7 @@ impl Held {
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let Self { client, cell, number, .. } = self;
         let (number, lock) = (*number, || self.cell.name().clone());
-        lease::check(lease, Some(self.cell.name()))?;
+        lease::check(lease, "extend", Some(self.cell.name()))?;
         let ask = |lane: &mut Lane<Tasks>, now, fx: &mut Effects<HoldFacts>| {
             lane.extend(number, lease, now, fx)
         };

@@ -2,39 +2,42 @@
 
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     pin::pin,
     task::Poll,
     time::Duration,
 };
 
 use crate::{
-    FencingToken, LockError, LockName, Loss, Mode, Owner,
+    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner,
     client::Held,
 };
 
-/// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.
+/// A held lock. Dropping the guard releases it in the background; [`release`](Self::release) does
+/// so and confirms.
 ///
-/// The lock is free when every guard of its owner is gone, in whatever order they go.
+/// The lock is free when every guard of its owner is gone, in whatever order.
 ///
 /// # What a guard cannot promise
-/// A lease ends when it is not renewed in time, whatever the holder is doing: a process that is stopped for longer
-/// than its lease loses the lock without noticing until it runs again. [`lost`](Self::lost) and
-/// [`is_held`](Self::is_held) tell as soon as it can be told: the end of a lease before the backend lets somebody else in, and
-/// what happened at the backend only (a forced release, lost data) with the next renewal. And between the look and the
-/// act there is always time to be stopped. What must not happen twice has to check the [`token`](Self::token) where it
-/// happens.
+/// A lease ends when it is not renewed in time, whatever the holder is doing. A process that is
+/// stopped for longer than its lease loses the lock, and does not notice before it runs again.
+/// [`lost`](Self::lost) and [`is_held`](Self::is_held) report a loss as early as possible: the end
+/// of a lease before the backend grants the lock to another owner, and a loss that only the backend
+/// knows of (a forced release, lost data) with the next renewal. But a process can always be
+/// stopped between its check and its next step. Work that must not happen twice has to check the
+/// [`token`](Self::token) at the protected resource.
 ///
 /// # Drop
-/// Dropping never blocks and works outside of a runtime. The release is made by the client's background task and is
-/// tried again until the lease is over. If the runtime is gone as well, the lock is free when the lease ends.
+/// Dropping a guard never blocks, and works outside of a runtime. The client's background task
+/// makes the release, and retries it until the lease is over. If the runtime is gone as well, the
+/// lock is free when the lease ends.
 #[must_use = "dropping the guard releases the lock at once"]
 pub struct LockGuard {
     pub(crate) held: Held,
 }
 
 impl LockGuard {
-    /// The guard of a hold that was entered.
+    /// A guard that its hold counts already.
     pub(crate) fn new(held: Held) -> Self {
         Self { held }
     }
@@ -45,46 +48,46 @@ impl LockGuard {
         self.held.cell.name().as_str()
     }
 
-    /// To whom the hold belongs.
+    /// The owner of the hold.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.held.owner
     }
 
-    /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
-    /// owner. It is what [`state`](crate::Lock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
-    /// task have the same.
+    /// The owner as the backend stores it and as [`state`](crate::Lock::state) reports it: `<client
+    /// uuid>:<number>`, as Redisson writes it, or the name of a named owner. Holds that tasks [hand
+    /// over](crate::LocksBuilder::hand_over) to each other have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
         self.held.id.owner()
     }
 
-    /// The token of the hold, the same for all its guards.
+    /// The fencing token of the hold. All guards of a hold have the same.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.held.token
     }
 
-    /// How many guards the hold has.
+    /// The number of guards of the hold.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.held.hold_count()
     }
 
-    /// How the lock is held; for permits of a semaphore, how many.
+    /// The way in which the lock is held. For permits of a semaphore, it contains their number.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.held.mode
     }
 
-    /// For how long this client may still believe in the hold, if it is not renewed: a little less than what is left at
-    /// the backend. Zero when it is lost.
+    /// The time for which this client may rely on the hold if it is not renewed: a little less than
+    /// what is left at the backend. Zero if the hold is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Whether the hold is still there. No I/O: this is what the client may believe.
+    /// Returns `true` if the hold is still there, as far as this client knows. No I/O.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.check().is_ok()
@@ -99,48 +102,114 @@ impl LockGuard {
         self.held.cell.name().clone()
     }
 
-    /// Resolves when the hold is lost, and says how. The end of the lease is told before the backend lets somebody else in;
-    /// that the backend no longer knows the hold is told with the next renewal, or never if the lease is a fixed one.
+    /// Resolves when the hold is lost. It reports the end of the lease before the backend grants
+    /// the lock to another owner. It reports a loss that only the backend knows of with the next
+    /// renewal, or never for a fixed lease.
     ///
-    /// It never resolves for a hold that is released as usual, so wait for it beside the work, with `select!`,
-    /// or let [`run`](crate::Lock::run) do that. The future does not borrow the guard.
+    /// The future never resolves for a hold that is released as usual, so await it beside the work
+    /// with `select!`, or let [`run`](crate::Lock::run) do so. For a task that only watches, use
+    /// [`ended`](Self::ended). The future does not borrow the guard.
     ///
     /// # Cancel safety
-    /// Cancel safe; it can be called any number of times.
+    /// Cancel safe. The method can be called any number of times.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let (lock, ended) = (self.lock_name(), self.held.ended());
         async move {
             match ended.await {
                 Some(reason) => Loss::new(lock, reason),
-                None => std::future::pending().await,
+                None => pending().await,
             }
         }
     }
 
-    /// Resolves when the hold ends: with the loss as [`lost`](Self::lost) does, or with `None` when the last
-    /// guard of the hold is released. A task that watches a hold with it ends with the hold.
+    /// Resolves when the hold ends: with the loss, as [`lost`](Self::lost) does, or with `None`
+    /// when the last guard of the hold is gone. So a task that watches a hold ends with the hold.
+    /// The future does not borrow the guard.
     ///
     /// # Cancel safety
-    /// Cancel safe; it can be called any number of times.
+    /// Cancel safe. The method can be called any number of times.
     pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
         let (lock, ended) = (self.lock_name(), self.held.ended());
         async move { ended.await.map(|reason| Loss::new(lock, reason)) }
     }
 
-    /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip, and neither does a release
-    /// by which the next task of this client [has the lock](crate::LocksBuilder::hand_over): a loss that only the backend knows of
-    /// is then told to that one.
+    /// Extends the lease: the hold lasts for at least `lease` from now, 1 ms to 365 days. A lease
+    /// is never shortened.
+    ///
+    /// This makes one round trip. A renewed hold continues to be renewed, and its renewals never
+    /// end earlier than `lease` from now.
     ///
     /// # Errors
-    /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped with that of another holder.
-    /// - [`LockError::NotHeld`] if `Locks::close()` had released it.
-    /// - [`LockError::Backend`] if the backend could not be reached in three attempts, or refused. After a failure that may
-    ///   pass, the release goes on in the background until the lease is over.
+    /// - [`LockError::InvalidOption`] for a lease that is out of range.
+    /// - [`LockError::Lost`] if the hold was lost, including a loss that only the backend knew of.
+    /// - [`LockError::NotHeld`] or [`LockError::Closed`] after `Locks::close()`.
+    /// - [`LockError::Backend`] at once if the backend fails. The lease may or may not be extended
+    ///   then, and it does no harm to try again.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the release is completed in the background.
+    /// If the future is dropped before it resolves, the lease may or may not be extended.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let import = locks.lock("import").lease(Duration::from_secs(10));
+    ///
+    /// let guard = import.acquire().await?;
+    /// assert!(guard.remaining() < Duration::from_secs(10));
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        self.held.extend(lease).await
+    }
+
+    /// Releases the guard, and returns when the backend has confirmed the release. The release of a
+    /// nested guard makes no round trip. Neither does a release that [hands the lock
+    /// over](crate::LocksBuilder::hand_over) to the next task of this client; a loss that only the
+    /// backend knows of is then reported to that task.
+    ///
+    /// # Errors
+    /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped
+    ///   with that of another holder.
+    /// - [`LockError::NotHeld`] after `Locks::close()`, which had released the hold.
+    /// - [`LockError::Backend`] if the backend refused, or could not be reached in three attempts.
+    ///   After a temporary failure, the release is retried in the background until the lease is
+    ///   over.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, the release is completed in the background.
     pub async fn release(self) -> Result<(), LockError> {
         self.held.release().await
+    }
+}
+
+impl LockState {
+    /// The hold of `guard` in this state of the same lock. `None` if the hold was not there any
+    /// more.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let lock = Locks::new(MemoryBackend::new()).lock("order:42");
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.state().await?.holder_of(&guard).is_some());
+    ///
+    /// lock.force_release().await?;
+    /// assert!(lock.state().await?.holder_of(&guard).is_none());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn holder_of(&self, guard: &LockGuard) -> Option<&Holder> {
+        self.holder(guard.wire_owner(), guard.mode())
     }
 }
 
@@ -156,9 +225,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// Runs `body` for the owner of a hold, and drops it when the hold is lost first.
-///
-/// Each poll looks at the deadline before `body` goes on.
+/// Runs `body` in a scope of the owner of a hold, and drops it if the hold is lost.
 pub(crate) fn while_held<T>(
     owner: &Owner,
     lost: impl Future<Output = Loss>,
@@ -166,6 +233,7 @@ pub(crate) fn while_held<T>(
 ) -> impl Future<Output = Result<T, LockError>> {
     owner.scope(async {
         let (mut lost, mut body) = (pin!(lost), pin!(body));
+        // Each poll looks at the deadline before the body goes on.
         poll_fn(|context| match lost.as_mut().poll(context) {
             Poll::Ready(loss) => Poll::Ready(Err(loss.into())),
             Poll::Pending => body.as_mut().poll(context).map(Ok),
@@ -174,7 +242,8 @@ pub(crate) fn while_held<T>(
     })
 }
 
-/// The result of work that is done. A release that fails otherwise than by a loss is no error of the work.
+/// The result of work that is done. A release that fails for another reason than a loss is not an
+/// error of the work.
 pub(crate) fn done<T>(output: T, released: Result<(), LockError>) -> Result<T, LockError> {
     match released {
         Err(LockError::Backend(error)) => {

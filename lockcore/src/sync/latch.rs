@@ -3,24 +3,26 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
-    BackendError, LockError, LockName, backend::Latches,
-    client::Client,
+    BackendError, LockError, LockName, backend::Latches, client::Client,
 };
 
-/// For how long a request is repeated at most: a backend need not know it again after a minute.
+/// The longest time for which a request is repeated: a backend remembers it for a minute only.
 const REPEATED: Duration = Duration::from_secs(50);
 
 /// How often a waiter asks again if nothing is heard.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-/// A handle of a count-down latch: it is set to a count, and whoever waits goes on when that has been counted down to zero.
+/// A handle of a count-down latch, which is set to a count and opens when it was counted down to
+/// zero.
 ///
-/// Made by [`Locks::latch`](crate::Locks::latch). A latch that has no count is open: whoever waits for it goes on at once. So it has to be
-/// set before anybody waits; and once it is open, it can be set again. Whoever waits may miss an opening that is followed by a new count
-/// at once: use another name for each round.
+/// [`Locks::latch`](crate::Locks::latch) makes one. A latch without a count is open, and waiting
+/// for it returns at once. So set the count before anybody waits. An open latch can be set again,
+/// but a waiter may miss an opening that is followed by a new count at once; use another name for
+/// each round.
 ///
-/// Nobody holds a latch, and it has no lease: if somebody dies who was to count it down, it stays closed until an operator
-/// [opens](Self::open) it. Wait with a [time-out](Self::wait_timeout) where that matters.
+/// A latch has no holder and no lease. If a process dies that should count it down, the latch stays
+/// closed until an operator [opens](Self::open) it. Wait with a [time-out](Self::wait_timeout)
+/// where that matters.
 ///
 /// # Examples
 /// ```
@@ -55,27 +57,29 @@ impl CountDownLatch {
     /// The name of the latch, with the namespace.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`] if it is no valid name.
+    /// [`LockError::InvalidName`] if the name is not valid.
     pub fn name(&self) -> Result<&str, LockError> {
         self.name.as_ref().map(LockName::as_str).map_err(LockError::clone)
     }
 
-    /// Sets the count of a latch that is open: at least 1.
+    /// Sets the count of an open latch: at least 1.
     ///
     /// # Errors
-    /// - [`LockError::AlreadySet`] if it has a count: that stays as it is.
+    /// - [`LockError::AlreadySet`] if the latch has a count, which stays.
     /// - [`LockError::InvalidOption`] for zero.
-    /// - [`LockError::InvalidName`], [`LockError::Unsupported`], [`LockError::Closed`]: before any I/O.
-    /// - [`LockError::Backend`] at once for what a retry cannot help, and for the rest when the backend has given no answer for
-    ///   [`retry_for`](crate::LocksBuilder::retry_for). The count may be set then.
+    /// - [`LockError::InvalidName`], [`LockError::Unsupported`] and [`LockError::Closed`], before
+    ///   any I/O.
+    /// - [`LockError::Backend`], at once if a retry cannot help, and otherwise when the backend has
+    ///   not responded for [`retry_for`](crate::LocksBuilder::retry_for). The count may be set
+    ///   then.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the count may or may not be set.
+    /// If the future is dropped before it resolves, the count may or may not be set.
     pub async fn set_count(&self, count: u32) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
         if count == 0 {
             let reason =
-                "a latch is set to at least 1; with a count of zero it would be open".into();
+                "it is zero, and a latch with a count of zero is open; give at least 1".into();
             return Err(LockError::InvalidOption {
                 lock: Some(name.clone()),
                 option: "set_count",
@@ -89,23 +93,26 @@ impl CountDownLatch {
         }
     }
 
-    /// Counts down by one, and returns what is left. At zero, all who wait go on. A latch that is open stays so.
+    /// Counts down by one, and returns the count that is left. At zero the latch opens, and all
+    /// waiters return. An open latch stays open.
     ///
     /// # Errors
-    /// As [`set_count`](Self::set_count), as far as they apply. After a failure that leaves the outcome open, it may have been counted.
+    /// As for [`set_count`](Self::set_count), as far as they apply. After a failure whose outcome
+    /// is unknown, the latch may have been counted down.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, it may or may not have been counted, but never twice.
+    /// If the future is dropped before it resolves, the latch may or may not have been counted
+    /// down, but never twice.
     pub async fn count_down(&self) -> Result<u32, LockError> {
         let (name, latches) = self.parts()?;
         let id = self.client.request_id();
         self.ask(name, || latches.count_down(name, &id)).await
     }
 
-    /// What is left to be counted down; zero if the latch is open.
+    /// The count that is left: zero if the latch is open.
     ///
     /// # Errors
-    /// As [`set_count`](Self::set_count), as far as they apply.
+    /// As for [`set_count`](Self::set_count), as far as they apply.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -114,40 +121,43 @@ impl CountDownLatch {
         self.ask(name, || latches.count(name)).await
     }
 
-    /// Opens the latch, whatever is left to be counted down: an operator's tool. Returns what was left.
+    /// Opens the latch, whatever its count, and returns the count that was left. This is a tool for
+    /// operators.
     ///
     /// # Errors
-    /// As [`set_count`](Self::set_count), as far as they apply.
+    /// As for [`set_count`](Self::set_count), as far as they apply.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the latch may or may not be open.
+    /// If the future is dropped before it resolves, the latch may or may not be open.
     pub async fn open(&self) -> Result<u32, LockError> {
         let (name, latches) = self.parts()?;
         self.ask(name, || latches.open(name)).await
     }
 
-    /// Waits until the latch is open, as long as it takes. There is no polling: whoever waits is woken.
+    /// Waits until the latch is open, as long as it takes. A waiter does not poll: the opening
+    /// wakes it.
     ///
     /// # Errors
-    /// As [`set_count`](Self::set_count), as far as they apply; and [`LockError::TooManyWaiters`] if as many wait already as
-    /// [may](crate::LocksBuilder::max_waiters).
+    /// As for [`set_count`](Self::set_count), as far as they apply, and
+    /// [`LockError::TooManyWaiters`] if the [limit](crate::LocksBuilder::max_waiters) of waiters is
+    /// reached.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self) -> Result<(), LockError> {
-        self.wait_troubled(&mut None).await
+        self.wait_until_open(&mut None).await
     }
 
-    /// Waits. `last_error` is what it is struggling with.
-    async fn wait_troubled(&self, last_error: &mut Option<LockError>) -> Result<(), LockError> {
+    /// Waits. `last_error` is the failure that it is retrying, if any.
+    async fn wait_until_open(&self, last_error: &mut Option<LockError>) -> Result<(), LockError> {
         let (name, latches) = self.parts()?;
-        if self.ask_troubled(name, last_error, || latches.count(name)).await? == 0 {
+        if self.ask_until(name, last_error, || latches.count(name)).await? == 0 {
             return Ok(());
         }
         let _counted = self.client.waiters.count_for_latch(name)?;
         let subscribe = || latches.subscribe(name);
-        let mut wakeups = self.ask_troubled(name, last_error, subscribe).await?;
-        while self.ask_troubled(name, last_error, || latches.count(name)).await? > 0 {
+        let mut wakeups = self.ask_until(name, last_error, subscribe).await?;
+        while self.ask_until(name, last_error, || latches.count(name)).await? > 0 {
             // A backend whose wake-ups are always ready must not keep the thread.
             tokio::task::consume_budget().await;
             // A message can be lost without anybody noticing.
@@ -158,11 +168,12 @@ impl CountDownLatch {
         Ok(())
     }
 
-    /// Waits until the latch is open, at most `timeout`. With zero, it is looked at once.
+    /// Waits for at most `timeout` until the latch is open. With a time-out of zero, it only checks
+    /// whether the latch is open.
     ///
     /// # Errors
-    /// [`LockError::LatchTimeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
-    /// answer, its last error.
+    /// [`LockError::LatchTimeout`] if the latch was not open in time, or the last error of the
+    /// backend if it did not respond when the time was up. Otherwise as for [`wait`](Self::wait).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -172,7 +183,7 @@ impl CountDownLatch {
         let waited = if timeout.is_zero() {
             (self.count().await? == 0).then_some(())
         } else {
-            let waited = tokio::time::timeout(timeout, self.wait_troubled(&mut last_error)).await;
+            let waited = tokio::time::timeout(timeout, self.wait_until_open(&mut last_error)).await;
             waited.ok().transpose()?
         };
         let timed_out = || LockError::LatchTimeout { lock: name.clone(), waited: timeout };
@@ -191,10 +202,10 @@ impl CountDownLatch {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        self.ask_troubled(name, &mut None, request).await
+        self.ask_until(name, &mut None, request).await
     }
 
-    async fn ask_troubled<T, F>(
+    async fn ask_until<T, F>(
         &self,
         name: &LockName,
         last_error: &mut Option<LockError>,

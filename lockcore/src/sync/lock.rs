@@ -1,6 +1,6 @@
 //! [`Lock`].
 
-use std::{future::Future, panic::Location, sync::Arc, time::Duration};
+use std::{future::Future, panic::Location, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
@@ -10,14 +10,23 @@ use crate::{
     time::{Lease, lease},
 };
 
-/// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.
+/// A handle of a lock in one [mode](crate::Mode). It is cheap to make and to clone, and does
+/// nothing until a method is called.
 ///
-/// Made by [`Locks::lock`](crate::Locks::lock) and [`Locks::fair_lock`](crate::Locks::fair_lock), and for either side of a
-/// [`RwLock`](crate::RwLock). A bad name or option is reported by the first call, before any I/O.
+/// [`Locks::lock`](crate::Locks::lock) and [`Locks::fair_lock`](crate::Locks::fair_lock) make one,
+/// and so do the two sides of a [`RwLock`](crate::RwLock) and
+/// [`Semaphore::permits`](crate::Semaphore::permits). The first call reports an invalid name or
+/// option, before any I/O.
+///
+/// # Reentrancy
+/// A lock, a fair lock, a read lock and a write lock are reentrant: an [`Owner`] that holds the
+/// lock acquires it again at once, and the lock is free when all its guards are gone. Permits are
+/// not reentrant: each acquisition takes permits of its own.
 ///
 /// # When not to use it
-/// Inside one process, for data that is itself in memory, `tokio::sync::Mutex` is faster and cannot be lost. And no lock with a
-/// lease replaces the check of the [`token`](LockGuard::token) at the resource, if a mistake there is costly.
+/// For data in the memory of a single process, `tokio::sync::Mutex` is faster and cannot be lost.
+/// And if a mistake is costly, no lock with a lease replaces the check of the
+/// [`token`](LockGuard::token) at the protected resource.
 ///
 /// # Examples
 /// ```
@@ -37,7 +46,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Lock {
     pub(crate) client: Arc<Client>,
-    /// Or what is wrong with what the handle was made of.
+    /// Or the error that every call reports.
     pub(crate) name: Result<LockName, Box<LockError>>,
     pub(crate) mode: Mode,
     fixed_lease: Option<Duration>,
@@ -45,34 +54,37 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The most guards that one owner's hold can have at a time: the greatest count that Java can read. One more is refused with
-    /// [`LockError::TooDeep`].
+    /// The greatest number of guards that a hold can have at a time, which is the greatest count
+    /// that Java can read. One more is refused with [`LockError::TooDeep`].
     pub const MAX_HOLD_COUNT: u32 = MAX_HOLD_COUNT;
 
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
         Self { client, name: name.map_err(Box::new), mode, fixed_lease: None, owner: None }
     }
 
-    /// Acquires with a fixed lease that is never renewed: 1 ms to 365 days. It has to be longer than the round trip and the margin
-    /// for clocks that differ (1 % and 2 ms), or it is over on arrival: [`LockError::Lost`]. Without this, the lease is the client's (30 s by default)
-    /// and is renewed while a guard lives.
+    /// Acquires with a fixed lease of 1 ms to 365 days that is never renewed. Without this option,
+    /// the lease is the one of the client (30 s by default), and is renewed while a guard lives.
     ///
-    /// Inside a hold of the same owner, a nested acquisition never shortens the lease; one that asks for more than is left
-    /// has it extended at the backend.
+    /// The lease has to be longer than a round trip and the margin for differing clocks (1 % and 2
+    /// ms). Otherwise it is over on arrival, and the acquisition fails with [`LockError::Lost`].
+    ///
+    /// A nested acquisition never shortens the lease of the hold. If it asks for more than is left,
+    /// it extends the lease at the backend. See also [`LockGuard::extend`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.fixed_lease = Some(lease);
         self
     }
 
-    /// Acquires for `owner` instead of the scope's owner or a fresh one.
+    /// Acquires for `owner` instead of the owner of the scope or a fresh one.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// The condition of this lock that is called `name`, which follows the [rules for names](LockName). A lock may have several.
+    /// The condition of this lock that is called `name`. The [rules for names](LockName) apply. A
+    /// lock may have several conditions.
     #[must_use]
     pub fn condition(&self, name: impl Into<String>) -> Condition {
         Condition::new(self.clone(), name.into())
@@ -81,12 +93,12 @@ impl Lock {
     /// The name of the lock, with the namespace.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`] if it is no valid name.
+    /// [`LockError::InvalidName`] if the name is not valid.
     pub fn name(&self) -> Result<&str, LockError> {
         self.name.as_ref().map(LockName::as_str).map_err(|error| LockError::clone(error))
     }
 
-    /// Whether its owner can enter again, and to ask for it twice is to ask for it once.
+    /// Returns `true` if an owner re-enters its hold.
     pub(crate) fn is_reentrant(&self) -> bool {
         !matches!(self.mode, Mode::Permit { .. })
     }
@@ -96,7 +108,7 @@ impl Lock {
         self.owner.as_ref()
     }
 
-    /// Whether both ask for the same.
+    /// Returns `true` if both acquire the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.owner.clone());
         Arc::ptr_eq(&self.client, &other.client) && of(self) == of(other)
@@ -108,20 +120,27 @@ impl Lock {
 
     /// Acquires the lock, and waits for it as long as it takes.
     ///
-    /// Tasks of one process get it in the order in which they asked. There is no polling: a waiter is woken by
-    /// the release, by the end of the holder's lease, or when the connection for wake-ups was interrupted. It looks again after 10 s at
-    /// the latest, in case the clock of the backend was set.
+    /// The tasks of one client acquire it in the order in which they asked. A waiter does not poll:
+    /// it is woken by the release, by the end of the holder's lease, or after an interruption of
+    /// the connection for wake-ups. After 10 s at the latest it asks again, in case the clock of
+    /// the backend was changed.
     ///
     /// # Errors
-    /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`], [`LockError::Closed`]: before any I/O.
-    /// - [`LockError::TooManyWaiters`] if as many wait already as [may](crate::LocksBuilder::max_waiters).
-    /// - [`LockError::Lost`] if this owner already had the lock and lost it, or if a fixed lease was shorter than the round trip.
-    /// - [`LockError::Backend`] at once for what a retry cannot help, and for the rest when the backend has given no answer for
-    ///   [`retry_for`](crate::LocksBuilder::retry_for).
+    /// - [`LockError::InvalidName`], [`LockError::InvalidOption`], [`LockError::Unsupported`] and
+    ///   [`LockError::Closed`], before any I/O.
+    /// - [`LockError::TooManyWaiters`] if the [limit](crate::LocksBuilder::max_waiters) of waiters
+    ///   is reached.
+    /// - [`LockError::TooDeep`] if the owner has [`MAX_HOLD_COUNT`](Self::MAX_HOLD_COUNT) guards,
+    ///   and [`LockError::Upgrade`] if it holds the read lock and asks for the write lock.
+    /// - [`LockError::Lost`] if this owner held the lock and has lost it, or if a fixed lease was
+    ///   shorter than the round trip.
+    /// - [`LockError::Backend`], at once if a retry cannot help, and otherwise when the backend has
+    ///   not responded for [`retry_for`](crate::LocksBuilder::retry_for).
     ///
     /// # Cancel safety
-    /// Dropped at any await, the lock is not held, no place in a queue is left, and whoever is next gets it at once. A request
-    /// that was on its way is followed by its release.
+    /// If the future is dropped at any await, the lock is not held, no place in a queue is left,
+    /// and the next waiter acquires the lock at once. A request that is on its way is followed by
+    /// its release.
     #[track_caller]
     pub fn acquire(
         &self,
@@ -137,7 +156,7 @@ impl Lock {
         async move {
             let acquisition = acquisition?;
             loop {
-                // One that waits is not refused.
+                // An acquisition that waits is not refused.
                 if let Some(held) = acquisition.acquire(true).await? {
                     return Ok(LockGuard::new(held));
                 }
@@ -145,15 +164,17 @@ impl Lock {
         }
     }
 
-    /// Acquires the lock if it is free now: one attempt, which makes no round trip when this client knows that the lock is
-    /// held. `None` if it is not free. A release of this client that is under way is waited for first, so that whoever drops
-    /// a guard can have the lock again.
+    /// Acquires the lock if it is free now, and returns `None` if it is not.
+    ///
+    /// This is a single attempt, without a round trip if this client knows that the lock is held.
+    /// If a release of this client is under way, the attempt waits for it first, so that a task
+    /// that drops a guard can acquire the lock again.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
+    /// As for [`acquire`](Self::acquire), but a failure of the backend is returned at once.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -169,14 +190,15 @@ impl Lock {
         async move { Ok(acquisition?.acquire(false).await?.map(LockGuard::new)) }
     }
 
-    /// Acquires the lock, and waits for it at most `timeout`. With zero, it is tried once.
+    /// Acquires the lock, and waits for it for at most `timeout`. With a time-out of zero, this is
+    /// a single attempt.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if it was not free in time; otherwise as [`acquire`](Self::acquire). If the time ran out while the
-    /// backend gave no answer, its last error.
+    /// [`LockError::Timeout`] if the lock was not free in time, or the last error of the backend if
+    /// it did not respond when the time was up. Otherwise as for [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     #[track_caller]
     pub fn acquire_timeout(
         &self,
@@ -194,19 +216,30 @@ impl Lock {
         async move { Ok(LockGuard::new(acquisition?.acquire_within(timeout).await?)) }
     }
 
-    /// Acquires the lock, runs `body` and releases. Locks that `body` acquires belong to the same owner, so nested calls just work;
-    /// and branches of a `join!` inside `body` are one owner, which do not exclude each other.
+    /// Acquires the lock, runs `body`, and releases the lock.
     ///
-    /// If the hold is lost, `body` is dropped at its next await, and no later than the lease counted from the last successful
-    /// renewal: before its end can let anybody else in. Work that must not be cut off in the middle belongs into a task of its own, and what it
-    /// writes must carry the [`token`](LockGuard::token).
+    /// Locks that `body` acquires belong to the same owner, so nested calls just work. The branches
+    /// of a `join!` inside `body` are one owner too, and do not exclude each other.
+    ///
+    /// If the hold is lost, `body` is dropped at its next await: at the latest when the lease ends,
+    /// counted from the last successful renewal, and so before the backend can grant the lock to
+    /// another owner. Work that must not be cut off in the middle belongs into a task of its own,
+    /// and has to pass the [`token`](LockGuard::token) along with its writes.
+    ///
+    /// # Spawning
+    /// `tokio::spawn(lock.run(..))` compiles for a concrete closure whose future is `Send`. It does
+    /// not compile in a generic function: with `F: AsyncFnOnce(&LockGuard) -> T + Send`, nothing
+    /// says that the future which `F` returns is `Send`, and Rust has no syntax for that bound yet.
+    /// Use [`run_boxed`](Self::run_boxed) there.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); and [`LockError::Lost`] if the hold was lost before `body` was done. A release that fails
-    /// otherwise is no error of the work: it goes on in the background, and is reported by `tracing`.
+    /// As for [`acquire`](Self::acquire), and [`LockError::Lost`] if the hold was lost before
+    /// `body` was done. A release that fails for another reason is not an error of the work: it is
+    /// retried in the background, and reported by `tracing`.
     ///
     /// # Cancel safety
-    /// Dropped while it waits: as [`acquire`](Self::acquire). Dropped later: `body` is dropped and the lock released.
+    /// While the future waits for the lock, as for [`acquire`](Self::acquire). Later, dropping it
+    /// drops `body` and releases the lock.
     ///
     /// # Examples
     /// ```
@@ -234,6 +267,56 @@ impl Lock {
         self.run_at(body, Location::caller())
     }
 
+    /// Like [`run`](Self::run), for a `body` that returns a boxed future. The future of this method
+    /// is always `Send`, so that generic functions can spawn it.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::pin::Pin;
+    /// use lockcore::{Lock, LockError, LockGuard, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    /// use tokio::task::JoinHandle;
+    ///
+    /// fn spawn_locked<F, T>(lock: &Lock, body: F) -> JoinHandle<Result<T, LockError>>
+    /// where
+    ///     F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    ///     F: Send + 'static,
+    ///     T: Send + 'static,
+    /// {
+    ///     tokio::spawn(lock.run_boxed(body))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let token = spawn_locked(&locks.lock("account:7"), |guard| {
+    ///     Box::pin(async move { guard.token() })
+    /// });
+    /// assert!(u64::from(token.await.expect("no panic")?) > 0);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run_boxed<F, T>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockError>> + Send + use<F, T>
+    where
+        F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+        T: Send,
+    {
+        let acquire = self.acquire_at(Location::caller());
+        async move {
+            let guard = acquire.await?;
+            let output = while_held(guard.owner(), guard.lost(), body(&guard)).await?;
+            done(output, guard.release().await)
+        }
+    }
+
     pub(crate) fn run_at<F, T>(
         &self,
         body: F,
@@ -250,7 +333,7 @@ impl Lock {
         }
     }
 
-    /// Who holds the lock now, in whatever process, and what is left of the lease.
+    /// Inspects the lock: its holders in all processes, and what is left of the lease.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
@@ -265,17 +348,49 @@ impl Lock {
         Ok(state)
     }
 
-    /// Frees the lock, whoever holds it: an operator's tool. True if it was held.
+    /// The number of guards that `owner` has of this lock in this client, as far as the client
+    /// knows: 0 if `owner` does not hold it. No I/O.
     ///
-    /// Holders in this client learn of it at once, those in other clients with their next renewal, and those with a fixed lease only
-    /// when they release. Until then both they, or those to whom they hand the lock on, and the next holder are inside; only the fencing token tells
-    /// them apart.
+    /// The two sides of a read-write lock count separately. For permits, each acquisition counts as
+    /// one.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks, Owner};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let owner = Owner::new();
+    /// let lock = Locks::new(MemoryBackend::new()).lock("order:42").owned_by(&owner);
+    ///
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?;
+    /// assert_eq!(lock.hold_count_of(&owner), 2);
+    /// assert_eq!(lock.hold_count_of(&Owner::new()), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn hold_count_of(&self, owner: &Owner) -> u32 {
+        let Ok(name) = &self.name else { return 0 };
+        self.client.hold_count_of(name, self.mode, owner)
+    }
+
+    /// Frees the lock, whoever holds it, and returns `true` if it was held. This is a tool for
+    /// operators.
+    ///
+    /// On either side of a read-write lock it frees both sides, and on permits all permits of the
+    /// semaphore.
+    ///
+    /// Holders in this client learn of it at once, holders in other clients with their next
+    /// renewal, and holders with a fixed lease only when they release. Until then, both they (or
+    /// the tasks to which they hand the lock over) and the next holder are inside, and only the
+    /// fencing token distinguishes them.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], or [`LockError::Backend`] at once.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the lock may or may not have been freed.
+    /// If the future is dropped before it resolves, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool, LockError> {
         let (name, client) = (self.lock_name()?, &self.client);
         let ids = client.ids_of(&name);
@@ -288,15 +403,12 @@ impl Lock {
         Ok(forced)
     }
 
-    pub(crate) fn acquisition(
-        &self,
-        site: &'static Location<'static>,
-    ) -> Result<Acquisition, LockError> {
+    fn acquisition(&self, site: &'static Location<'static>) -> Result<Acquisition, LockError> {
         let name = self.lock_name()?;
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
             Some(lease) => {
-                lease::check(lease, Some(&name))?;
+                lease::check(lease, "lease", Some(&name))?;
                 Lease::Fixed(lease)
             }
         };

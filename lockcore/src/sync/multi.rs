@@ -13,20 +13,22 @@ use tokio::{
 };
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, Loss,
-    Owner,
+    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, LockState,
+    Loss, Owner,
     sync::guard::{done, while_held},
 };
 
 /// A handle of several locks that are held together: all of them, or none.
 ///
-/// Made by [`Locks::multi_lock`](crate::Locks::multi_lock), of reentrant locks, or by [`MultiLock::of`], of any. Who holds one of them alone
-/// excludes who wants them together.
+/// [`Locks::multi_lock`](crate::Locks::multi_lock) makes one of reentrant locks, and
+/// [`MultiLock::of`] of any kinds of locks. A holder of a single lock excludes a multi-lock that
+/// contains it, and the other way round.
 ///
 /// # Order
-/// The order in which the names are given does not matter. An acquisition asks for all names at once; if some are not free,
-/// it keeps those that come before the first of these by name, gives the rest back, and waits for that one. So nobody
-/// waits for a name while holding a greater one, and two multi-locks never wait for each other for ever.
+/// The order in which the names are given does not matter. An acquisition asks for all names at
+/// once. If some are not free, it waits for the first of those in the order of names, keeps the
+/// locks before it, and gives back those after it. So no acquisition waits for a name while it
+/// holds a greater one, and two multi-locks never deadlock.
 ///
 /// # Examples
 /// ```
@@ -46,14 +48,14 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    /// By name, each once.
+    /// In the order of names, each once.
     members: Result<Vec<Lock>, LockError>,
     owner: Option<Owner>,
 }
 
 impl MultiLock {
-    /// A handle of `locks`, whatever kinds of locks they are, held together: all or none. The same lock given twice counts once; permits of
-    /// one semaphore have to be asked for at once.
+    /// The given locks, of any kinds, held together: all or none. A lock that is given twice counts
+    /// once. Permits of one semaphore have to be given as one lock.
     ///
     /// # Examples
     /// ```
@@ -89,20 +91,20 @@ impl MultiLock {
         named.dedup_by(|(one, lock), (other, same)| {
             one == other && lock.is_reentrant() && lock.is_same(same)
         });
-        // Which of the two comes first could not be said for all clients.
+        // Two locks of one name have no order that is the same for all clients.
         if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(LockError::InvalidOption {
                 lock: Some(pair[0].0.clone()),
                 option: "multi_lock",
-                reason: "the name is given twice, for permits, in different modes, of different clients or with different leases; \
-                         give it once"
+                reason: "the name is given twice: for permits, in different modes, of different \
+                         clients or with different leases; give it once"
                     .into(),
             });
         }
         Ok(named.into_iter().map(|(_, lock)| lock).collect())
     }
 
-    /// Acquires with a fixed lease for each, as [`Lock::lease`].
+    /// Acquires each lock with a fixed lease. Like [`Lock::lease`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.members =
@@ -110,7 +112,8 @@ impl MultiLock {
         self
     }
 
-    /// Acquires for `owner` instead of the one given to the locks, the scope's owner or a fresh one.
+    /// Acquires for `owner` instead of the owner given to the locks, the owner of the scope or a
+    /// fresh one.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
@@ -120,11 +123,12 @@ impl MultiLock {
     /// Acquires all of the locks, and waits for them as long as it takes.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], for the first of the locks that fails; and [`LockError::InvalidOption`] if there are no
-    /// names. None of the locks is held then.
+    /// As for [`Lock::acquire`], for the first of the locks that fails, and
+    /// [`LockError::InvalidOption`] if there are no names, a name is given twice in different ways,
+    /// or the locks have different owners. None of the locks is held then.
     ///
     /// # Cancel safety
-    /// As [`Lock::acquire`]: dropped at any await, none of the locks is held.
+    /// As for [`Lock::acquire`]. If the future is dropped at any await, none of the locks is held.
     #[track_caller]
     pub fn acquire(
         &self,
@@ -133,14 +137,14 @@ impl MultiLock {
         async move { attempt.acquire(&mut Progress::default()).await }
     }
 
-    /// Acquires all of the locks if they are free now: one attempt, in one round trip. `None` if one of them is not free; none is held
-    /// then.
+    /// Acquires all of the locks if they are free now, in a single attempt. Returns `None`, and
+    /// holds none of the locks, if one of them is not free.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
+    /// As for [`acquire`](Self::acquire), but a failure of the backend is returned at once.
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -160,13 +164,15 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of the locks, and waits for them at most `timeout`. With zero, they are tried once.
+    /// Acquires all of the locks, and waits for them for at most `timeout`. With a time-out of
+    /// zero, this is a single attempt.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] with the lock that was not free in time; otherwise as [`acquire`](Self::acquire).
+    /// [`LockError::Timeout`], with the lock that was not free in time. Otherwise as for
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     #[track_caller]
     pub fn acquire_timeout(
         &self,
@@ -190,13 +196,14 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of the locks, runs `body` and releases, as [`Lock::run`]. If one of them is lost, `body` is dropped.
+    /// Acquires all of the locks, runs `body`, and releases them. Like [`Lock::run`]. If one of the
+    /// locks is lost, `body` is dropped.
     ///
     /// # Errors
-    /// As [`Lock::run`].
+    /// As for [`Lock::run`].
     ///
     /// # Cancel safety
-    /// As [`Lock::run`].
+    /// As for [`Lock::run`].
     #[track_caller]
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
@@ -208,6 +215,58 @@ impl MultiLock {
             let output = while_held(&guard.owner, guard.lost(), body(&guard)).await?;
             done(output, guard.release().await)
         }
+    }
+
+    /// Inspects each of the locks. Returns their names, with the namespace, and states, in the
+    /// order of names. The inspections run at the same time, but together they are not a snapshot.
+    ///
+    /// # Errors
+    /// As for [`Lock::state`], for the first of the locks that fails, and
+    /// [`LockError::InvalidOption`] as for [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]);
+    /// let guard = locks.lock("account:3").acquire().await?;
+    ///
+    /// let states = accounts.state().await?;
+    /// assert!(states[0].0.as_str() == "account:3" && states[0].1.is_held());
+    /// assert!(states[1].0.as_str() == "account:7" && !states[1].1.is_held());
+    ///
+    /// assert!(accounts.force_release().await?);
+    /// assert!(!accounts.state().await?[0].1.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn state(&self) -> Result<Vec<(LockName, LockState)>, LockError> {
+        let members = self.members.clone()?;
+        let names: Vec<_> = members.iter().map(Lock::lock_name).collect::<Result<_, _>>()?;
+        let states = each(members.iter().map(Lock::state)).await?;
+        Ok(names.into_iter().zip(states).collect())
+    }
+
+    /// Frees each of the locks, whoever holds it, and returns `true` if at least one of them was
+    /// held. This is a tool for operators. See [`Lock::force_release`] for its effect on the
+    /// holders.
+    ///
+    /// # Errors
+    /// As for [`Lock::force_release`], for the first of the locks that fails. The others are freed
+    /// all the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, each of the locks may or may not have been
+    /// freed.
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        let members = self.members.clone()?;
+        let freed = each(members.iter().map(Lock::force_release)).await?;
+        Ok(freed.contains(&true))
     }
 
     fn attempt(&self, site: &'static Location<'static>) -> Attempt {
@@ -224,14 +283,14 @@ struct Progress {
     deadline: Option<(Instant, Duration)>,
 }
 
-/// One acquisition of a multi-lock, by the place in the source that asked for it.
+/// One acquisition of a multi-lock, with the call site.
 struct Attempt {
     lock: MultiLock,
     site: &'static Location<'static>,
 }
 
 impl Attempt {
-    /// The locks, for the one owner that is to hold them all.
+    /// The locks, as handles of the one owner that acquires them all.
     fn members(&self) -> Result<(Vec<Lock>, Owner), LockError> {
         let members = self.lock.members.clone()?;
         let mut given = members.iter().filter_map(Lock::given_owner);
@@ -361,7 +420,28 @@ async fn try_each(
     }
 }
 
-/// Passes a panic on. Otherwise the runtime is going down.
+/// Runs all of `works` concurrently to their ends, and returns their results in the same order.
+async fn each<T>(
+    works: impl Iterator<Item = impl Future<Output = Result<T, LockError>>>,
+) -> Result<Vec<T>, LockError> {
+    let mut works: Vec<_> = works.map(|work| (Box::pin(work), None)).collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for (work, result) in &mut works {
+            if result.is_none()
+                && let Poll::Ready(ready) = work.as_mut().poll(context)
+            {
+                *result = Some(ready);
+            }
+            is_done &= result.is_some();
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    works.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+/// Resumes a panic. A task that was cancelled means that the runtime is shutting down.
 fn interrupted(failure: JoinError) -> LockError {
     match failure.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
@@ -369,9 +449,10 @@ fn interrupted(failure: JoinError) -> LockError {
     }
 }
 
-/// Several locks that are held together. Dropping it releases them in the background, [`release`](Self::release) does so and confirms.
+/// Several locks that are held together. Dropping the guard releases them in the background;
+/// [`release`](Self::release) does so and confirms.
 ///
-/// The loss of one is the loss of all.
+/// The loss of one lock is the loss of all.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks at once"]
 pub struct MultiGuard {
@@ -380,39 +461,41 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// To whom the holds belong.
+    /// The owner of the holds.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Each of the locks by its name, with the namespace, and its token; in the order of the names.
+    /// The names of the locks, with the namespace, and their fencing tokens, in the order of names.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
         self.guards.iter().map(|guard| (guard.name(), guard.token()))
     }
 
-    /// The token of the lock called `name`, with the namespace; `None` if it is not one of these.
+    /// The fencing token of the lock called `name`, with the namespace, or `None` if it is not one
+    /// of these locks.
     #[must_use]
     pub fn token(&self, name: &str) -> Option<FencingToken> {
         self.tokens().find(|(member, _)| *member == name).map(|(_, token)| token)
     }
 
-    /// Whether all of the holds are still there. No I/O: this is what the client may believe.
+    /// Returns `true` if all of the holds are still there, as far as this client knows. No I/O.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(LockGuard::is_held)
     }
 
-    /// For how long this client may still believe in all of the holds. Zero when one is lost.
+    /// The time for which this client may rely on all of the holds. Zero if one of them is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Resolves when one of the holds is lost. The future does not borrow the guard.
+    /// Resolves when one of the holds is lost. It never resolves if they are released as usual; see
+    /// [`ended`](Self::ended). The future does not borrow the guard.
     ///
     /// # Cancel safety
-    /// Cancel safe; it can be called any number of times.
+    /// Cancel safe. The method can be called any number of times.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let ended = self.ended();
         async move {
@@ -423,10 +506,11 @@ impl MultiGuard {
         }
     }
 
-    /// Resolves when one of the holds is lost, with the loss, or with `None` when all of them were released.
+    /// Resolves with the loss when one of the holds is lost, or with `None` when all of them have
+    /// ended by their release. The future does not borrow the guard.
     ///
     /// # Cancel safety
-    /// Cancel safe; it can be called any number of times.
+    /// Cancel safe. The method can be called any number of times.
     pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
         let mut live: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.ended())).collect();
         poll_fn(move |context| {
@@ -445,10 +529,11 @@ impl MultiGuard {
     /// Releases all of the locks, and returns when the backend has confirmed it.
     ///
     /// # Errors
-    /// As [`LockGuard::release`], for one of those that failed. The others are released all the same.
+    /// As for [`LockGuard::release`], for one of the locks that fails. The others are released all
+    /// the same.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the releases are completed in the background.
+    /// If the future is dropped before it resolves, the releases are completed in the background.
     pub async fn release(self) -> Result<(), LockError> {
         let mut releases: JoinSet<_> = self.guards.into_iter().map(LockGuard::release).collect();
         let mut result = Ok(());

@@ -4,22 +4,29 @@ use std::sync::Arc;
 
 use crate::{Lock, LockError, LockName, LockState, Mode, client::Client};
 
-/// A handle of a lock that many readers hold together, or one writer alone.
+/// A handle of a read-write lock: many readers hold it together, or a single writer.
 ///
-/// Made by [`Locks::rw_lock`](crate::Locks::rw_lock). [`read`](Self::read) and [`write`](Self::write) are locks like any other, with the same
-/// verbs, guards, leases and tokens. Both are reentrant for their owner.
+/// [`Locks::rw_lock`](crate::Locks::rw_lock) makes one. [`read`](Self::read) and
+/// [`write`](Self::write) are locks like any other, with the same methods, guards, leases and
+/// tokens. Both are reentrant.
 ///
-/// # From one to the other
-/// - A writer may read as well, at once, and then release the write lock: so it becomes a reader, with nobody in between
-///   (downgrade).
-/// - A reader cannot become a writer: two readers that tried would wait for each other. An owner that asks for the write lock while
-///   it holds the read lock gets [`LockError::Upgrade`], at once.
+/// # Downgrade and upgrade
+/// - A writer may acquire the read lock as well, at once, and then release the write lock. It
+///   becomes a reader, and no other writer comes in between.
+/// - A reader cannot become a writer, because two readers that tried would wait for each other. An
+///   owner that asks for the write lock while it holds the read lock gets [`LockError::Upgrade`] at
+///   once.
 ///
-/// # Who comes first
-/// A writer that waits for readers keeps new readers out, in this client and in all others of this library, so that it comes in when those
-/// have gone that are in. After a writer, readers that wait may come in before the next writer. A writer that crashes while it
-/// waits keeps readers out for the [`queue_timeout`](crate::LocksBuilder::queue_timeout) at most. Readers in Java do not know of
-/// this, and may keep a writer waiting.
+/// # Fairness
+/// A writer that waits for readers keeps new readers out, in this client and in all other clients
+/// of this library, so that it enters once the present readers are gone. After a writer, waiting
+/// readers may enter before the next writer. A writer that crashes while it waits keeps readers out
+/// for at most the [`queue_timeout`](crate::LocksBuilder::queue_timeout). Readers in Java do not
+/// take part in this, and may keep a writer waiting.
+///
+/// # Leases
+/// Each reader has a hold and a lease of its own. A nested acquisition with a longer lease extends
+/// that of the hold, and the hold keeps it when the nested guard is gone.
 ///
 /// # Examples
 /// ```
@@ -35,7 +42,7 @@ use crate::{Lock, LockError, LockName, LockState, Mode, client::Client};
 /// assert!(prices.write().try_acquire().await?.is_none(), "readers keep writers out");
 /// drop((one, other));
 ///
-/// // A writer that goes on as a reader.
+/// // A writer becomes a reader.
 /// let reading = prices.write().run(async |_writing| prices.read().acquire().await).await??;
 /// assert!(prices.write().try_acquire().await?.is_none());
 /// reading.release().await?;
@@ -53,13 +60,13 @@ impl RwLock {
         Self { read: side(Mode::Read), write: side(Mode::Write) }
     }
 
-    /// The lock for readers, which they hold together.
+    /// The read lock, which many readers hold together.
     #[must_use]
     pub fn read(&self) -> Lock {
         self.read.clone()
     }
 
-    /// The lock for a writer, who holds it alone.
+    /// The write lock, which a single writer holds.
     #[must_use]
     pub fn write(&self) -> Lock {
         self.write.clone()
@@ -68,15 +75,15 @@ impl RwLock {
     /// The name of the lock, with the namespace.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`] if it is no valid name.
+    /// [`LockError::InvalidName`] if the name is not valid.
     pub fn name(&self) -> Result<&str, LockError> {
         self.read.name()
     }
 
-    /// Who holds the lock now, readers and writers; as [`Lock::state`].
+    /// The present holders of the lock, readers and writers. Like [`Lock::state`].
     ///
     /// # Errors
-    /// As [`Lock::state`].
+    /// As for [`Lock::state`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -84,13 +91,14 @@ impl RwLock {
         self.read.state().await
     }
 
-    /// Frees the lock, whoever holds it, readers and writers; as [`Lock::force_release`].
+    /// Frees the lock, whoever holds it, readers and writers. Like [`Lock::force_release`], which
+    /// does the same for either side.
     ///
     /// # Errors
-    /// As [`Lock::force_release`].
+    /// As for [`Lock::force_release`].
     ///
     /// # Cancel safety
-    /// As [`Lock::force_release`].
+    /// As for [`Lock::force_release`].
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.write.force_release().await
     }

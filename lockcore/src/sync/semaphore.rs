@@ -8,22 +8,24 @@ use crate::{
     client::Client,
 };
 
-/// A handle of a semaphore: so many may be inside at once, in all processes together.
+/// A handle of a semaphore, which admits a limited number of holders in all processes together.
 ///
-/// Made by [`Locks::semaphore`](crate::Locks::semaphore). Its guards are those of a lock: their permits have a lease that is renewed while the
-/// guard lives, so the permits of a process that dies come back; `lost()` tells when they are lost; each acquisition has a
-/// token of its own.
+/// [`Locks::semaphore`](crate::Locks::semaphore) makes one. Its guards are those of a lock. Their
+/// permits have a lease that is renewed while the guard lives, so the permits of a process that
+/// dies come back, and `lost()` reports their loss. Each acquisition has a token of its own.
 ///
-/// Unlike a lock, a semaphore is not reentrant: each acquisition takes permits of its own, also for an owner that has some.
+/// Unlike a lock, a semaphore is not reentrant: each acquisition takes permits of its own, also for
+/// an owner that has some already. The permits of one acquisition are given back together.
 ///
-/// # How many permits
-/// The number given to [`Locks::semaphore`](crate::Locks::semaphore) is that of a semaphore that does not exist yet. After
-/// [`resize`](Self::resize), and if it was made by Java, the number that is stored counts. One that was not resized is forgotten
-/// when it has not been used for a day.
+/// # The number of permits
+/// The number given to [`Locks::semaphore`](crate::Locks::semaphore) applies to a semaphore that
+/// does not exist yet. After [`resize`](Self::resize), or if Java has made the semaphore, the
+/// stored number applies. A semaphore that was not resized is forgotten when it has not been used
+/// for a day.
 ///
-/// # Who comes first
-/// Tasks of one process get permits in the order in which they asked, also if the first asks for many and a later one for few; between
-/// processes there is no order.
+/// # Fairness
+/// The tasks of one client acquire permits in the order in which they asked, also if the first one
+/// asks for many and a later one for few. Between clients there is no order.
 ///
 /// # Examples
 /// ```
@@ -51,7 +53,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The most permits that one acquisition can take.
+    /// The greatest number of permits that one acquisition can take.
     pub const MAX_AT_ONCE: u32 = 1024;
 
     pub(crate) fn new(
@@ -65,14 +67,15 @@ impl Semaphore {
         Self { lock: Lock::new(client.clone(), name, mode), permits, plain }
     }
 
-    /// Acquires with a fixed lease that is never renewed; as [`Lock::lease`].
+    /// Acquires with a fixed lease that is never renewed. Like [`Lock::lease`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
-    /// Acquires for `owner`, who is then reported by [`state`](Self::state). It makes no difference to who is let in.
+    /// Acquires for `owner`, which [`state`](Self::state) then reports. The owner makes no
+    /// difference to admission.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         self.lock = self.lock.owned_by(owner);
@@ -82,16 +85,18 @@ impl Semaphore {
     /// The name of the semaphore, with the namespace.
     ///
     /// # Errors
-    /// [`LockError::InvalidName`] if it is no valid name, [`LockError::InvalidOption`] if it was made with no permits.
+    /// [`LockError::InvalidName`] if the name is not valid, and [`LockError::InvalidOption`] for a
+    /// semaphore with zero permits.
     pub fn name(&self) -> Result<&str, LockError> {
         self.lock.name()
     }
 
-    /// So many permits, 1 to [`MAX_AT_ONCE`](Self::MAX_AT_ONCE), as a lock: they are acquired at once, have one guard and one token,
-    /// and are released together. Each acquisition takes permits of its own, so this lock is not reentrant.
+    /// A lock that takes `permits` permits at once, 1 to [`MAX_AT_ONCE`](Self::MAX_AT_ONCE). They
+    /// have one guard and one token, and are released together.
     ///
-    /// Its methods fail with [`LockError::InvalidOption`] for no permits or too many at once; and acquisitions with
-    /// [`LockError::TooManyPermits`] if the semaphore has fewer, taken or not, also if it is made smaller while they wait.
+    /// Calls on it fail with [`LockError::InvalidOption`] if `permits` is out of range.
+    /// Acquisitions fail with [`LockError::TooManyPermits`] if the semaphore has fewer permits,
+    /// taken or not, also if it is made smaller while they wait.
     #[must_use]
     pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = self.lock.clone();
@@ -107,7 +112,7 @@ impl Semaphore {
 
     fn check(&self, permits: u32, name: &LockName) -> Result<(), LockError> {
         at_least_one("permits", permits, name)?;
-        // Nobody knows how many of a plain semaphore others have.
+        // The backend does not know how many permits of a plain semaphore are held elsewhere.
         if self.plain && permits > self.permits {
             return Err(LockError::TooManyPermits {
                 lock: name.clone(),
@@ -120,7 +125,7 @@ impl Semaphore {
                 lock: Some(name.clone()),
                 option: "permits",
                 reason: format!(
-                    "at most {} permits can be taken at once, not {permits}",
+                    "at most {} permits can be acquired at once, not {permits}",
                     Self::MAX_AT_ONCE
                 ),
             });
@@ -128,13 +133,15 @@ impl Semaphore {
         Ok(())
     }
 
-    /// Acquires a permit, and waits for it as long as it takes.
+    /// Acquires one permit, and waits for it as long as it takes. For more permits, use
+    /// [`permits`](Self::permits).
     ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// As for [`Lock::acquire`], and [`LockError::InvalidOption`] for a semaphore with zero
+    /// permits.
     ///
     /// # Cancel safety
-    /// As [`Lock::acquire`].
+    /// As for [`Lock::acquire`].
     #[track_caller]
     pub fn acquire(
         &self,
@@ -142,13 +149,14 @@ impl Semaphore {
         self.permits(1).acquire_at(Location::caller())
     }
 
-    /// Acquires a permit if there is one now: one attempt. `None` if there is none, or if others of this client wait already.
+    /// Acquires one permit if there is one now, in a single attempt. Returns `None` if there is
+    /// none, or if other tasks of this client wait already.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
+    /// As for [`acquire`](Self::acquire), but a failure of the backend is returned at once.
     ///
     /// # Cancel safety
-    /// As [`Lock::acquire`].
+    /// As for [`Lock::acquire`].
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -156,13 +164,15 @@ impl Semaphore {
         self.permits(1).try_acquire_at(Location::caller())
     }
 
-    /// Acquires a permit, and waits for it at most `timeout`. With zero, it is tried once.
+    /// Acquires one permit, and waits for it for at most `timeout`. With a time-out of zero, this
+    /// is a single attempt.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if there was none in time; otherwise as [`acquire`](Self::acquire).
+    /// [`LockError::Timeout`] if there was no permit in time. Otherwise as for
+    /// [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`Lock::acquire`].
+    /// As for [`Lock::acquire`].
     #[track_caller]
     pub fn acquire_timeout(
         &self,
@@ -171,13 +181,13 @@ impl Semaphore {
         self.permits(1).acquire_timeout_at(timeout, Location::caller())
     }
 
-    /// Acquires a permit, runs `body` and releases, as [`Lock::run`].
+    /// Acquires one permit, runs `body`, and releases the permit. Like [`Lock::run`].
     ///
     /// # Errors
-    /// As [`Lock::run`].
+    /// As for [`Lock::run`].
     ///
     /// # Cancel safety
-    /// As [`Lock::run`].
+    /// As for [`Lock::run`].
     #[track_caller]
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
@@ -186,10 +196,10 @@ impl Semaphore {
         self.lock.run_at(body, Location::caller())
     }
 
-    /// How many permits can be taken now. By the time of the answer it may have changed.
+    /// The number of permits that can be taken now. It may have changed by the time of the answer.
     ///
     /// # Errors
-    /// As [`name`](Self::name), or [`LockError::Backend`] at once.
+    /// As for [`name`](Self::name), or [`LockError::Backend`] at once.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -197,10 +207,10 @@ impl Semaphore {
         Ok(self.state().await?.available().unwrap_or(self.permits))
     }
 
-    /// Who holds permits now, in whatever process, and how many there are.
+    /// Inspects the semaphore: the holders of permits in all processes, and the number of permits.
     ///
     /// # Errors
-    /// As [`available`](Self::available).
+    /// As for [`available`](Self::available).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -208,30 +218,36 @@ impl Semaphore {
         self.lock.state().await
     }
 
-    /// Sets how many permits there are, taken or not, for all clients; it is remembered until it is set again. Permits that are taken stay
-    /// with their holders: of a semaphore that was made smaller nobody gets any until enough have come back.
+    /// Sets the number of permits, taken or not, for all clients. It is remembered until it is set
+    /// again. Permits that are taken stay with their holders: if the semaphore becomes smaller,
+    /// nobody acquires permits until enough have come back.
     ///
     /// # Errors
-    /// [`LockError::InvalidOption`] for no permits, and for a plain semaphore, whose number is Java's to set; otherwise as
-    /// [`available`](Self::available).
+    /// [`LockError::InvalidOption`] for zero permits, and for a plain semaphore, whose number only
+    /// Java can set. Otherwise as for [`available`](Self::available), but temporary failures are
+    /// retried for [`retry_for`](crate::LocksBuilder::retry_for).
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, the number may or may not have been set. To set it again does no harm.
+    /// If the future is dropped before it resolves, the number may or may not have been set. It
+    /// does no harm to set it again.
     pub async fn resize(&self, permits: u32) -> Result<(), LockError> {
         self.set_size(permits, false).await.map(|_| ())
     }
 
-    /// Sets how many permits there are, as [`resize`](Self::resize), unless somebody has set it before: then that number stays. True if
-    /// the number is now the one given here.
+    /// Sets the number of permits unless it was set before, and returns `true` if it did. A number
+    /// that was set by [`resize`](Self::resize), by this method or by Java stays.
     ///
-    /// The number given to [`Locks::semaphore`](crate::Locks::semaphore) is not set: it is replaced.
+    /// The number given to [`Locks::semaphore`](crate::Locks::semaphore) does not count as set, and
+    /// is replaced.
+    ///
+    /// If an answer is lost, the request is repeated. The repetition may then find the number that
+    /// the first request has set, and return `false`.
     ///
     /// # Errors
-    /// As [`resize`](Self::resize).
+    /// As for [`resize`](Self::resize).
     ///
     /// # Cancel safety
-    /// As [`resize`](Self::resize). If an answer is lost on the way, the request is repeated, and the repetition may find the number
-    /// that the first one has set, and say false.
+    /// As for [`resize`](Self::resize).
     ///
     /// # Examples
     /// ```
@@ -262,9 +278,9 @@ impl Semaphore {
             return Err(LockError::InvalidOption {
                 lock: Some(name),
                 option: "resize",
-                reason:
-                    "the permits of a plain semaphore are not all known here; use Redisson's `addPermits`"
-                        .into(),
+                reason: "the number of permits of a plain semaphore is not known here; use \
+                         `addPermits` of Redisson"
+                    .into(),
             });
         }
         self.lock.client.require(self.lock.mode, &name)?;
@@ -276,13 +292,14 @@ impl Semaphore {
         client.unless_closed(name, pin!(resize)).await
     }
 
-    /// Takes all leased permits from their holders: an operator's tool. True if there were any.
+    /// Takes all leased permits from their holders, and returns `true` if there were any. This is a
+    /// tool for operators.
     ///
     /// # Errors
-    /// As [`Lock::force_release`].
+    /// As for [`Lock::force_release`].
     ///
     /// # Cancel safety
-    /// As [`Lock::force_release`].
+    /// As for [`Lock::force_release`].
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.lock.force_release().await
     }
@@ -292,6 +309,6 @@ fn at_least_one(option: &'static str, permits: u32, name: &LockName) -> Result<(
     if permits > 0 {
         return Ok(());
     }
-    let reason = "zero permits were asked for; at least one is needed".into();
+    let reason = "it is zero; give at least 1".into();
     Err(LockError::InvalidOption { lock: Some(name.clone()), option, reason })
 }

@@ -13,7 +13,8 @@ pub enum WaitOutcome {
     TimedOut,
 }
 
-/// A failed wait for a [`Condition`](crate::Condition), with the guard if the lock was not given up.
+/// A failed wait for a [`Condition`](crate::Condition), with the guard if the lock was not given
+/// up.
 ///
 /// With `?` it becomes a [`LockError`], and the guard is dropped.
 ///

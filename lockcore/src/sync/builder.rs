@@ -1,0 +1,164 @@
+//! [`LocksBuilder`].
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Clock, LockError, LockName, Locks,
+    engine::WaiterLimits,
+    backend::{Backend, Capabilities},
+    client::{Client, Settings},
+    time::lease,
+};
+
+/// The options of a [`Locks`].
+#[derive(Debug)]
+#[must_use = "options have no effect before `build()`"]
+pub struct LocksBuilder {
+    backend: Arc<dyn Backend>,
+    namespace: String,
+    lease: Duration,
+    queue_timeout: Duration,
+    retry_for: Duration,
+    hand_over: Duration,
+    max_waiters: usize,
+    max_waiters_per_lock: usize,
+    clock: Clock,
+}
+
+impl LocksBuilder {
+    pub(crate) fn new(backend: impl Backend) -> Self {
+        Self {
+            backend: Arc::new(backend),
+            namespace: String::new(),
+            lease: lease::DEFAULT,
+            queue_timeout: Duration::from_secs(5),
+            retry_for: Duration::from_secs(5),
+            hand_over: Duration::from_millis(50),
+            max_waiters: 100_000,
+            max_waiters_per_lock: 10_000,
+            clock: Clock::system(),
+        }
+    }
+
+    /// The prefix of every name. Default: none. A name has at most 512 bytes including the prefix.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The lease of acquisitions without a lease of their own: 1 ms to 365 days, default 30 s. It
+    /// is renewed every third of it while a guard lives.
+    ///
+    /// The lease is how long a hold outlives a holder that crashes, and also how long a holder
+    /// keeps its hold while the backend is unreachable.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// The time for which the queue of a [fair lock](Locks::fair_lock) keeps the place of a waiter
+    /// that has stopped asking because it crashed or was cut off: 30 ms to 1 h, default 5 s. This
+    /// is the longest delay that such a waiter causes. A live waiter asks again every third of it.
+    ///
+    /// It applies as well to writers that keep new readers out, and to the waiters of conditions.
+    /// All clients of a store should use the same value.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.queue_timeout = timeout;
+        self
+    }
+
+    /// The time for which a waiting acquisition tolerates a backend that does not respond, before
+    /// it fails with the last error. Default 5 s; with zero, it fails with the first error.
+    ///
+    /// The time counts from the first failure, which comes only after the backend's own time-out if
+    /// the server is silent. Requests of latches are repeated for at most 50 s.
+    pub fn retry_for(mut self, time: Duration) -> Self {
+        self.retry_for = time;
+        self
+    }
+
+    /// The time for which the tasks of this client hand a [lock](Locks::lock) over to each other
+    /// without asking the backend, before other clients get their turn: 0 to 60 s, default 50 ms.
+    /// Zero turns it off. It counts from the beginning of the client's turn, and is at most a
+    /// quarter of the lease.
+    ///
+    /// Each task has a hold of its own, with its own owner and a new token; at the backend it is
+    /// one hold. Only acquisitions with the client's renewed lease and without a [named
+    /// owner](crate::Owner::named) take part.
+    ///
+    /// After that time, the tasks that still wait leave the lock to other clients for 3 ms before
+    /// they ask for it. If no other client takes it, the next turns, up to four, go without this
+    /// pause.
+    pub fn hand_over(mut self, time: Duration) -> Self {
+        self.hand_over = time;
+        self
+    }
+
+    /// The greatest number of waiters in this client at a time, for locks, permits, latches and
+    /// conditions together: at least 1, default 100,000. Further ones are refused with
+    /// [`LockError::TooManyWaiters`], at once and without I/O.
+    ///
+    /// An acquisition that may wait counts from its beginning, even if the lock is free.
+    /// [`try_acquire`](crate::Lock::try_acquire) and nested acquisitions do not count.
+    pub fn max_waiters(mut self, limit: usize) -> Self {
+        self.max_waiters = limit;
+        self
+    }
+
+    /// The greatest number of waiters for one name: at least 1, default 10,000. It keeps one stuck
+    /// lock from using up [`max_waiters`](Self::max_waiters).
+    pub fn max_waiters_per_lock(mut self, limit: usize) -> Self {
+        self.max_waiters_per_lock = limit;
+        self
+    }
+
+    /// The clock that measures leases. Default: [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the client, without I/O. It needs no runtime.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidOption`] for an option that is out of range, and
+    /// [`LockError::InvalidName`] for a namespace that no valid name can begin with.
+    pub fn build(self) -> Result<Locks, LockError> {
+        lease::check(self.lease, "lease", None)?;
+        if !(Duration::from_millis(30)..=Duration::from_secs(3600)).contains(&self.queue_timeout) {
+            let reason = format!("it is 30 ms to 1 h, not {:?}", self.queue_timeout);
+            return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });
+        }
+        if self.hand_over > Duration::from_secs(60) {
+            let reason = format!("it is 0 to 60 s, not {:?}", self.hand_over);
+            return Err(LockError::InvalidOption { lock: None, option: "hand_over", reason });
+        }
+        let limits = [
+            ("max_waiters", self.max_waiters),
+            ("max_waiters_per_lock", self.max_waiters_per_lock),
+        ];
+        if let Some((option, _)) = limits.into_iter().find(|(_, limit)| *limit == 0) {
+            let reason = "it is zero, so that nothing could wait; give at least 1".into();
+            return Err(LockError::InvalidOption { lock: None, option, reason });
+        }
+        if !self.namespace.is_empty() {
+            // A brace of the namespace may be closed by the name that follows.
+            LockName::new(self.namespace.replace(['{', '}'], "_") + "x")?;
+        }
+        Ok(self.finish())
+    }
+
+    pub(crate) fn finish(self) -> Locks {
+        let hands_over = self.backend.capabilities().contains(Capabilities::HAND_OVER);
+        let settings = Settings {
+            lease: self.lease,
+            queue_timeout: self.queue_timeout,
+            retry_for: self.retry_for,
+            namespace: self.namespace,
+            batching: self.lease / 30,
+            hand_over: (hands_over && !self.hand_over.is_zero()).then_some(self.hand_over),
+            limits: WaiterLimits { total: self.max_waiters, per_lock: self.max_waiters_per_lock },
+        };
+        Locks::from_client(Client::new(self.backend, self.clock, settings))
+    }
+}

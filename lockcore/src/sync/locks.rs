@@ -1,0 +1,208 @@
+//! [`Locks`].
+
+use std::{future::Future, sync::Arc};
+
+use crate::{
+    CountDownLatch, Lock, LockError, LockName, LocksBuilder, Mode, MultiLock, Owner, RwLock,
+    Semaphore, backend::Backend, client::Client,
+};
+
+/// The entry point: a client that makes handles of locks over one backend.
+///
+/// Use a `Locks` on one tokio runtime. Its background task, which renews and releases, lives on the
+/// runtime that was used first. It moves to another one only when that runtime has ended and the
+/// next acquisition comes.
+///
+/// Clones are the same client. Two separately made `Locks` are two clients, like two processes:
+/// they exclude each other, and queue and renew separately.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use lockcore::{LockError, Locks};
+/// use lockcore_memory::MemoryBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let locks = Locks::builder(MemoryBackend::new())
+///     .namespace("shop:")
+///     .lease(Duration::from_secs(10))
+///     .build()?;
+///
+/// let guard = locks.lock("order:42").acquire().await?;
+/// assert_eq!(guard.name(), "shop:order:42");
+/// locks.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks {
+    client: Arc<Client>,
+}
+
+impl Locks {
+    pub(crate) fn from_client(client: Arc<Client>) -> Self {
+        Self { client }
+    }
+
+    /// A client of `backend` with the default options of [`LocksBuilder`].
+    #[must_use]
+    pub fn new(backend: impl Backend) -> Self {
+        LocksBuilder::new(backend).finish()
+    }
+
+    /// Options for a client of `backend`.
+    pub fn builder(backend: impl Backend) -> LocksBuilder {
+        LocksBuilder::new(backend)
+    }
+
+    /// The reentrant lock called `name`. No I/O: the first call on the handle reports an invalid
+    /// name. See [`LockName`] for the rules.
+    #[must_use]
+    pub fn lock(&self, name: impl Into<String>) -> Lock {
+        self.handle(name, Mode::Exclusive)
+    }
+
+    /// The fair lock called `name`: like [`lock`](Self::lock), but acquired in the order of
+    /// arrival, across tasks and processes.
+    ///
+    /// The order has a price. Every waiter talks to the backend itself, and asks again every third
+    /// of the [`queue_timeout`](LocksBuilder::queue_timeout), so that a waiter that crashed delays
+    /// the others no longer than that time.
+    ///
+    /// Use either this method or [`lock`](Self::lock) for a name. The two exclude each other, but
+    /// `lock` does not queue. Several waiters with one named owner may count as one.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let guard = locks.fair_lock("printer").acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fair_lock(&self, name: impl Into<String>) -> Lock {
+        self.handle(name, Mode::Fair)
+    }
+
+    /// The read-write lock called `name`: held by many readers together, or by a single writer.
+    #[must_use]
+    pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(&self.client, &self.name(name))
+    }
+
+    /// The semaphore called `name`, with `permits` permits, at least 1. See [`Semaphore`] for the
+    /// meaning of the number if the semaphore exists already.
+    #[must_use]
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(&self.client, self.name(name), permits, false)
+    }
+
+    /// A semaphore that is shared with software whose permits have no lease, such as Redisson's
+    /// `RSemaphore`.
+    ///
+    /// Permits that this library acquires have a lease. If their holder dies, they come back as
+    /// soon as somebody asks for permits through this library. Permits that Java holds have none:
+    /// after a crash they are gone until somebody releases them, and [`state`](Semaphore::state)
+    /// does not show them. Prefer [`semaphore`](Self::semaphore), and `RPermitExpirableSemaphore`
+    /// in Java.
+    ///
+    /// On Redis, a number that this library has stored is forgotten a day after this library last
+    /// used it, whatever Java does with it. So let Java set it with `trySetPermits`.
+    #[must_use]
+    pub fn plain_semaphore(&self, name: impl Into<String>, permits: u32) -> Semaphore {
+        Semaphore::new(&self.client, self.name(name), permits, true)
+    }
+
+    /// The count-down latch called `name`.
+    #[must_use]
+    pub fn latch(&self, name: impl Into<String>) -> CountDownLatch {
+        CountDownLatch::new(self.client.clone(), self.name(name))
+    }
+
+    /// The reentrant locks called `names`, held together: all or none. A name that is given twice
+    /// counts once. For other kinds of locks, see [`MultiLock::of`].
+    #[must_use]
+    pub fn multi_lock<I>(&self, names: I) -> MultiLock
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        MultiLock::of(names.into_iter().map(|name| self.lock(name)))
+    }
+
+    fn handle(&self, name: impl Into<String>, mode: Mode) -> Lock {
+        Lock::new(self.client.clone(), self.name(name), mode)
+    }
+
+    fn name(&self, name: impl Into<String>) -> Result<LockName, LockError> {
+        let name = name.into();
+        LockName::new(if name.is_empty() {
+            name
+        } else {
+            format!("{}{name}", self.client.settings.namespace)
+        })
+    }
+
+    /// Runs `future` in a scope of a fresh owner: the owner of every lock that `future` acquires,
+    /// however deep, so that nested acquisitions re-enter. See [`Owner::scope`].
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `future`.
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        Owner::new().scope(future)
+    }
+
+    /// Releases every hold, waits for releases that are under way, and stops the background task.
+    /// Waiting and later acquisitions fail with [`LockError::Closed`], and `lost()` of every guard
+    /// resolves.
+    ///
+    /// Call it before the runtime ends: a task releases the guards that were dropped, and tasks end
+    /// with their runtime.
+    ///
+    /// # Errors
+    /// [`LockError::Backend`] if a hold could not be released, or if the release of a dropped guard
+    /// was not confirmed within [`retry_for`](LocksBuilder::retry_for). Such a hold ends with its
+    /// lease, or earlier if an attempt in the background succeeds. All other holds are released all
+    /// the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, the releases that were begun are completed in
+    /// the background. The method can be called again.
+    pub async fn close(&self) -> Result<(), LockError> {
+        self.client.close().await
+    }
+
+    /// Gives up every hold as a crash of the process would. This is meant for tests of crashes:
+    /// nothing is released or renewed any more, so the locks are free when their leases end.
+    /// Waiting and later acquisitions fail with [`LockError::Closed`], and `lost()` of every guard
+    /// resolves.
+    ///
+    /// A request that is on its way may still be carried out.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let store = MemoryBackend::new();
+    /// let (crashing, other) = (Locks::new(store.clone()), Locks::new(store));
+    ///
+    /// let guard = crashing.lock("order:42").acquire().await?;
+    /// crashing.abandon();
+    /// drop(guard); // releases nothing
+    /// assert!(other.lock("order:42").try_acquire().await?.is_none());
+    ///
+    /// tokio::time::advance(Duration::from_secs(30)).await;
+    /// assert!(other.lock("order:42").try_acquire().await?.is_some(), "the lease has ended");
+    /// # Ok(()) }
+    /// ```
+    pub fn abandon(&self) {
+        self.client.abandon();
+    }
+}
