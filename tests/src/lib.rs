@@ -2,8 +2,17 @@
 //! [`Backend`](lockcore::backend::Backend) contract.
 //!
 //! # Testing a backend
-//! Implement [`Fixture`] for it, in a few lines, and let [`conformance_tests!`] write the tests: one a case, grouped by
-//! subject, each named after what it shows.
+//! Implement [`Fixture`] for it, in a few lines, and let [`conformance_tests!`] write the tests: one
+//! for each case, grouped by subject, each named after what it shows. Its words name the optional
+//! parts of the contract that the backend has; there are no tests of the others, except that the
+//! backend must refuse them.
+//!
+//! ```text
+//! conformance_tests!(MyFixture);                         // exclusive locks only
+//! conformance_tests!(MyFixture, fair, latches, paused);  // more, on tokio's paused clock
+//! ```
+//!
+//! To run the same cases otherwise than as tests, use [`cases()`] and [`Part`].
 //!
 //! # Testing what uses a backend
 //! - [`Faulty`] wraps any backend and lets single calls fail, dawdle, lose their reply or never answer.
@@ -29,7 +38,7 @@ mod redis_server;
 mod run;
 
 pub use crate::{
-    cases::{Case, cases},
+    cases::{Case, Part, cases},
     checks::Operations,
     events::{Event, EventLog, Share, What, monotonic, span, wall_clock},
     faulty::{Fault, Faults, Faulty, Op},

@@ -63,6 +63,8 @@ use crate::{BackendError, LockName, LockState};
 /// - **C15 (names)** Different names MUST NOT affect each other, whatever valid characters they have, and a name that nobody
 ///   holds or waits for leaves nothing behind for ever.
 /// - **C16 (capabilities)** A mode that is not declared MUST be refused with [`Unsupported`](crate::BackendErrorKind::Unsupported), with no effect.
+///   So MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], and [`resize`](Self::resize) without
+///   [`Capabilities::PERMITS`].
 /// - **C17 (cancellation)** Any future may be dropped at any await. What it began may then still happen at the store, or not;
 ///   nothing else may be left: no lock on the backend's own state, no subscription. The core follows every `acquire` that was
 ///   dropped, or whose outcome is unknown, with a `release` of the same hold: an `acquire` MUST NOT take effect after a `release`
