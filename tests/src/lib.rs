@@ -19,7 +19,7 @@
 //! - [`History`] records who believed when to hold what, and finds two owners inside and tokens that do not rise.
 //! - [`Event`] and [`EventLog`] record what several processes see, and [`checks`] finds what must not be in it.
 //! - [`Proxy`] is a bad network in front of a Redis server.
-//! - [`RedisServer`] is a private redis-server, for as long as a test runs.
+//! - `RedisServer`, with the feature `redis`, is a private redis-server, for as long as a test runs.
 //! - [`poll_times`] drops a future after a number of polls.
 //!
 //! The kit itself is tested: for each clause there are backends that break it on purpose, and the cases of that clause
@@ -34,9 +34,12 @@ mod fixture;
 mod history;
 mod poll;
 mod proxy;
+#[cfg(feature = "redis")]
 mod redis_server;
 mod run;
 
+#[cfg(feature = "redis")]
+pub use crate::redis_server::{RedisServer, StartError};
 pub use crate::{
     cases::{Case, Part, cases},
     checks::Operations,
@@ -46,6 +49,5 @@ pub use crate::{
     history::{Belief, History, Inside, Violation},
     poll::poll_times,
     proxy::{Conditions, On, Proxy, Way},
-    redis_server::{RedisServer, StartError},
     run::{run_case, run_case_paused},
 };
