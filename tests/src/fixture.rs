@@ -33,7 +33,16 @@ use lockcore::{LockName, backend::Backend};
 ///     }
 /// }
 ///
-/// lockcore_testkit::conformance_tests!(MemoryFixture, paused);
+/// lockcore_testkit::conformance_tests!(
+///     MemoryFixture,
+///     fair,
+///     read_write,
+///     permits,
+///     hand_over,
+///     latches,
+///     conditions,
+///     paused,
+/// );
 /// # fn main() {}
 /// ```
 pub trait Fixture: Sized + Send + Sync + 'static {

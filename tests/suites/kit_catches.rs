@@ -1,6 +1,7 @@
 //! The kit catches what breaks the contract: for each clause there are backends that break it on purpose.
 
 mod caught;
+mod caught_parts;
 mod caught_shared;
 mod caught_signals;
 mod conditions;
@@ -9,6 +10,7 @@ mod flawed;
 mod kinds;
 mod latches;
 mod listening;
+mod parts;
 mod permits;
 mod queue;
 mod read_write;
@@ -19,34 +21,59 @@ mod store;
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    process::Command,
     time::Duration,
 };
 
-use lockcore_testkit::{Case, cases, conformance_tests};
+use lockcore_testkit::{Case, Fixture, Part, cases, conformance_tests};
 
 use self::{
     caught::{BY_CLAUSE, Flaws},
+    caught_parts::PARTS,
     caught_shared::SHARED,
     caught_signals::SIGNALS,
     flaw::Flaw,
-    flawed::FlawedFixture,
+    flawed::{ExclusiveFixture, FlawedFixture},
 };
 
 /// The store without a flaw passes: what fails the others is their flaw.
 mod flawless {
-    super::conformance_tests!(super::FlawedFixture, paused);
+    super::conformance_tests!(
+        super::FlawedFixture,
+        fair,
+        read_write,
+        permits,
+        hand_over,
+        latches,
+        conditions,
+        paused,
+    );
+}
+
+/// So does one that has exclusive locks only.
+mod exclusive_only {
+    super::conformance_tests!(super::ExclusiveFixture, paused);
+}
+
+/// The cases of all backends, whatever parts they have.
+fn all_cases() -> Vec<Case<FlawedFixture>> {
+    let mut all = cases(&Part::ALL);
+    let known: BTreeSet<_> = all.iter().map(Case::name).collect();
+    let others = cases(&[]).into_iter().filter(|case| !known.contains(case.name()));
+    all.extend(others.collect::<Vec<_>>());
+    all
 }
 
 /// What each clause is broken by. A clause may stand there twice.
 fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
-    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS)
+    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS)
 }
 
-/// Whether `case` fails for the backend with `flaw`.
-fn fails(case: &Case<FlawedFixture>, flaw: Flaw) -> bool {
+/// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
+fn failure(case: &Case<FlawedFixture>, flaw: Flaw) -> Option<String> {
     /// Of the paused clock: longer than any lease that a case renews.
     const TIME: Duration = Duration::from_secs(3600);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -58,16 +85,18 @@ fn fails(case: &Case<FlawedFixture>, flaw: Flaw) -> bool {
     let run = || {
         runtime.block_on(async { tokio::time::timeout(TIME, case.run(&fixture)).await.unwrap() })
     };
-    catch_unwind(AssertUnwindSafe(run)).is_err()
+    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
+    let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+    Some(message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
 }
 
 /// Shows that every flaw in `clause` fails the cases that are named for it, one of which is a case of that clause.
 fn is_caught(clause: &str) {
-    let all = cases::<FlawedFixture>();
     let flaws: Vec<_> =
         by_clause().filter(|(broken, _)| *broken == clause).flat_map(|(_, flaws)| *flaws).collect();
     assert!(!flaws.is_empty());
     for (flaw, names) in flaws {
+        let all = cases::<FlawedFixture>(&flaw.named());
         let cases: Vec<_> = all.iter().filter(|case| names.contains(&case.name())).collect();
         assert_eq!(cases.len(), names.len(), "each name is that of one case: {names:?}");
         assert!(
@@ -75,7 +104,7 @@ fn is_caught(clause: &str) {
             "{flaw:?}: no case is one of {clause}"
         );
         for case in cases {
-            assert!(fails(case, *flaw), "{case:?} lets {flaw:?} pass");
+            assert!(failure(case, *flaw).is_some(), "{case:?} lets {flaw:?} pass");
         }
     }
 }
@@ -142,13 +171,14 @@ fn every_case_catches_something() {
         .flat_map(|(_, names)| names.iter().copied())
         .collect();
     let idle: Vec<_> =
-        cases::<FlawedFixture>().into_iter().filter(|case| !caught.contains(case.name())).collect();
+        all_cases().into_iter().filter(|case| !caught.contains(case.name())).collect();
     assert!(idle.is_empty(), "no flaw is there that these cases catch: {idle:#?}");
 }
 
 #[test]
 fn every_clause_has_cases() {
-    let clauses: BTreeSet<_> = cases::<FlawedFixture>().iter().map(Case::clause).collect();
+    let cases = all_cases();
+    let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
     let all = 1..=37;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
@@ -181,7 +211,67 @@ fn every_case_is_in_the_list_with_the_clause_that_its_doc_names() {
             written.insert(format!("{clause} {subject}::{name}"));
         }
     }
-    let listed: BTreeSet<_> =
-        cases::<FlawedFixture>().iter().map(|case| format!("{case:?}")).collect();
+    let listed: BTreeSet<_> = all_cases().iter().map(|case| format!("{case:?}")).collect();
     assert_eq!(listed, written);
+}
+
+/// The tests of this binary in the module `module` beside this function, without the way there.
+fn generated(module: &str) -> BTreeSet<String> {
+    let (_, path) = module_path!().split_once("::").unwrap();
+    let way = format!("{path}::{module}::");
+    let mut tests = Command::new(env::current_exe().unwrap());
+    let output = tests.args(["--list", "--format", "terse", &way]).output().unwrap();
+    let names = String::from_utf8(output.stdout).unwrap();
+    names
+        .lines()
+        .filter_map(|line| line.strip_prefix(&way)?.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn names<F: Fixture>(cases: &[Case<F>]) -> BTreeSet<String> {
+    cases.iter().map(|case| format!("{}::{}", case.subject(), case.name())).collect()
+}
+
+#[test]
+fn the_generated_tests_are_the_cases() {
+    let [all, none] = [cases::<FlawedFixture>(&Part::ALL), cases(&[])];
+    assert_eq!(generated("flawless"), names(&all));
+    assert_eq!(generated("exclusive_only"), names(&none));
+}
+
+/// No case needs a part that it is not listed under.
+#[test]
+fn every_part_stands_alone() {
+    const ALONE: [&[Part]; 6] = [
+        &[Part::Fair],
+        &[Part::ReadWrite],
+        &[Part::Permits],
+        &[Part::HandOver],
+        &[Part::Latches],
+        &[Part::Conditions],
+    ];
+    assert_eq!(ALONE.concat(), Part::ALL);
+    for parts in ALONE {
+        for case in cases::<FlawedFixture>(parts) {
+            let failure = failure(&case, Flaw::HasOnly(parts));
+            assert_eq!(failure, None, "{case:?} with {parts:?}");
+        }
+    }
+}
+
+#[test]
+fn the_declaration_says_which_word_to_add_or_to_remove() {
+    for part in Part::ALL {
+        let mistakes = [
+            (Flaw::IsNotNamed(part), format!("add the word `{}`", part.word())),
+            (Flaw::IsNotDeclared(part), format!("remove the word `{}`", part.word())),
+        ];
+        for (flaw, advice) in mistakes {
+            let cases = cases::<FlawedFixture>(&flaw.named());
+            let declaration = cases.iter().find(|case| case.subject() == "declaration").unwrap();
+            let message = failure(declaration, flaw).unwrap();
+            assert!(message.contains(&advice) && message.lines().count() == 1, "{message}");
+        }
+    }
 }

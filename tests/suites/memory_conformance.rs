@@ -22,7 +22,16 @@ impl Fixture for MemoryFixture {
     }
 }
 
-conformance_tests!(MemoryFixture, paused);
+conformance_tests!(
+    MemoryFixture,
+    fair,
+    read_write,
+    permits,
+    hand_over,
+    latches,
+    conditions,
+    paused
+);
 
 mod signals {
     crate::signals::signal_tests!(super::MemoryFixture, run_case_paused);

@@ -68,6 +68,9 @@ impl Backend for FileBackend {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
+        if request.tokens > 1 {
+            return Err(BackendError::unsupported("grants of several tokens"));
+        }
         self.step(|table, now| table.acquire(request, now)).map_err(failure)
     }
 

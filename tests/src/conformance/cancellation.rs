@@ -73,7 +73,7 @@ pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fix
 /// C17: a request for a fair lock that is dropped leaves no place in the queue once it was undone.
 pub async fn a_dropped_fair_acquire_leaves_no_place<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(scene) = Scene::fair(fixture).await else { return };
+        let scene = Scene::fair(fixture).await;
         let holds = [stranger(), stranger(), stranger()];
         scene.two(&holds[0]).enters().await;
         let request = scene.one(&holds[1]).acquire_request(LASTING).queue(Some(LASTING));

@@ -1,17 +1,20 @@
-//! C16: what is declared is done, and nothing else.
+//! C16: the backend does what it declares.
 
 use lockcore::{
-    BackendErrorKind, Mode,
-    backend::{AcquireOutcome, AcquireRequest, Backend, Capabilities},
+    Mode,
+    backend::{AcquireOutcome, Backend},
 };
 
 use crate::{
     Fixture,
-    conformance::scene::{LASTING, Scene, soon, state, stranger},
+    conformance::scene::{LASTING, Scene, soon, stranger, unique_name},
 };
 
-/// The modes that are neither exclusive nor need a number.
-const OTHER_MODES: [Mode; 3] = [Mode::Fair, Mode::Read, Mode::Write];
+/// All modes, with an example of those that have numbers.
+fn modes() -> [Mode; 6] {
+    let permits = [Mode::permits(1, 2), Mode::plain_permits(1, 2)];
+    [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write, permits[0], permits[1]]
+}
 
 /// C16: an exclusive lock is declared; it is what this kit tests.
 pub async fn exclusive_locks_are_declared_and_granted<F: Fixture>(fixture: &F) {
@@ -22,41 +25,23 @@ pub async fn exclusive_locks_are_declared_and_granted<F: Fixture>(fixture: &F) {
     scene.one(&hold).enters().await;
 }
 
-/// C16: a mode that is not declared is refused as unsupported, certainly without effect.
-pub async fn an_undeclared_mode_is_refused_without_effect<F: Fixture>(fixture: &F) {
-    let (scene, hold) = (Scene::of(fixture).await, stranger());
-    for mode in OTHER_MODES {
-        if scene.one.capabilities().supports(mode) {
-            continue;
-        }
-        let request = AcquireRequest::new(scene.name.clone(), hold.clone(), LASTING).mode(mode);
-        let answer = soon(scene.one.acquire(&request)).await;
-        let error = answer.expect_err("a mode that is not declared was granted or refused as held");
-        assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{mode}: {error}");
-        assert!(!error.is_outcome_unknown(), "{mode}: the error must say that there was no effect");
-        assert!(!state(&scene.two, &scene.name).await.is_held(), "{mode}: the lock was taken");
-    }
-    scene.two(&hold).enters().await;
-}
-
-/// C16: a mode that is declared is granted on a free name.
+/// C16: every mode that is declared is granted on a free name.
 pub async fn a_declared_mode_is_granted<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
-    for mode in [Mode::Exclusive].into_iter().chain(OTHER_MODES) {
-        if !scene.one.capabilities().supports(mode) {
-            continue;
-        }
-        let request = AcquireRequest::new(scene.name.clone(), hold.clone(), LASTING).mode(mode);
-        let outcome = soon(scene.one.acquire(&request)).await.expect("a declared mode was refused");
+    for mode in modes().into_iter().filter(|mode| scene.one.capabilities().supports(*mode)) {
+        let name = unique_name("");
+        let contender = scene.one(&hold).under(&name).in_mode(mode);
+        let answer = soon(scene.one.acquire(&contender.acquire_request(LASTING))).await;
+        let outcome = answer.expect("a declared mode was refused");
         assert!(matches!(outcome, AcquireOutcome::Acquired { .. }), "{mode}: {outcome:?}");
-        soon(scene.one.release(&request.undo())).await.expect("release failed");
+        contender.releases().await;
     }
 }
 
 /// C16: all clients of a store can do the same.
 pub async fn all_clients_declare_the_same<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let (one, two): (Capabilities, Capabilities) =
-        (scene.one.capabilities(), scene.two.capabilities());
-    assert_eq!(one, two);
+    assert_eq!(scene.one.capabilities(), scene.two.capabilities());
+    assert_eq!(scene.one.latches().is_some(), scene.two.latches().is_some(), "latches");
+    assert_eq!(scene.one.conditions().is_some(), scene.two.conditions().is_some(), "conditions");
 }

@@ -1,4 +1,4 @@
-//! C35: who leaves a condition, and what becomes of its notification. A backend without conditions passes.
+//! C35: who leaves a condition, and what becomes of its notification.
 
 use lockcore::backend::Departure;
 
@@ -20,7 +20,7 @@ const POLLS: usize = 64;
 
 /// C35: who leaves is out, and nobody else; a second time there is nothing to leave.
 pub async fn who_leaves_a_condition_is_out<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     for name in [&a, &b, &c] {
         condition.one(name).joins().await;
@@ -35,7 +35,7 @@ pub async fn who_leaves_a_condition_is_out<F: Fixture>(fixture: &F) {
 
 /// C35: who leaves in time has nothing to pass on.
 pub async fn who_leaves_in_time_passes_nothing_on<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     for name in [&a, &b, &c] {
         condition.one(name).joins().await;
@@ -49,7 +49,7 @@ pub async fn who_leaves_in_time_passes_nothing_on<F: Fixture>(fixture: &F) {
 
 /// C35: who was notified and leaves passes its notification on to the next, and to no more.
 pub async fn who_was_notified_can_pass_it_on<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     for name in [&a, &b, &c] {
         condition.two(name).joins().await;
@@ -64,7 +64,7 @@ pub async fn who_was_notified_can_pass_it_on<F: Fixture>(fixture: &F) {
 
 /// C35: who was notified and does not want to pass that on leaves the others waiting.
 pub async fn who_was_notified_can_keep_it<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
@@ -75,7 +75,7 @@ pub async fn who_was_notified_can_keep_it<F: Fixture>(fixture: &F) {
 
 /// C35: a notification that is passed on to nobody is gone.
 pub async fn what_is_passed_on_to_nobody_is_gone<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.notifies_first(condition.one(&a)).await;
@@ -88,7 +88,7 @@ pub async fn what_is_passed_on_to_nobody_is_gone<F: Fixture>(fixture: &F) {
 
 /// C35: what is passed on goes past those who have lapsed.
 pub async fn what_is_passed_on_goes_past_those_who_have_lapsed<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
     condition.one(&a).joins().await;
     condition.one(&b).joins_for(time).await;
@@ -101,7 +101,7 @@ pub async fn what_is_passed_on_goes_past_those_who_have_lapsed<F: Fixture>(fixtu
 
 /// C35: who has left may join again, and comes last then.
 pub async fn who_has_left_a_condition_comes_last<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
@@ -114,7 +114,7 @@ pub async fn who_has_left_a_condition_comes_last<F: Fixture>(fixture: &F) {
 /// C35 and C17: a join that was dropped is undone by leaving: it gets no place afterwards, and no notification.
 pub async fn a_dropped_join_can_be_undone<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, b, _] = waiters();
         let ended = poll_times(polls, condition.one(&a).begins_to_join()).await;
         condition.one(&a).asks_to_leave(Departure::TimedOut).await;
@@ -132,7 +132,7 @@ pub async fn a_dropped_join_can_be_undone<F: Fixture>(fixture: &F) {
 /// C35 and C17: a request to leave that was dropped can be repeated.
 pub async fn a_dropped_leave_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, b, _] = waiters();
         condition.one(&a).joins().await;
         condition.one(&b).joins().await;

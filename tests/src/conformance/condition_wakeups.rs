@@ -1,4 +1,4 @@
-//! C36: who waits hears of its notification. A backend without conditions passes.
+//! C36: who waits hears of its notification.
 
 use lockcore::backend::Departure;
 
@@ -25,7 +25,7 @@ async fn waits(waiter: Waiter<'_>) {
 
 /// C36: who is notified is woken, whether it had subscribed before it joined or afterwards.
 pub async fn a_notification_wakes_its_waiter<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     let mut before = condition.two(&a).subscribes().await;
     condition.two(&a).joins().await;
@@ -41,7 +41,7 @@ pub async fn a_notification_wakes_its_waiter<F: Fixture>(fixture: &F) {
 
 /// C36: when several are notified at once each is woken, whichever clients they are at, and however many.
 pub async fn everybody_who_is_notified_is_woken<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let (names, others) = (waiters(), waiters());
     let at_one = names.iter().map(|name| condition.one(name));
     let mut subscriptions = Vec::new();
@@ -67,7 +67,7 @@ pub async fn everybody_who_is_notified_is_woken<F: Fixture>(fixture: &F) {
 
 /// C36: a waiter may listen at several clients, and is woken at each.
 pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
     condition.one(&a).joins().await;
     let (here, there) = (condition.one(&a), condition.two(&a));
@@ -84,7 +84,7 @@ pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
 
 /// C36: a notification that is passed on wakes whoever gets it.
 pub async fn a_notification_that_is_passed_on_wakes<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.two(&b).joins().await;
@@ -97,7 +97,7 @@ pub async fn a_notification_that_is_passed_on_wakes<F: Fixture>(fixture: &F) {
 
 /// C36: one that sleeps is woken.
 pub async fn a_notification_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
     condition.two(&a).joins().await;
     let notified = async {
@@ -109,7 +109,7 @@ pub async fn a_notification_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
 
 /// C36: who joins again is woken again.
 pub async fn every_notification_wakes<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
     let mut wakeups = condition.two(&a).subscribes().await;
     for _ in 0..3 {
@@ -122,7 +122,7 @@ pub async fn every_notification_wakes<F: Fixture>(fixture: &F) {
 
 /// C36: a notification that comes while nobody waits for it is kept for its waiter.
 pub async fn a_notification_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
     condition.two(&a).joins().await;
     let mut wakeups = condition.two(&a).subscribes().await;
@@ -135,7 +135,7 @@ pub async fn a_notification_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
 /// C36: a wait that is dropped before it is over takes no notification with it, however often it was polled.
 pub async fn a_dropped_wait_takes_no_notification_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, ..] = waiters();
         condition.two(&a).joins().await;
         let mut wakeups = condition.two(&a).subscribes().await;
@@ -151,7 +151,7 @@ pub async fn a_dropped_wait_takes_no_notification_with_it<F: Fixture>(fixture: &
 
 /// C36: a subscription that ends takes no wake-up from others, of this waiter and of another one.
 pub async fn those_who_stop_listening_do_not_silence_the_others<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.two(&a).joins().await;
     let firsts = [condition.two(&a).subscribes().await, condition.two(&b).subscribes().await];
@@ -165,7 +165,7 @@ pub async fn those_who_stop_listening_do_not_silence_the_others<F: Fixture>(fixt
 
 /// C36: one who stops listening and comes back hears again.
 pub async fn a_subscription_of_a_waiter_after_another_is_in_effect<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
     for _ in 0..10 {
         drop(condition.two(&a).subscribes().await);
@@ -178,7 +178,7 @@ pub async fn a_subscription_of_a_waiter_after_another_is_in_effect<F: Fixture>(f
 
 /// C36: whoever subscribes and then asks whether it is in still misses no notification, whenever it comes.
 pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     for round in 0..10 {
         let [a, b, _] = waiters();
         condition.two(&a).joins().await;
@@ -196,7 +196,7 @@ pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fix
 
 /// C36: nothing is left of a subscription that was dropped, whether its waiter was notified or not.
 pub async fn nothing_is_left_of_a_dropped_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     drop(condition.one(&a).subscribes().await);
     nothing_is_left(fixture, &condition.scene.name).await;
@@ -212,7 +212,7 @@ pub async fn nothing_is_left_of_a_dropped_subscription_of_a_waiter<F: Fixture>(f
 /// C36 and C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
 pub async fn a_dropped_subscribe_leaves_no_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, ..] = waiters();
         let ended = poll_times(polls, condition.two(&a).begins_to_subscribe()).await;
         nothing_is_left(fixture, &condition.scene.name).await;

@@ -1,4 +1,4 @@
-//! C33 and C34: the queue of a condition. A backend without conditions passes.
+//! C33 and C34: the queue of a condition.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const POLLS: usize = 64;
 
 /// C33: those who wait are notified in the order in which they came, whichever client they are at.
 pub async fn those_who_wait_are_notified_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let names = [(); 5].map(|()| new_waiter());
     let [a, b, c, d, e] = [
         condition.two(&names[0]),
@@ -51,7 +51,7 @@ pub async fn those_who_wait_are_notified_in_the_order_in_which_they_came<F: Fixt
 
 /// C33: as many are notified as are wanted, if there are so many, and the answer says how many.
 pub async fn several_can_be_notified_at_once<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let names = [(); 5].map(|()| new_waiter());
     for name in &names {
         condition.two(name).joins().await;
@@ -72,7 +72,7 @@ pub async fn several_can_be_notified_at_once<F: Fixture>(fixture: &F) {
 
 /// C33: everybody can be notified, with the greatest count.
 pub async fn everybody_can_be_notified<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let names = waiters();
     for name in &names {
         condition.two(name).joins().await;
@@ -85,7 +85,7 @@ pub async fn everybody_can_be_notified<F: Fixture>(fixture: &F) {
 
 /// C33: a notification that nobody waits for is answered so, and kept for nobody.
 pub async fn a_notification_of_nobody_is_kept_for_nobody<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let names = waiters();
     for count in [1, 2, u32::MAX] {
         assert_eq!(condition.notify(count).await, 0);
@@ -100,7 +100,7 @@ pub async fn a_notification_of_nobody_is_kept_for_nobody<F: Fixture>(fixture: &F
 
 /// C33: who joins again, or stays, keeps its place, and has no second one.
 pub async fn joining_again_keeps_the_place_in_the_queue<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     for waiter in [condition.one(&a), condition.two(&b), condition.two(&c)] {
         waiter.joins().await;
@@ -122,7 +122,7 @@ pub async fn joining_again_keeps_the_place_in_the_queue<F: Fixture>(fixture: &F)
 
 /// C33: who was notified may join again, and comes last then.
 pub async fn who_was_notified_can_join_again<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
@@ -136,7 +136,7 @@ pub async fn who_was_notified_can_join_again<F: Fixture>(fixture: &F) {
 
 /// C33: simultaneous notifications are for different waiters.
 pub async fn simultaneous_notifications_are_for_different_waiters<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let names = [(); 9].map(|()| new_waiter());
     for name in &names {
         condition.two(name).joins().await;
@@ -144,7 +144,7 @@ pub async fn simultaneous_notifications_are_for_different_waiters<F: Fixture>(fi
     let answers = at_once(fixture, 8, |client| {
         let id = condition.id.clone();
         async move {
-            let conditions = client.conditions().expect("all clients have conditions");
+            let conditions = client.conditions().expect("the backend has conditions");
             conditions.notify(&id, 1).await.expect("notify failed")
         }
     })
@@ -156,11 +156,11 @@ pub async fn simultaneous_notifications_are_for_different_waiters<F: Fixture>(fi
 
 /// C33: of those who join at once, each has a place.
 pub async fn simultaneous_waiters_all_get_a_place<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     at_once(fixture, 8, |client| {
         let id = condition.id.clone();
         async move {
-            let conditions = client.conditions().expect("all clients have conditions");
+            let conditions = client.conditions().expect("the backend has conditions");
             conditions.join(&id, &new_waiter(), LASTING).await.expect("join failed");
         }
     })
@@ -170,7 +170,7 @@ pub async fn simultaneous_waiters_all_get_a_place<F: Fixture>(fixture: &F) {
 
 /// C33: what is done to a condition is not done to its lock, and those who wait outlive every hold.
 pub async fn a_condition_and_its_lock_do_not_touch_each_other<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let (holds, [a, b, c]) = ([stranger(), stranger()], waiters());
     let (holder, next) = (condition.scene.one(&holds[0]), condition.scene.two(&holds[1]));
     holder.enters().await;
@@ -212,7 +212,7 @@ fn look_alikes() -> Vec<ConditionId> {
 
 /// C33: every condition of every lock has a queue of its own, however much they look alike, also for one waiter.
 pub async fn every_condition_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
-    let (Some(condition), ids) = (Condition::of(fixture).await, look_alikes()) else { return };
+    let (condition, ids) = (Condition::of(fixture).await, look_alikes());
     let [a, b, _] = waiters();
     for id in &ids {
         condition.one(&a).of(id).joins().await;
@@ -233,7 +233,7 @@ pub async fn every_condition_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
 /// C33 and C17: a notification that was dropped was given to one or to nobody, and does not disturb the next.
 pub async fn a_dropped_notification_is_one_or_none<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, b, c] = waiters();
         for name in [&a, &b, &c] {
             condition.two(name).joins().await;
@@ -251,7 +251,7 @@ pub async fn a_dropped_notification_is_one_or_none<F: Fixture>(fixture: &F) {
 
 /// C34: a place is forgotten after its time, and does not come back by asking.
 pub async fn a_waiter_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, _], time) = (waiters(), fixture.short_lease() / 5);
     condition.one(&a).joins_for(time).await;
     condition.one(&b).joins_for(time).await;
@@ -264,7 +264,7 @@ pub async fn a_waiter_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
 
 /// C34: a place is kept for its time.
 pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let time = fixture.short_lease() / 2;
     // Each look takes one of them out.
     let mut joined = Vec::new();
@@ -289,7 +289,7 @@ pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
 
 /// C34: who asks to stay is kept for as long as it says from then on.
 pub async fn staying_lengthens_the_time<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease());
     for name in [&a, &b, &c] {
         condition.one(name).joins_for(time).await;
@@ -302,7 +302,7 @@ pub async fn staying_lengthens_the_time<F: Fixture>(fixture: &F) {
 
 /// C34: the last word counts, also if it is a shorter time.
 pub async fn a_shorter_time_replaces_a_longer_one<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
     for name in [&a, &b, &c] {
         condition.one(name).joins().await;
@@ -317,7 +317,7 @@ pub async fn a_shorter_time_replaces_a_longer_one<F: Fixture>(fixture: &F) {
 
 /// C34: times of different waiters are times of their own.
 pub async fn every_waiter_has_a_time_of_its_own<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
     condition.one(&a).joins_for(time).await;
     condition.one(&b).joins().await;
@@ -330,7 +330,7 @@ pub async fn every_waiter_has_a_time_of_its_own<F: Fixture>(fixture: &F) {
 
 /// C34: those who have lapsed are passed over, and not counted.
 pub async fn those_who_have_lapsed_are_passed_over<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
     condition.two(&a).joins_for(time).await;
     condition.two(&b).joins().await;
@@ -343,7 +343,7 @@ pub async fn those_who_have_lapsed_are_passed_over<F: Fixture>(fixture: &F) {
 
 /// C34: who joins again after its time comes last.
 pub async fn who_joins_again_too_late_comes_last<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, _], time) = (waiters(), fixture.short_lease() / 5);
     condition.one(&a).joins_for(time).await;
     condition.one(&b).joins().await;
@@ -355,7 +355,7 @@ pub async fn who_joins_again_too_late_comes_last<F: Fixture>(fixture: &F) {
 
 /// C34: who was notified cannot stay, and has no place from asking.
 pub async fn who_was_notified_cannot_stay<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.notifies_first(condition.two(&a)).await;
@@ -366,7 +366,7 @@ pub async fn who_was_notified_cannot_stay<F: Fixture>(fixture: &F) {
 
 /// C34: nothing is left of waiters whose time is over, whatever was asked before.
 pub async fn nothing_is_left_of_waiters_that_lapsed<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
     condition.one(&a).joins_for(time).await;
     condition.one(&b).joins_for(time * 2).await;
@@ -378,7 +378,7 @@ pub async fn nothing_is_left_of_waiters_that_lapsed<F: Fixture>(fixture: &F) {
 
 /// C34: nothing is left of a condition once everybody was notified or has left, nor of requests for nothing.
 pub async fn nothing_is_left_of_a_condition_without_waiters<F: Fixture>(fixture: &F) {
-    let Some(condition) = Condition::of(fixture).await else { return };
+    let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
     condition.two(&c).is_out().await;
     condition.two(&c).asks_to_leave(Departure::Cancelled).await;
@@ -394,7 +394,7 @@ pub async fn nothing_is_left_of_a_condition_without_waiters<F: Fixture>(fixture:
 /// C34 and C17: a request to stay that was dropped leaves the place.
 pub async fn a_dropped_request_to_stay_leaves_the_place<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
-        let Some(condition) = Condition::of(fixture).await else { return };
+        let condition = Condition::of(fixture).await;
         let [a, b, _] = waiters();
         condition.one(&a).joins().await;
         condition.one(&b).joins().await;

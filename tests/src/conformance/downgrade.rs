@@ -10,7 +10,7 @@ use crate::{
 
 /// C23: who holds the lock as a writer is let in as a reader beside it, and both are there.
 pub async fn a_writer_is_let_in_as_a_reader<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (writer, reader) = (scene.one(&holds[0]).writing(), scene.one(&holds[1]).within(&holds[0]));
     let before = writer.enters().await;
@@ -26,7 +26,7 @@ pub async fn a_writer_is_let_in_as_a_reader<F: Fixture>(fixture: &F) {
 
 /// C23: the reader goes on when the write hold is released, and keeps writers out; other readers are let in.
 pub async fn a_writer_goes_on_as_a_reader<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (writer, reader) = (scene.one(&holds[0]).writing(), scene.one(&holds[1]).within(&holds[0]));
     let (other_reader, other_writer) = (scene.two(&holds[2]), scene.two(&holds[2]).writing());
@@ -46,7 +46,7 @@ pub async fn a_writer_goes_on_as_a_reader<F: Fixture>(fixture: &F) {
 
 /// C23 and C22: while the write hold is there, nobody else is let in, whoever reads within it.
 pub async fn a_reader_within_a_write_hold_opens_it_to_nobody<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (writer, reader) = (scene.one(&holds[0]).writing(), scene.one(&holds[1]).within(&holds[0]));
     writer.enters().await;
@@ -65,7 +65,7 @@ pub async fn a_reader_within_a_write_hold_opens_it_to_nobody<F: Fixture>(fixture
 
 /// C23: other readers are woken when the write hold is released, although the lock is not free then.
 pub async fn going_on_as_a_reader_wakes_the_others<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.one(&holds[0]).writing();
     writer.enters().await;
@@ -79,7 +79,7 @@ pub async fn going_on_as_a_reader_wakes_the_others<F: Fixture>(fixture: &F) {
 
 /// C23: a write hold that is not there lets nobody in: not another one's, not one that was released, forced or has ended.
 pub async fn a_dead_write_hold_lets_nobody_in<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (dead, reader) = (scene.one(&holds[0]).writing(), scene.one(&holds[1]).within(&holds[0]));
     let writer = scene.two(&holds[2]).writing();
@@ -102,7 +102,7 @@ pub async fn a_dead_write_hold_lets_nobody_in<F: Fixture>(fixture: &F) {
 
 /// C23: a named owner is let in beside its own write hold if it names it, and the older of its readers gives way.
 pub async fn a_named_owner_reads_within_its_own_write_hold<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-17"), stranger()];
     let writer = scene.one(&holds[0]).writing();
     let readers = [scene.one(&holds[1]).within(&holds[0]), scene.one(&holds[2]).within(&holds[0])];

@@ -1,4 +1,4 @@
-//! C18, C19 and C20: the queue of a fair lock. A backend without fair locks is shown to refuse them.
+//! C18, C19 and C20: the queue of a fair lock.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn enter_in_turn(waiters: &[Contender<'_>]) {
 
 /// C18: those who were refused enter in the order in which they came, whichever client they are at.
 pub async fn those_who_were_refused_enter_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     let waiters =
@@ -45,7 +45,7 @@ pub async fn those_who_were_refused_enter_in_the_order_in_which_they_came<F: Fix
 
 /// C18: the order is the same if the hold was not released, but ended with its lease.
 pub async fn the_order_outlives_the_end_of_a_lease<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters_for(fixture.short_lease()).await;
     let waiters = [scene.two(&holds[1]), scene.one(&holds[2])];
@@ -58,7 +58,7 @@ pub async fn the_order_outlives_the_end_of_a_lease<F: Fixture>(fixture: &F) {
 
 /// C18: a free lock is the first one's: neither a try nor a request for a place nor the second in the queue gets it before.
 pub async fn nobody_overtakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -74,7 +74,7 @@ pub async fn nobody_overtakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
 
 /// C18: a held lock is refused with the remaining lease, a free one with the time for which the first is waited for.
 pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, kept) = ([stranger(), stranger(), stranger()], LASTING / 10);
     scene.one(&holds[0]).enters().await;
     let remaining = scene.two(&holds[1]).queues_for(kept).await;
@@ -93,7 +93,7 @@ pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixtur
 
 /// C18: who asks without wanting a place has none afterwards.
 pub async fn a_try_takes_no_place<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).is_refused().await;
@@ -106,7 +106,7 @@ pub async fn a_try_takes_no_place<F: Fixture>(fixture: &F) {
 
 /// C18: who asks again keeps its place, at whichever client it asks.
 pub async fn asking_again_keeps_the_place<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let waiters = [scene.two(&holds[1]), scene.one(&holds[2])];
     scene.one(&holds[0]).enters().await;
@@ -122,7 +122,7 @@ pub async fn asking_again_keeps_the_place<F: Fixture>(fixture: &F) {
 
 /// C18: who has entered has no place any more, and keeps nobody waiting after its release.
 pub async fn who_has_entered_has_no_place_any_more<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -138,7 +138,7 @@ pub async fn who_has_entered_has_no_place_any_more<F: Fixture>(fixture: &F) {
 
 /// C18: a place under one name is none under another.
 pub async fn every_name_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, other) = ([stranger(), stranger(), stranger()], unique_name(":other"));
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -150,7 +150,7 @@ pub async fn every_name_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
 
 /// C1: a fair hold and an exclusive one of the same name exclude each other.
 pub async fn a_fair_hold_and_an_exclusive_one_exclude_each_other<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
     let (fair, exclusive) = (scene.one(&holds[0]), scene.two(&holds[1]).in_mode(Mode::Exclusive));
     let first = fair.enters().await;
@@ -165,7 +165,7 @@ pub async fn a_fair_hold_and_an_exclusive_one_exclude_each_other<F: Fixture>(fix
 
 /// C6: a named owner takes over its own fair hold at once, whoever waits, and goes on excluding them.
 pub async fn a_named_owner_takes_over_its_fair_hold_past_the_queue<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger()];
     let before = scene.one(&holds[0]).enters().await;
     scene.one(&holds[2]).queues().await;
@@ -179,7 +179,7 @@ pub async fn a_named_owner_takes_over_its_fair_hold_past_the_queue<F: Fixture>(f
 
 /// C7: a fair hold that is gone cannot grow, although somebody waits and nobody has the lock; it takes no place either.
 pub async fn a_fair_hold_that_is_gone_cannot_grow_past_the_queue<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -191,7 +191,7 @@ pub async fn a_fair_hold_that_is_gone_cannot_grow_past_the_queue<F: Fixture>(fix
 
 /// C8 and C5: a fair hold is repeated, grown, renewed, lowered, reported and released like any other, whoever waits.
 pub async fn a_fair_hold_is_nested_and_renewed_like_any_other<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, lease) = ([stranger(), stranger()], LASTING / 10);
     let holder = scene.one(&holds[0]);
     let token = holder.enters_for(lease).await;
@@ -212,7 +212,7 @@ pub async fn a_fair_hold_is_nested_and_renewed_like_any_other<F: Fixture>(fixtur
 
 /// C13: a forced release frees a fair hold, for the first of the queue.
 pub async fn a_forced_release_frees_a_fair_hold<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.one(&holds[0]).grows_to(2, LASTING).await;
@@ -225,7 +225,7 @@ pub async fn a_forced_release_frees_a_fair_hold<F: Fixture>(fixture: &F) {
 
 /// C19: when its time has passed, a place is forgotten, and the next is let in.
 pub async fn a_place_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues_for(time).await;
@@ -238,7 +238,7 @@ pub async fn a_place_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
 
 /// C19: before its time has passed, a place is not forgotten.
 pub async fn a_place_is_kept_for_its_time<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     scene.one(&holds[0]).enters().await;
     let sent = Instant::now();
@@ -255,7 +255,7 @@ pub async fn a_place_is_kept_for_its_time<F: Fixture>(fixture: &F) {
 
 /// C19: the time of a place begins again when its hold asks again.
 pub async fn a_waiter_that_asks_again_in_time_is_not_forgotten<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() * 2);
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues_for(time).await;
@@ -270,7 +270,7 @@ pub async fn a_waiter_that_asks_again_in_time_is_not_forgotten<F: Fixture>(fixtu
 
 /// C19: who asks again when its place was forgotten has one at the end.
 pub async fn who_asks_again_too_late_comes_last<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues_for(time).await;
@@ -283,7 +283,7 @@ pub async fn who_asks_again_too_late_comes_last<F: Fixture>(fixture: &F) {
 
 /// C19: who has stopped asking behind others is passed over when it would be its turn.
 pub async fn who_has_stopped_asking_is_passed_over<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) =
         ([stranger(), stranger(), stranger(), stranger()], fixture.short_lease() * 2);
     scene.one(&holds[0]).enters().await;
@@ -302,7 +302,7 @@ pub async fn who_has_stopped_asking_is_passed_over<F: Fixture>(fixture: &F) {
 
 /// C19 and C15: nothing is left of places that were never given up nor asked for again.
 pub async fn nothing_is_left_of_places_that_lapsed<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues_for(time).await;
@@ -314,7 +314,7 @@ pub async fn nothing_is_left_of_places_that_lapsed<F: Fixture>(fixture: &F) {
 
 /// C20: who gives up is told that it holds nothing, and nobody waits for it, whether it was first or not.
 pub async fn who_gives_up_is_out_of_the_queue<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
     let waiters =
         [scene.two(&holds[1]), scene.two(&holds[2]), scene.one(&holds[3]), scene.one(&holds[4])];
@@ -332,7 +332,7 @@ pub async fn who_gives_up_is_out_of_the_queue<F: Fixture>(fixture: &F) {
 
 /// C20: who has given up and asks again has a place at the end.
 pub async fn who_gave_up_comes_last<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -345,7 +345,7 @@ pub async fn who_gave_up_comes_last<F: Fixture>(fixture: &F) {
 
 /// C20 and C10: who gives up its place does not touch the hold that it has waited for.
 pub async fn giving_up_a_place_leaves_the_hold_of_another<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
     let token = scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -359,7 +359,7 @@ pub async fn giving_up_a_place_leaves_the_hold_of_another<F: Fixture>(fixture: &
 
 /// C20: when the first gives up, the next is woken, for the lock is free for it.
 pub async fn giving_up_the_first_place_wakes_the_next<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -375,7 +375,7 @@ pub async fn giving_up_the_first_place_wakes_the_next<F: Fixture>(fixture: &F) {
 /// C20: the end of a nested hold wakes the first of the queue, whether it has subscribed or queued before the other.
 pub async fn the_end_of_a_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     for subscribes_first in [true, false] {
-        let Some(scene) = Scene::fair(fixture).await else { return };
+        let scene = Scene::fair(fixture).await;
         let holds = [stranger(), stranger()];
         let (holder, waiter) = (scene.one(&holds[0]), scene.two(&holds[1]));
         holder.enters().await;
@@ -395,7 +395,7 @@ pub async fn the_end_of_a_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture:
 
 /// C20 and C13: a forced release wakes the first of the queue.
 pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;
@@ -408,7 +408,7 @@ pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: 
 
 /// C20: every release wakes whoever is first then, not only the first of all.
 pub async fn every_release_wakes_whoever_is_first_then<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let mut holder = scene.one(&holds[0]);
     holder.enters().await;
@@ -428,7 +428,7 @@ pub async fn every_release_wakes_whoever_is_first_then<F: Fixture>(fixture: &F) 
 
 /// C20 and C15: nothing is left of places that were given up.
 pub async fn nothing_is_left_of_places_that_were_given_up<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::fair(fixture).await else { return };
+    let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).queues().await;

@@ -1,4 +1,4 @@
-//! Fair locks as users see them. A backend without them is shown to have none through [`Locks`] either.
+//! Fair locks as users see them.
 
 use std::time::Duration;
 
@@ -20,23 +20,15 @@ struct FairClient {
     calls: Faults,
 }
 
-/// Two clients of one lock, whose waiters keep their places for so long without asking. None from a backend without fair
-/// locks.
-async fn clients<F: Fixture>(fixture: &F, queue_timeout: Duration) -> Option<[FairClient; 2]> {
+/// Two clients of one lock, whose waiters keep their places for so long without asking.
+async fn clients<F: Fixture>(fixture: &F, queue_timeout: Duration) -> [FairClient; 2] {
     let name = unique_name("");
-    let clients = [fixture.client().await, fixture.client().await].map(|backend| {
+    [fixture.client().await, fixture.client().await].map(|backend| {
         let backend = Faulty::new(backend);
         let calls = backend.faults();
         let locks = Locks::builder(backend).lease(LASTING).queue_timeout(queue_timeout).build();
         FairClient { lock: locks.expect("valid options").fair_lock(name.as_str()), calls }
-    });
-    match soon(clients[0].lock.try_acquire()).await {
-        Err(LockError::Unsupported { .. }) => None,
-        tried => {
-            drop(tried.expect("try_acquire failed").expect("nobody has the lock"));
-            Some(clients)
-        }
-    }
+    })
 }
 
 /// A task that waits for the lock, and has its place.
@@ -75,7 +67,7 @@ impl Waiting {
 
 /// C18: tasks of two clients enter in the order in which they came, and nobody gets in between by trying.
 pub async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
-    let Some([here, there]) = clients(fixture, LASTING).await else { return };
+    let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
     let mut queue = Vec::new();
     for client in [&there, &here, &here, &there, &here, &there] {
@@ -96,7 +88,7 @@ pub async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came<F: Fix
 /// C19: a waiter that lives keeps its place for as long as it waits.
 pub async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<F: Fixture>(fixture: &F) {
     let time = fixture.short_lease() * 2;
-    let Some([here, there]) = clients(fixture, time).await else { return };
+    let [here, there] = clients(fixture, time).await;
     let held = enters(&here.lock).await;
     let first = there.queues().await;
     fixture.pass(time / 6).await;
@@ -110,7 +102,7 @@ pub async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<F: Fixture>(fixtur
 
 /// C20: a waiter that is dropped leaves no place: the next enters at once.
 pub async fn a_fair_waiter_that_is_dropped_leaves_no_place<F: Fixture>(fixture: &F) {
-    let Some([here, there]) = clients(fixture, LASTING).await else { return };
+    let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
     let dropped = [here.queues().await, there.queues().await];
     let next = here.queues().await;
@@ -124,7 +116,7 @@ pub async fn a_fair_waiter_that_is_dropped_leaves_no_place<F: Fixture>(fixture: 
 
 /// C20: a waiter that has waited for long enough leaves no place: the next enters at once.
 pub async fn a_fair_waiter_that_times_out_leaves_no_place<F: Fixture>(fixture: &F) {
-    let Some([here, there]) = clients(fixture, LASTING).await else { return };
+    let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
     let impatient = there.lock.acquire_timeout(fixture.short_lease());
     let (error, next) = tokio::join!(impatient, async {
@@ -140,7 +132,7 @@ pub async fn a_fair_waiter_that_times_out_leaves_no_place<F: Fixture>(fixture: &
 
 /// C5 and C18: `run` inside `run` enters the same fair hold at once, although somebody waits for it.
 pub async fn fair_holds_nest<F: Fixture>(fixture: &F) {
-    let Some([here, there]) = clients(fixture, LASTING).await else { return };
+    let [here, there] = clients(fixture, LASTING).await;
     let nested = here.lock.run(async |outer| {
         let waiting = there.queues().await;
         let inner = here.lock.run(async |inner| (inner.token(), inner.hold_count()));

@@ -21,12 +21,12 @@ pub(crate) struct Latch<'a> {
     name: &'a LockName,
 }
 
-/// The latch of the scene's name, at both clients. A backend without latches has none: then the case is over.
-pub(crate) fn latch<B: Backend>(scene: &Scene<B>) -> Option<[Latch<'_>; 2]> {
-    let latches = [scene.one.latches(), scene.two.latches()];
-    assert_eq!(latches[0].is_some(), latches[1].is_some(), "all clients have latches, or none");
-    let at = |latches| Latch { latches, name: &scene.name };
-    Some([at(latches[0]?), at(latches[1]?)])
+/// The latch of the scene's name, at both clients.
+pub(crate) fn latch<B: Backend>(scene: &Scene<B>) -> [Latch<'_>; 2] {
+    [&scene.one, &scene.two].map(|client| Latch {
+        latches: client.latches().expect("the backend has latches"),
+        name: &scene.name,
+    })
 }
 
 /// What tells a request from every other one.

@@ -1,4 +1,4 @@
-//! C32: who has subscribed hears of the opening of a latch. A backend without latches passes.
+//! C32: who has subscribed hears of the opening of a latch.
 
 use crate::{
     Fixture,
@@ -24,7 +24,7 @@ async fn waits(latch: Latch<'_>) {
 /// C32: the last count wakes whoever has subscribed, several at one client, and those at others.
 pub async fn the_last_count_wakes_the_subscribers_of_every_client<F: Fixture>(fixture: &F) {
     let (scene, third) = (Scene::of(fixture).await, Scene::of(fixture).await);
-    let (Some([one, two]), Some([three, _])) = (latch(&scene), latch(&third)) else { return };
+    let ([one, two], [three, _]) = (latch(&scene), latch(&third));
     one.sets(2).await;
     let mut subscriptions = Vec::new();
     for latch in [one, one, two, two, three.under(&scene.name)] {
@@ -43,7 +43,7 @@ pub async fn the_last_count_wakes_the_subscribers_of_every_client<F: Fixture>(fi
 /// C32: opening a latch wakes, whatever is left.
 pub async fn the_opening_of_a_latch_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(9).await;
     let mut subscriptions = [one.subscribes().await, two.subscribes().await];
     for wakeups in &mut subscriptions {
@@ -58,7 +58,7 @@ pub async fn the_opening_of_a_latch_wakes<F: Fixture>(fixture: &F) {
 /// C32: one that sleeps is woken by the last count.
 pub async fn the_last_count_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(1).await;
     let counted = async {
         fixture.pass(fixture.short_lease() / 4).await;
@@ -70,7 +70,7 @@ pub async fn the_last_count_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
 /// C32: every opening wakes, not only the first, and also those who had subscribed before the count was set.
 pub async fn every_opening_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let mut wakeups = two.subscribes().await;
     for opens in [false, true, false] {
         one.sets(1).await;
@@ -87,7 +87,7 @@ pub async fn every_opening_wakes<F: Fixture>(fixture: &F) {
 /// C32: an opening that comes while nobody waits for it is kept.
 pub async fn an_opening_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let mut wakeups = two.subscribes().await;
     one.sets(1).await;
     drain(fixture, &mut wakeups).await;
@@ -100,7 +100,7 @@ pub async fn an_opening_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
 pub async fn a_dropped_wait_takes_no_opening_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         let mut wakeups = two.subscribes().await;
         one.sets(1).await;
         let counted = async {
@@ -116,7 +116,7 @@ pub async fn a_dropped_wait_takes_no_opening_with_it<F: Fixture>(fixture: &F) {
 /// C32: whoever subscribes for a while and leaves does not take the wake-ups of those who stay.
 pub async fn those_who_leave_a_latch_do_not_silence_the_others<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(1).await;
     let first = two.subscribes().await;
     let mut stays = two.subscribes().await;
@@ -130,7 +130,7 @@ pub async fn those_who_leave_a_latch_do_not_silence_the_others<F: Fixture>(fixtu
 /// C32: one who leaves and comes back hears again.
 pub async fn a_subscription_to_a_latch_after_another_is_in_effect<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     for _ in 0..10 {
         drop(two.subscribes().await);
         one.sets(1).await;
@@ -143,7 +143,7 @@ pub async fn a_subscription_to_a_latch_after_another_is_in_effect<F: Fixture>(fi
 /// C32: whoever subscribes and then looks misses no opening, whenever it comes.
 pub async fn who_subscribes_and_then_looks_misses_no_opening<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     for round in 0..10 {
         one.sets(1).await;
         let counted = async {
@@ -159,7 +159,7 @@ pub async fn who_subscribes_and_then_looks_misses_no_opening<F: Fixture>(fixture
 /// C32: nothing is left of a subscription that was dropped, whether the latch was ever closed or not.
 pub async fn nothing_is_left_of_a_dropped_subscription_to_a_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     drop(two.subscribes().await);
     nothing_is_left(fixture, &scene.name).await;
     one.sets(1).await;
@@ -174,7 +174,7 @@ pub async fn nothing_is_left_of_a_dropped_subscription_to_a_latch<F: Fixture>(fi
 pub async fn a_dropped_subscribe_leaves_no_subscription_to_a_latch<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         let ended = poll_times(polls, two.begins_to_subscribe()).await;
         nothing_is_left(fixture, &scene.name).await;
         one.sets(1).await;

@@ -1,4 +1,4 @@
-//! C30 and C31: the count of a latch. A backend without latches passes.
+//! C30 and C31: the count of a latch.
 
 use lockcore::backend::Backend;
 
@@ -18,7 +18,7 @@ const POLLS: usize = 64;
 /// C30: an open latch takes a count, and every client sees it.
 pub async fn an_open_latch_takes_a_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.has_left(0).await;
     one.sets(3).await;
     two.has_left(3).await;
@@ -27,7 +27,7 @@ pub async fn an_open_latch_takes_a_count<F: Fixture>(fixture: &F) {
 /// C30: a latch that has a count keeps it, whoever wants to set it, and to what.
 pub async fn a_latch_that_has_a_count_keeps_it<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(3).await;
     for count in [1, 3, 7] {
         one.cannot_set(count).await;
@@ -41,13 +41,13 @@ pub async fn a_latch_that_has_a_count_keeps_it<F: Fixture>(fixture: &F) {
 /// C30: of simultaneous requests one sets the count, and it is the count of that one.
 pub async fn of_simultaneous_counts_one_is_set<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, _]) = latch(&scene) else { return };
+    let [one, _] = latch(&scene);
     let numbers = std::sync::atomic::AtomicU32::new(1);
     let answers = at_once(fixture, 8, |client| {
         let name = scene.name.clone();
         let count = numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         async move {
-            let latches = client.latches().expect("all clients have latches");
+            let latches = client.latches().expect("the backend has latches");
             (latches.set_count(&name, count, &new_id()).await.expect("set_count failed"), count)
         }
     })
@@ -60,7 +60,7 @@ pub async fn of_simultaneous_counts_one_is_set<F: Fixture>(fixture: &F) {
 /// C30: a request that arrives twice is answered as the first time, and sets nothing again.
 pub async fn a_count_that_is_set_twice_is_set_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let id = new_id();
     assert!(one.asks_to_set(3, &id).await);
     two.counts_down().await;
@@ -73,7 +73,7 @@ pub async fn a_count_that_is_set_twice_is_set_once<F: Fixture>(fixture: &F) {
 /// C30: a repetition that comes late does not close a latch that was opened since.
 pub async fn a_repeated_count_does_not_close_an_opened_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     for counts in [true, false] {
         let id = new_id();
         assert!(one.asks_to_set(1, &id).await);
@@ -89,7 +89,7 @@ pub async fn a_repeated_count_does_not_close_an_opened_latch<F: Fixture>(fixture
 /// C30: who was refused stays refused, and closes nothing if his request comes again once the latch is open.
 pub async fn a_count_that_was_refused_stays_refused<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let id = new_id();
     one.sets(2).await;
     assert!(!two.asks_to_set(5, &id).await);
@@ -103,7 +103,7 @@ pub async fn a_count_that_was_refused_stays_refused<F: Fixture>(fixture: &F) {
 /// C30: a latch can be set again whenever it is open.
 pub async fn a_latch_can_be_set_again_once_it_is_open<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     for count in 1..4 {
         one.sets(count).await;
         assert_eq!(two.opens().await, count);
@@ -114,7 +114,7 @@ pub async fn a_latch_can_be_set_again_once_it_is_open<F: Fixture>(fixture: &F) {
 /// C30: a count may be as great as its type lets it.
 pub async fn the_greatest_count_is_kept<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(u32::MAX).await;
     assert_eq!(two.counts_down().await, u32::MAX - 1);
     one.has_left(u32::MAX - 1).await;
@@ -124,7 +124,7 @@ pub async fn the_greatest_count_is_kept<F: Fixture>(fixture: &F) {
 /// C30: every name has a latch of its own, whatever characters it has, also for requests with one id.
 pub async fn every_name_has_a_latch_of_its_own<F: Fixture>(fixture: &F) {
     let (scene, names) = (Scene::of(fixture).await, look_alikes());
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let (set, counted) = (new_id(), new_id());
     for (count, name) in (2..).zip(&names) {
         assert!(
@@ -147,7 +147,7 @@ pub async fn every_name_has_a_latch_of_its_own<F: Fixture>(fixture: &F) {
 pub async fn a_count_whose_setting_was_dropped_can_be_set<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         let id = new_id();
         let ended = poll_times(polls, one.begins_to_set(3, &id)).await;
         assert!(one.asks_to_set(3, &id).await, "nobody else has set it");
@@ -165,7 +165,7 @@ pub async fn a_count_whose_setting_was_dropped_can_be_set<F: Fixture>(fixture: &
 /// C31: each count lowers what is left by one, and is told how much that is.
 pub async fn each_count_lowers_what_is_left_by_one<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(5).await;
     for (latch, left) in [two, one, one, two, two].into_iter().zip((0..5).rev()) {
         assert_eq!(latch.counts_down().await, left);
@@ -177,7 +177,7 @@ pub async fn each_count_lowers_what_is_left_by_one<F: Fixture>(fixture: &F) {
 /// C31: the last count opens the latch, and none before.
 pub async fn the_last_count_opens_the_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(3).await;
     for _ in 0..2 {
         two.counts_down().await;
@@ -190,12 +190,12 @@ pub async fn the_last_count_opens_the_latch<F: Fixture>(fixture: &F) {
 /// C31: simultaneous counts all count, and each is told another number.
 pub async fn simultaneous_counts_all_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, _]) = latch(&scene) else { return };
+    let [one, _] = latch(&scene);
     one.sets(17).await;
     let mut answers = at_once(fixture, 8, |client| {
         let name = scene.name.clone();
         async move {
-            let latches = client.latches().expect("all clients have latches");
+            let latches = client.latches().expect("the backend has latches");
             let (first, second) = (new_id(), new_id());
             let counts =
                 tokio::join!(latches.count_down(&name, &first), latches.count_down(&name, &second));
@@ -212,7 +212,7 @@ pub async fn simultaneous_counts_all_count<F: Fixture>(fixture: &F) {
 /// C31: a count that arrives twice counts once, at whichever client it arrives.
 pub async fn a_count_down_that_arrives_twice_counts_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let id = new_id();
     one.sets(3).await;
     assert_eq!(one.counts_down_as(&id).await, 2);
@@ -225,13 +225,13 @@ pub async fn a_count_down_that_arrives_twice_counts_once<F: Fixture>(fixture: &F
 /// C31: a count that arrives by two ways at once counts once.
 pub async fn a_count_down_that_arrives_by_two_ways_counts_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, _]) = latch(&scene) else { return };
+    let [one, _] = latch(&scene);
     one.sets(9).await;
     let id = new_id();
     at_once(fixture, 4, |client| {
         let (name, id) = (scene.name.clone(), id.clone());
         async move {
-            let latches = client.latches().expect("all clients have latches");
+            let latches = client.latches().expect("the backend has latches");
             latches.count_down(&name, &id).await.expect("count_down failed");
         }
     })
@@ -242,7 +242,7 @@ pub async fn a_count_down_that_arrives_by_two_ways_counts_once<F: Fixture>(fixtu
 /// C31: a repetition that comes late does not count down a latch that was opened and set again since.
 pub async fn a_repetition_does_not_count_down_the_next_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let ids = [new_id(), new_id()];
     one.sets(2).await;
     two.counts_down_as(&ids[0]).await;
@@ -261,7 +261,7 @@ pub async fn a_repetition_does_not_count_down_the_next_count<F: Fixture>(fixture
 /// C31: an open latch stays as it is, however often it is counted down: the next count is whole.
 pub async fn an_open_latch_is_not_counted_down<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     for count in [3, 1] {
         for latch in [one, two, two] {
             assert_eq!(latch.counts_down().await, 0);
@@ -277,7 +277,7 @@ pub async fn an_open_latch_is_not_counted_down<F: Fixture>(fixture: &F) {
 /// C31: opening a latch ends its count, whatever that was, and is told what was left.
 pub async fn opening_a_latch_ends_its_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     assert_eq!(one.opens().await, 0);
     one.sets(9).await;
     one.counts_down().await;
@@ -291,7 +291,7 @@ pub async fn opening_a_latch_ends_its_count<F: Fixture>(fixture: &F) {
 /// C31: looking changes nothing.
 pub async fn looking_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     one.sets(2).await;
     for _ in 0..3 {
         one.has_left(2).await;
@@ -302,7 +302,7 @@ pub async fn looking_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
 /// C31: nothing is left of a latch that is open, however it came to be so, and nothing of one that was never closed.
 pub async fn nothing_is_left_of_an_open_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let Some([one, two]) = latch(&scene) else { return };
+    let [one, two] = latch(&scene);
     let [opened, idle] = [unique_name(":opened"), unique_name(":idle")];
     one.sets(2).await;
     one.cannot_set(3).await;
@@ -323,7 +323,7 @@ pub async fn nothing_is_left_of_an_open_latch<F: Fixture>(fixture: &F) {
 pub async fn a_dropped_count_down_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         let id = new_id();
         two.sets(3).await;
         let ended = poll_times(polls, one.begins_to_count_down(&id)).await;
@@ -340,7 +340,7 @@ pub async fn a_dropped_count_down_can_be_repeated<F: Fixture>(fixture: &F) {
 pub async fn a_dropped_opening_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         two.sets(3).await;
         let ended = poll_times(polls, one.begins_to_open()).await;
         one.opens().await;
@@ -356,7 +356,7 @@ pub async fn a_dropped_opening_can_be_repeated<F: Fixture>(fixture: &F) {
 pub async fn a_dropped_look_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
-        let Some([one, two]) = latch(&scene) else { return };
+        let [one, two] = latch(&scene);
         two.sets(3).await;
         let ended = poll_times(polls, one.begins_to_look()).await;
         one.has_left(3).await;

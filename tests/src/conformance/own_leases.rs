@@ -24,7 +24,7 @@ async fn has_ended(holder: Contender<'_>) {
 
 /// C24: a reader goes with its lease, and neither keeps the others nor takes them along.
 pub async fn a_reader_ends_with_its_own_lease<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (short, long) = (scene.one(&holds[1]), [scene.one(&holds[0]), scene.two(&holds[2])]);
     long[0].enters().await;
@@ -43,7 +43,7 @@ pub async fn a_reader_ends_with_its_own_lease<F: Fixture>(fixture: &F) {
 
 /// C24: the renewal, growth or repetition of one reader does not keep another.
 pub async fn what_one_reader_does_does_not_keep_another<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger()], fixture.short_lease());
     let (short, busy) = (scene.one(&holds[0]), scene.two(&holds[1]));
     short.enters_for(time).await;
@@ -59,7 +59,7 @@ pub async fn what_one_reader_does_does_not_keep_another<F: Fixture>(fixture: &F)
 
 /// C24: the end of a reader's lease takes no other reader along that came earlier or was renewed.
 pub async fn a_renewed_reader_outlives_the_others<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     let (renewed, short) = (scene.one(&holds[0]), scene.two(&holds[1]));
     renewed.enters_for(time).await;
@@ -73,7 +73,7 @@ pub async fn a_renewed_reader_outlives_the_others<F: Fixture>(fixture: &F) {
 
 /// C24: a writer comes in when the leases of all readers have ended, and not before.
 pub async fn a_writer_comes_in_when_the_last_lease_has_ended<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     scene.one(&holds[0]).enters_for(time).await;
     scene.two(&holds[1]).enters_for(time / 5).await;
@@ -87,7 +87,7 @@ pub async fn a_writer_comes_in_when_the_last_lease_has_ended<F: Fixture>(fixture
 
 /// C24: a refused writer is told when the last of the holds ends, in whatever order they came.
 pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let leases = [LASTING / 100, LASTING, LASTING / 10];
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let writer = scene.two(&holds[3]).writing();
@@ -109,7 +109,7 @@ pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixtur
 
 /// C24 and C12: the release of the reader whose lease would have ended last wakes a writer, who was told to ask again that late.
 pub async fn a_release_after_which_a_writer_waits_less_wakes<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.two(&holds[2]).writing();
     scene.one(&holds[0]).enters_for(LASTING / 10).await;
@@ -125,7 +125,7 @@ pub async fn a_release_after_which_a_writer_waits_less_wakes<F: Fixture>(fixture
 
 /// C24 and C23: a write hold ends with its lease, and the reader within it goes on with its own.
 pub async fn a_reader_outlives_the_lease_of_the_write_hold<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.one(&holds[0]).writing();
     writer.enters_for(fixture.short_lease()).await;
@@ -139,7 +139,7 @@ pub async fn a_reader_outlives_the_lease_of_the_write_hold<F: Fixture>(fixture: 
 
 /// C24 and C23: a reader within a write hold ends with its own lease, and the writer stays alone.
 pub async fn a_writer_outlives_the_reader_within<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.one(&holds[0]).writing();
     writer.enters().await;

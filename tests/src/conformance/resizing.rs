@@ -32,7 +32,7 @@ async fn is_too_many(contender: Contender<'_>, limit: u32) {
 
 /// C29: as many permits as were set can be had, whatever the requests say.
 pub async fn what_was_set_counts_and_not_what_is_said<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger()];
     resize(&scene.one, &scene.name, 5).await;
     assert_eq!(permits(&scene.two, &scene.name).await, (Some(5), Some(5)));
@@ -45,7 +45,7 @@ pub async fn what_was_set_counts_and_not_what_is_said<F: Fixture>(fixture: &F) {
 
 /// C29: what was set is remembered when all permits were given back, by release, force or the end of a lease.
 pub async fn what_was_set_is_remembered<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let (hold, time) = (stranger(), fixture.short_lease() / 5);
     let holder = scene.one(&hold).taking(2);
     resize(&scene.one, &scene.name, 2).await;
@@ -63,7 +63,7 @@ pub async fn what_was_set_is_remembered<F: Fixture>(fixture: &F) {
 
 /// C29: with more permits than before, those who were refused are woken and get theirs.
 pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).taking(SAID).enters().await;
     let mut wakeups =
@@ -83,7 +83,7 @@ pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
 
 /// C29: with fewer permits, those that are held stay with their holders, and come back to nobody until there are few enough.
 pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (holders, other) =
         ([0, 1, 2].map(|number| scene.one(&holds[number])), scene.two(&holds[3]));
@@ -105,7 +105,7 @@ pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
 
 /// C29: how many there are can be set again and again, while some are held; what is held counts each time.
 pub async fn permits_can_be_set_again<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
     scene.one(&hold).taking(2).enters().await;
     for total in [2, 7, 7, 1, 0, 4] {
@@ -119,7 +119,7 @@ pub async fn permits_can_be_set_again<F: Fixture>(fixture: &F) {
 
 /// C29 and C9: setting the permits changes no lease.
 pub async fn setting_the_permits_changes_no_lease<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
     let token = scene.one(&hold).enters_for(LASTING / 10).await;
     for total in [1, 5] {
@@ -146,7 +146,7 @@ async fn resize_if_unset(backend: &impl Backend, name: &LockName, permits: u32) 
 /// C29: a request only for a number that is not set sets one that was not, and leaves one that was, by either kind of
 /// request.
 pub async fn a_number_that_was_set_stays_if_it_is_asked_to<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
     assert!(resize_if_unset(&scene.one, &scene.name, 2).await);
     assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(2)));
@@ -165,7 +165,7 @@ pub async fn a_number_that_was_set_stays_if_it_is_asked_to<F: Fixture>(fixture: 
 
 /// C29: the number that the first acquisition said gives way to one that is set, and those who wait are woken.
 pub async fn what_the_first_acquire_said_is_not_set<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger()];
     scene.one(&holds[0]).taking(SAID).enters().await;
     let mut wakeups = scene.two(&holds[1]).subscribes().await;

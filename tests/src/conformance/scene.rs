@@ -5,8 +5,8 @@ use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 use lockcore::{
     BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, HoldId, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
     },
 };
 use tokio::time::timeout;
@@ -47,42 +47,23 @@ impl<B: Backend> Scene<B> {
         Self { name: unique_name(""), one, two, mode: Mode::Exclusive }
     }
 
-    /// The scene of locks that are held in `mode`. A backend that does not declare it has none: then this shows that it refuses
-    /// them, and the case is over.
-    pub(crate) async fn in_mode<F: Fixture<Backend = B>>(fixture: &F, mode: Mode) -> Option<Self> {
-        let scene = Self { mode, ..Self::of(fixture).await };
-        if scene.one.capabilities().supports(mode) {
-            return Some(scene);
-        }
-        let request = scene.one(&stranger()).acquire_request(LASTING).queue(Some(LASTING));
-        let error =
-            soon(scene.one.acquire(&request)).await.expect_err("such locks are not declared");
-        assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
-        None
-    }
-
-    /// The scene of a lock of which several tokens can be had at once. A backend that does not declare it has none, and is not asked for more
-    /// than one, which [`several_tokens`](super::several_tokens) shows otherwise.
-    pub(crate) async fn with_hand_over<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
-        let scene = Self::of(fixture).await;
-        scene.one.capabilities().contains(Capabilities::HAND_OVER).then_some(scene)
+    /// The scene of locks that are held in `mode`.
+    pub(crate) async fn in_mode<F: Fixture<Backend = B>>(fixture: &F, mode: Mode) -> Self {
+        Self { mode, ..Self::of(fixture).await }
     }
 
     /// The scene of a fair lock.
-    pub(crate) async fn fair<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+    pub(crate) async fn fair<F: Fixture<Backend = B>>(fixture: &F) -> Self {
         Self::in_mode(fixture, Mode::Fair).await
     }
 
     /// The scene of a read-write lock, which is read by whoever does not say otherwise.
-    pub(crate) async fn read_write<F: Fixture<Backend = B>>(fixture: &F) -> Option<Self> {
+    pub(crate) async fn read_write<F: Fixture<Backend = B>>(fixture: &F) -> Self {
         Self::in_mode(fixture, Mode::Read).await
     }
 
     /// The scene of a semaphore with so many permits, of which everybody takes one who does not say otherwise.
-    pub(crate) async fn semaphore<F: Fixture<Backend = B>>(
-        fixture: &F,
-        limit: u32,
-    ) -> Option<Self> {
+    pub(crate) async fn semaphore<F: Fixture<Backend = B>>(fixture: &F, limit: u32) -> Self {
         Self::in_mode(fixture, Mode::permits(1, limit)).await
     }
 

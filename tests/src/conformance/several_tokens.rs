@@ -1,4 +1,5 @@
-//! C37: a grant of several tokens gives them all away.
+//! C37: a grant of several tokens gives them all away. Tokens rise from task to task with and without
+//! such grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,7 @@ fn assert_beyond(first: FencingToken, later: FencingToken) {
 
 /// C37: the next hold has a token after all of them.
 pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let scene = Scene::of(fixture).await;
     // Where tokens follow a clock, the first of several is then the time, and not one more than the last.
     let earlier = stranger();
     scene.one(&earlier).enters().await;
@@ -47,7 +48,7 @@ pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fix
 pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F: Fixture>(
     fixture: &F,
 ) {
-    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let scene = Scene::of(fixture).await;
     let (first, second, third) = (stranger(), stranger(), stranger());
     let expired = {
         let request = scene.one(&first).with_tokens(SEVERAL);
@@ -62,7 +63,7 @@ pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F
 
 /// C37: a request that arrives twice is answered with the same, the first of them.
 pub async fn a_repetition_is_answered_with_the_first_of_its_tokens<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::with_hand_over(fixture).await else { return };
+    let scene = Scene::of(fixture).await;
     let (hold, next) = (stranger(), stranger());
     let first = scene.one(&hold).with_tokens(SEVERAL).enters().await;
     assert_eq!(scene.one(&hold).with_tokens(SEVERAL).enters().await, first);

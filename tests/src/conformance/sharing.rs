@@ -1,5 +1,4 @@
-//! C22: readers together, writers alone; and what is true of every hold, for each of them. A backend without read-write
-//! locks is shown to refuse them.
+//! C22: readers together, writers alone; and what is true of every hold, for each of them.
 
 use lockcore::{Mode, backend::AcquireOutcome};
 
@@ -14,7 +13,7 @@ use crate::{
 
 /// C22: any number of readers are in together, at all clients.
 pub async fn readers_are_in_together<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), named("job-17")];
     let readers =
         [scene.one(&holds[0]), scene.two(&holds[1]), scene.one(&holds[2]), scene.two(&holds[3])];
@@ -28,7 +27,7 @@ pub async fn readers_are_in_together<F: Fixture>(fixture: &F) {
 
 /// C22: a writer is in alone: neither readers nor other writers get in, and they are told for how long.
 pub async fn a_writer_is_in_alone<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), named("job-17")];
     let writer = scene.one(&holds[0]).writing();
     writer.enters().await;
@@ -44,7 +43,7 @@ pub async fn a_writer_is_in_alone<F: Fixture>(fixture: &F) {
 
 /// C22: readers keep a writer out until the last of them has gone, and its refusals change nothing for them.
 pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (readers, writer) =
         ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[2]).writing());
@@ -67,7 +66,7 @@ pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
 
 /// C10 and C22: a reader releases its own hold only, once.
 pub async fn a_reader_releases_its_own_hold_only<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (readers, writer) =
         ([scene.one(&holds[0]), scene.two(&holds[1])], scene.one(&holds[3]).writing());
@@ -88,7 +87,7 @@ pub async fn a_reader_releases_its_own_hold_only<F: Fixture>(fixture: &F) {
 
 /// C8 and C22: a reader renews its own hold only, while it has one.
 pub async fn a_reader_renews_its_own_hold_only<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let readers = [scene.one(&holds[0]), scene.two(&holds[1])];
     for reader in readers {
@@ -108,7 +107,7 @@ pub async fn a_reader_renews_its_own_hold_only<F: Fixture>(fixture: &F) {
 
 /// C5 and C22: an acquire of a reader or writer that arrives twice is one hold, which one release ends.
 pub async fn a_reader_or_writer_that_arrives_twice_is_one_hold<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     for mode in [Mode::Read, Mode::Write] {
         for hold in [stranger(), named("job-17")] {
             let (holder, next) = (scene.one(&hold).in_mode(mode), stranger());
@@ -128,7 +127,7 @@ pub async fn a_reader_or_writer_that_arrives_twice_is_one_hold<F: Fixture>(fixtu
 
 /// C11 and C5: a hold grows, shrinks and ends by itself, whoever reads beside it.
 pub async fn a_reader_nests_by_itself<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (nested, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
     let token = nested.enters().await;
@@ -147,7 +146,7 @@ pub async fn a_reader_nests_by_itself<F: Fixture>(fixture: &F) {
 
 /// C7: a reader or writer that is gone cannot grow, whether the lock is free, read or written by others.
 pub async fn a_reader_or_writer_that_is_gone_cannot_grow<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     for mode in [Mode::Read, Mode::Write] {
         let holds = [stranger(), stranger()];
         let gone = scene.one(&holds[0]).in_mode(mode);
@@ -168,7 +167,7 @@ pub async fn a_reader_or_writer_that_is_gone_cannot_grow<F: Fixture>(fixture: &F
 
 /// C9: neither a renewal nor a repetition nor growth shortens the lease of a reader.
 pub async fn nothing_shortens_the_lease_of_a_reader<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     for mode in [Mode::Read, Mode::Write] {
         let (hold, less) = (stranger(), LASTING / 10);
         let holder = scene.one(&hold).in_mode(mode);
@@ -191,7 +190,7 @@ pub async fn nothing_shortens_the_lease_of_a_reader<F: Fixture>(fixture: &F) {
 
 /// C6: the next hold of a named reader takes the place of its older one, and of nobody else's.
 pub async fn a_named_reader_takes_over_its_own_hold_only<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-18"), stranger(), stranger()];
     let (older, newer) = (scene.one(&holds[0]), scene.two(&holds[1]));
     let others = [scene.one(&holds[2]), scene.two(&holds[3])];
@@ -215,7 +214,7 @@ pub async fn a_named_reader_takes_over_its_own_hold_only<F: Fixture>(fixture: &F
 
 /// C6: the next hold of a named writer takes the place of its older one.
 pub async fn a_named_writer_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-18")];
     let (older, newer) = (scene.one(&holds[0]).writing(), scene.two(&holds[1]).writing());
     let before = older.enters().await;
@@ -231,7 +230,7 @@ pub async fn a_named_writer_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
 
 /// C4: tokens rise from grant to grant, of readers, of writers and of exclusive holds of one name.
 pub async fn tokens_rise_across_modes<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let mut tokens = Vec::new();
     for round in 0..3 {
         let holds = [stranger(), stranger(), stranger()];
@@ -252,7 +251,7 @@ pub async fn tokens_rise_across_modes<F: Fixture>(fixture: &F) {
 
 /// C12: the release of the last reader wakes a writer, at another client.
 pub async fn the_release_of_the_last_reader_wakes<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let readers = [scene.one(&holds[0]), scene.one(&holds[1])];
     for reader in readers {
@@ -267,7 +266,7 @@ pub async fn the_release_of_the_last_reader_wakes<F: Fixture>(fixture: &F) {
 
 /// C12: the release of a writer wakes all those who want to read, and a forced release all.
 pub async fn the_release_of_a_writer_wakes_every_reader<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.one(&holds[0]).writing();
     writer.enters().await;
@@ -287,7 +286,7 @@ pub async fn the_release_of_a_writer_wakes_every_reader<F: Fixture>(fixture: &F)
 
 /// C13: a forced release ends the holds of all readers, of writers, and of those who read within them.
 pub async fn a_forced_release_ends_all_holds<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (writer, within) = (scene.one(&holds[0]).writing(), scene.one(&holds[1]));
     let readers = [scene.one(&holds[1]), scene.two(&holds[2])];
@@ -308,7 +307,7 @@ pub async fn a_forced_release_ends_all_holds<F: Fixture>(fixture: &F) {
 
 /// C14: readers and writers are reported as such, each with its count, and with the longest lease.
 pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), named("job-17")];
     let readers = [scene.one(&holds[0]), scene.two(&holds[1])];
     readers[0].enters_for(LASTING / 10).await;
@@ -335,7 +334,7 @@ pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
 
 /// C15: nothing is left of readers and writers that were released, forced out, or ended with their leases.
 pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
     for holders in
         [[scene.one(&holds[0]), scene.two(&holds[1])], [scene.one(&holds[2]).writing(); 2]]
@@ -363,7 +362,7 @@ pub async fn a_dropped_read_or_write_can_be_undone<F: Fixture>(fixture: &F) {
     for (polls, mode) in
         (0..64).flat_map(|polls| [Mode::Read, Mode::Write].map(|mode| (polls, mode)))
     {
-        let Some(scene) = Scene::read_write(fixture).await else { return };
+        let scene = Scene::read_write(fixture).await;
         let holds = [stranger(), stranger()];
         let (dropped, next) = (scene.one(&holds[0]).in_mode(mode), scene.two(&holds[1]).writing());
         let request = dropped.acquire_request(LASTING).queue(Some(LASTING));

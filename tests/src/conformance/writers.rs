@@ -17,7 +17,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// C25: a writer that was refused because of readers keeps new readers out, who are told for how long.
 pub async fn a_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, kept) = ([stranger(), stranger(), stranger()], LASTING / 10);
     let (reader, writer) = (scene.one(&holds[0]), scene.two(&holds[1]).writing());
     reader.enters().await;
@@ -38,7 +38,7 @@ pub async fn a_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
 
 /// C25: readers that are in repeat, nest, renew and release as if no writer waited.
 pub async fn readers_that_are_in_go_on_while_a_writer_waits<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let readers = [scene.one(&holds[0]), scene.two(&holds[1])];
     let token = readers[0].enters().await;
@@ -56,7 +56,7 @@ pub async fn readers_that_are_in_go_on_while_a_writer_waits<F: Fixture>(fixture:
 
 /// C6 and C25: a named reader that is in takes over its own hold, whoever waits.
 pub async fn a_named_reader_takes_over_past_a_waiting_writer<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger(), named("job-18")];
     let before = scene.one(&holds[0]).enters().await;
     scene.one(&holds[2]).writing().queues().await;
@@ -69,7 +69,7 @@ pub async fn a_named_reader_takes_over_past_a_waiting_writer<F: Fixture>(fixture
 
 /// C25: the writer comes in when the readers have gone, and after it everybody may read again.
 pub async fn a_writer_that_came_in_keeps_nobody_out_afterwards<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let writer = scene.two(&holds[1]).writing();
     scene.one(&holds[0]).enters().await;
@@ -85,7 +85,7 @@ pub async fn a_writer_that_came_in_keeps_nobody_out_afterwards<F: Fixture>(fixtu
 
 /// C25: a writer that gives up is told that it holds nothing, and new readers are woken and let in.
 pub async fn a_writer_that_gives_up_lets_readers_in<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     let (writer, newcomer) = (scene.two(&holds[1]).writing(), scene.one(&holds[2]));
     scene.one(&holds[0]).enters().await;
@@ -101,7 +101,7 @@ pub async fn a_writer_that_gives_up_lets_readers_in<F: Fixture>(fixture: &F) {
 
 /// C25: a writer that has stopped asking keeps readers out for as long as it said, and no longer.
 pub async fn a_writer_that_stopped_asking_keeps_readers_out_for_its_time<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
     scene.one(&holds[0]).enters().await;
     let sent = Instant::now();
@@ -119,7 +119,7 @@ pub async fn a_writer_that_stopped_asking_keeps_readers_out_for_its_time<F: Fixt
 
 /// C25: the time of a waiting writer begins again when it asks again.
 pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() * 3 / 2);
     let writer = scene.two(&holds[1]).writing();
     scene.one(&holds[0]).enters().await;
@@ -134,7 +134,7 @@ pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fi
 
 /// C25: of several writers that wait, each keeps new readers out until it gives up itself.
 pub async fn every_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (writers, newcomer) =
         ([1, 2].map(|number| scene.two(&holds[number]).writing()), scene.one(&holds[3]));
@@ -158,7 +158,7 @@ pub async fn every_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F)
 
 /// C25: a writer that only tries keeps nobody out.
 pub async fn a_writer_that_only_tries_keeps_nobody_out<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
     scene.one(&holds[0]).enters().await;
     scene.two(&holds[1]).writing().is_refused().await;
@@ -167,7 +167,7 @@ pub async fn a_writer_that_only_tries_keeps_nobody_out<F: Fixture>(fixture: &F) 
 
 /// C25: a writer that was refused because of another writer keeps nobody out, also beside a reader within that.
 pub async fn a_writer_that_waits_for_a_writer_keeps_nobody_out<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (first, second) = (scene.one(&holds[0]).writing(), scene.two(&holds[1]).writing());
     first.enters().await;
@@ -180,7 +180,7 @@ pub async fn a_writer_that_waits_for_a_writer_keeps_nobody_out<F: Fixture>(fixtu
 
 /// C25: a writer that waits for readers lets one in that reads within a write hold.
 pub async fn a_waiting_writer_does_not_keep_a_writer_from_reading<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let (waiting, other) = (scene.two(&holds[1]).writing(), scene.one(&holds[2]).writing());
     scene.one(&holds[0]).enters().await;
@@ -192,7 +192,7 @@ pub async fn a_waiting_writer_does_not_keep_a_writer_from_reading<F: Fixture>(fi
 
 /// C14: the writer that keeps readers out is reported as waiting, until it is in or has given up.
 pub async fn a_waiting_writer_is_reported<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger()];
     let (reader, writer) = (scene.one(&holds[0]), scene.two(&holds[1]).writing());
     reader.enters().await;
@@ -212,7 +212,7 @@ pub async fn a_waiting_writer_is_reported<F: Fixture>(fixture: &F) {
 
 /// C15 and C25: nothing is left of writers that waited, however it ended.
 pub async fn nothing_is_left_of_writers_that_waited<F: Fixture>(fixture: &F) {
-    let Some(scene) = Scene::read_write(fixture).await else { return };
+    let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger()], fixture.short_lease() / 5);
     let (reader, writer) = (scene.one(&holds[0]), scene.two(&holds[1]).writing());
     reader.enters().await;

@@ -8,7 +8,7 @@ use super::flaw::Flaw;
 pub(crate) type Flaws = &'static [(Flaw, &'static [&'static str])];
 
 /// What each clause is broken by.
-pub(crate) const BY_CLAUSE: [(&str, Flaws); 21] = [
+pub(crate) const BY_CLAUSE: [(&str, Flaws); 20] = [
     ("C1", C1),
     ("C2", C2),
     ("C3", C3),
@@ -24,7 +24,6 @@ pub(crate) const BY_CLAUSE: [(&str, Flaws); 21] = [
     ("C13", C13),
     ("C14", C14),
     ("C15", C15),
-    ("C16", C16),
     ("C17", C17),
     ("C18", C18),
     ("C19", C19),
@@ -431,29 +430,6 @@ const C15: Flaws = &[
             "a_spawned_task_is_a_stranger",
             "a_dropped_guard_releases",
         ],
-    ),
-];
-
-const C16: Flaws = &[
-    (Flaw::GrantsWhatItDoesNotDeclare, &["an_undeclared_mode_is_refused_without_effect"]),
-    (
-        Flaw::GrantsFairLocksUndeclared,
-        &["an_undeclared_mode_is_refused_without_effect", "a_try_takes_no_place"],
-    ),
-    (Flaw::CallsTheUndeclaredHeld, &["an_undeclared_mode_is_refused_without_effect"]),
-    (Flaw::CallsTheUndeclaredAnotherError, &["an_undeclared_mode_is_refused_without_effect"]),
-    (Flaw::TakesTheUndeclaredAndFails, &["an_undeclared_mode_is_refused_without_effect"]),
-    (
-        Flaw::DeclaresNothing,
-        &[
-            "exclusive_locks_are_declared_and_granted",
-            "an_undeclared_mode_is_refused_without_effect",
-        ],
-    ),
-    (Flaw::DeclaresWhatItRefuses, &["a_declared_mode_is_granted"]),
-    (
-        Flaw::DeclaresOnOneClientOnly,
-        &["all_clients_declare_the_same", "a_declared_mode_is_granted"],
     ),
 ];
 

@@ -16,7 +16,6 @@ pub(crate) const SHARED: &[(&str, Flaws)] = &[
     ("C13", C13),
     ("C14", C14),
     ("C15", C15),
-    ("C16", C16),
     ("C17", C17),
     ("C21", C21),
     ("C22", C22),
@@ -104,16 +103,6 @@ const C15: Flaws = &[
         &["nothing_is_left_of_readers_and_writers", "nothing_is_left_of_permits"],
     ),
     (Flaw::KeepsLapsedPlaces, &["nothing_is_left_of_writers_that_waited"]),
-];
-
-const C16: Flaws = &[
-    (
-        Flaw::GrantsPermitsUndeclared,
-        &["permits_are_declared_or_refused", "no_more_permits_are_held_than_there_are"],
-    ),
-    (Flaw::DeclaresWhatItRefuses, &["permits_are_declared_or_refused"]),
-    (Flaw::CallsTheUndeclaredHeld, &["permits_are_declared_or_refused"]),
-    (Flaw::TakesTheUndeclaredAndFails, &["permits_are_declared_or_refused"]),
 ];
 
 const C17: Flaws = &[(

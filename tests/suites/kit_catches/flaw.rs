@@ -1,12 +1,14 @@
 //! [`Flaw`]: the ways in which a backend can break the contract.
 
-use lockcore_testkit::Op;
+use lockcore_testkit::{Op, Part};
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The backend is right.
+    /// The backend is right, and has all parts.
     None,
+    /// The backend is right, and has only these parts.
+    HasOnly(&'static [Part]),
 
     // C1
     LooksThenWrites,
@@ -140,14 +142,19 @@ pub(crate) enum Flaw {
     KeepsSubscriptions,
 
     // C16
-    GrantsWhatItDoesNotDeclare,
-    GrantsFairLocksUndeclared,
+    /// Has and declares a part that is not named.
+    IsNotNamed(Part),
+    /// Neither has nor declares a part that is named.
+    IsNotDeclared(Part),
+    /// Has a part that is neither declared nor named.
+    GrantsUndeclared(Part),
+    ResizesUndeclared,
     CallsTheUndeclaredHeld,
     CallsTheUndeclaredAnotherError,
     TakesTheUndeclaredAndFails,
     DeclaresNothing,
     DeclaresWhatItRefuses,
-    DeclaresOnOneClientOnly,
+    DeclaresOnOneClientOnly(Part),
 
     // C17
     StaysBusyWhenDropped(Op),
@@ -268,7 +275,6 @@ pub(crate) enum Flaw {
     RefusesRepeatedPermits,
     ReleaseOfPermitsWakesNobody,
     ReportsNoPermits,
-    GrantsPermitsUndeclared,
 
     // C27
     AnybodyRenewsPermits,

@@ -9,19 +9,20 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName, LockState, Mode,
+    BackendError, BackendErrorKind, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
         ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
         SubscribeRequest, Wakeups, async_trait,
     },
 };
-use lockcore_testkit::{Fixture, Op};
+use lockcore_testkit::{Fixture, Op, Part};
 use tokio::{task::yield_now, time::Instant};
 
 use super::{
     flaw::Flaw,
     listening::Topic,
+    parts::unsupported,
     queue,
     store::{Busy, Cell, Flawed, Store},
 };
@@ -72,27 +73,35 @@ impl Fixture for FlawedFixture {
     }
 }
 
+/// A store without a flaw that has exclusive locks only.
+#[derive(Debug)]
+pub(crate) struct ExclusiveFixture(FlawedFixture);
+
+impl Fixture for ExclusiveFixture {
+    type Backend = Flawed;
+
+    async fn set_up() -> Self {
+        Self(FlawedFixture::new(Flaw::HasOnly(&[])))
+    }
+
+    async fn client(&self) -> Flawed {
+        self.0.client().await
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        self.0.left_behind(name).await
+    }
+}
+
 #[async_trait]
 impl Backend for Flawed {
     fn capabilities(&self) -> Capabilities {
-        let exclusive = Capabilities::EXCLUSIVE | Capabilities::FAIR | Capabilities::HAND_OVER;
-        let all = exclusive | Capabilities::READ_WRITE | Capabilities::PERMITS;
-        match self.flaw {
-            Flaw::DeclaresNothing => Capabilities::default(),
-            Flaw::GrantsFairLocksUndeclared => Capabilities::EXCLUSIVE,
-            Flaw::GrantsWhatItDoesNotDeclare
-            | Flaw::TakesTheUndeclaredAndFails
-            | Flaw::CallsTheUndeclaredHeld
-            | Flaw::CallsTheUndeclaredAnotherError => exclusive,
-            Flaw::GrantsPermitsUndeclared => exclusive | Capabilities::READ_WRITE,
-            Flaw::DeclaresOnOneClientOnly if self.client % 2 == 1 => exclusive,
-            _ => all,
-        }
+        self.declared()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         let busy = self.send(Op::Acquire).await;
-        if let Some(refusal) = self.refuse_mode(request.mode) {
+        if let Some(refusal) = self.refuse_undeclared(request) {
             busy.done();
             return refusal;
         }
@@ -127,12 +136,7 @@ impl Backend for Flawed {
             self.acquire_in_two_steps(request, &outcome).await;
         }
         self.reply(busy).await;
-        match self.flaw {
-            Flaw::TakesTheUndeclaredAndFails => {
-                self.capabilities().require(request.mode).map(|()| outcome)
-            }
-            _ => Ok(outcome),
-        }
+        self.fail_undeclared(request).map(|()| outcome)
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
@@ -181,7 +185,11 @@ impl Backend for Flawed {
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let busy = self.send(Op::Resize).await;
-        let resized = self.resize_now(request);
+        let resized = if self.declares(Part::Permits) || self.has(Flaw::ResizesUndeclared) {
+            self.resize_now(request)
+        } else {
+            Err(unsupported())
+        };
         self.reply(busy).await;
         resized
     }
@@ -194,35 +202,15 @@ impl Backend for Flawed {
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
-        Some(self)
+        self.declares(Part::Latches).then_some(self)
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
-        Some(self)
+        self.declares(Part::Conditions).then_some(self)
     }
 }
 
 impl Flawed {
-    fn refuse_mode(&self, mode: Mode) -> Option<Result<AcquireOutcome, BackendError>> {
-        let is_exclusive =
-            matches!(mode, Mode::Exclusive | Mode::Fair) && !self.has(Flaw::DeclaresNothing);
-        let refuses =
-            [Flaw::DeclaresWhatItRefuses, Flaw::DeclaresOnOneClientOnly].contains(&self.flaw);
-        if is_exclusive || (self.capabilities().supports(mode) && !refuses) {
-            return None;
-        }
-        let error = |kind| Err(BackendError::new(kind, "no such locks"));
-        match self.flaw {
-            Flaw::GrantsWhatItDoesNotDeclare
-            | Flaw::TakesTheUndeclaredAndFails
-            | Flaw::GrantsPermitsUndeclared
-            | Flaw::DeclaresNothing => None,
-            Flaw::CallsTheUndeclaredHeld => Some(Ok(AcquireOutcome::Held { remaining: None })),
-            Flaw::CallsTheUndeclaredAnotherError => Some(error(BackendErrorKind::Protocol)),
-            _ => Some(error(BackendErrorKind::Unsupported)),
-        }
-    }
-
     /// Acquires on its own, a little later, whatever becomes of the caller.
     async fn acquire_in_a_pool(
         self,

@@ -24,7 +24,15 @@ impl Fixture for RedisFixture {
     }
 }
 
-lockcore_testkit::conformance_tests!(RedisFixture);
+lockcore_testkit::conformance_tests!(
+    RedisFixture,
+    fair,
+    read_write,
+    permits,
+    hand_over,
+    latches,
+    conditions,
+);
 
 mod signals {
     crate::signals::signal_tests!(super::RedisFixture, run_case);

@@ -1,0 +1,51 @@
+//! Which mistakes about the parts of the contract are caught by which cases.
+
+use lockcore_testkit::Part;
+
+use super::{caught::Flaws, flaw::Flaw};
+
+const DECLARATION: &str = "the_declared_parts_are_those_that_are_named";
+
+/// All refusals of what a request can ask for.
+const REFUSALS: &[&str] = &[
+    "undeclared_fair_locks_are_refused",
+    "undeclared_read_write_locks_are_refused",
+    "undeclared_permits_are_refused",
+    "undeclared_grants_of_several_tokens_are_refused",
+];
+
+pub(crate) const PARTS: &[(&str, Flaws)] = &[("C16", C16)];
+
+const C16: Flaws = &[
+    (Flaw::IsNotNamed(Part::Fair), &[DECLARATION, "undeclared_fair_locks_are_refused"]),
+    (Flaw::IsNotNamed(Part::ReadWrite), &[DECLARATION, "undeclared_read_write_locks_are_refused"]),
+    (Flaw::IsNotNamed(Part::Permits), &[DECLARATION, "undeclared_permits_are_refused"]),
+    (
+        Flaw::IsNotNamed(Part::HandOver),
+        &[DECLARATION, "undeclared_grants_of_several_tokens_are_refused"],
+    ),
+    (Flaw::IsNotNamed(Part::Latches), &[DECLARATION, "undeclared_latches_are_refused"]),
+    (Flaw::IsNotNamed(Part::Conditions), &[DECLARATION, "undeclared_conditions_are_refused"]),
+    (Flaw::IsNotDeclared(Part::Fair), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::ReadWrite), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::Permits), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::HandOver), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::Latches), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::Conditions), &[DECLARATION]),
+    (Flaw::GrantsUndeclared(Part::Fair), &["undeclared_fair_locks_are_refused"]),
+    (Flaw::GrantsUndeclared(Part::ReadWrite), &["undeclared_read_write_locks_are_refused"]),
+    (Flaw::GrantsUndeclared(Part::Permits), &["undeclared_permits_are_refused"]),
+    (Flaw::GrantsUndeclared(Part::HandOver), &["undeclared_grants_of_several_tokens_are_refused"]),
+    (Flaw::ResizesUndeclared, &["undeclared_permits_are_refused"]),
+    (Flaw::CallsTheUndeclaredHeld, REFUSALS),
+    (Flaw::CallsTheUndeclaredAnotherError, REFUSALS),
+    (Flaw::TakesTheUndeclaredAndFails, REFUSALS),
+    (Flaw::DeclaresNothing, &[DECLARATION, "exclusive_locks_are_declared_and_granted"]),
+    (
+        Flaw::DeclaresWhatItRefuses,
+        &["a_declared_mode_is_granted", "no_more_permits_are_held_than_there_are"],
+    ),
+    (Flaw::DeclaresOnOneClientOnly(Part::ReadWrite), &["all_clients_declare_the_same"]),
+    (Flaw::DeclaresOnOneClientOnly(Part::Latches), &["all_clients_declare_the_same"]),
+    (Flaw::DeclaresOnOneClientOnly(Part::Conditions), &["all_clients_declare_the_same"]),
+];
