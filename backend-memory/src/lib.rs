@@ -1,7 +1,4 @@
-//! The in-memory backend of [`lockcore`]: for tests, and for single processes.
-//!
-//! [`MemoryBackend`] is also the reference: the shortest code that keeps every clause of the
-//! [`Backend`](lockcore::backend::Backend) contract.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod conditions;

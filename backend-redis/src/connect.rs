@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
 };
 
 use crate::{RedisBackend, error, health};
@@ -56,17 +56,20 @@ impl RedisBackendBuilder {
     /// The server. Default `redis://127.0.0.1:6379`.
     ///
     /// - `redis://[user][:password@]host[:port][/database]`
-    /// - `rediss://…`: the same over TLS, with the system's root certificates. There is no fall-back to plain text.
+    /// - `rediss://…`: the same over TLS, with the system's root certificates. Needs the feature `tls`.
+    ///   There is no fall-back to plain text.
     /// - `unix:///path/to/socket[?db=1&user=…&pass=…]`
     ///
-    /// Percent-encode what has a meaning in URLs. `valkey://` and `valkeys://` do as well.
+    /// Percent-encode characters that have a meaning in URLs. `valkey://` and `valkeys://` mean the same as
+    /// `redis://` and `rediss://`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.source = Source::Url(url.into());
         self
     }
 
-    /// Connects as `client` does instead of by URL: for client certificates or a private certificate authority, see
-    /// `redis::Client::build_with_tls`. The connections are the backend's own, with RESP3 and its time-outs.
+    /// Connects as `client` does instead of by URL. For client certificates or a private certificate authority,
+    /// see `redis::Client::build_with_tls`, which exists with the feature `tls`. The connections are the
+    /// backend's own, with RESP3 and its time-outs.
     pub fn client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
         self
@@ -103,8 +106,8 @@ impl RedisBackendBuilder {
     /// Connects, and checks that the server can be trusted with locks.
     ///
     /// # Errors
-    /// [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, or a server that evicts keys or is part of a
-    /// cluster; [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica; [`Auth`](BackendErrorKind::Auth) for wrong credentials;
+    /// [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, a URL that needs the
+    /// feature `tls` in a build without it, or a server that evicts keys or is part of a cluster; [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica; [`Auth`](BackendErrorKind::Auth) for wrong credentials;
     /// [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if the server cannot be
     /// reached.
     ///
@@ -154,15 +157,24 @@ fn check_prefix(prefix: &str) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The connection that `url` stands for. The parser's own error is not shown, since it may quote what it was given.
-fn parse(url: &str) -> Result<ConnectionInfo, BackendError> {
-    // Behind the host there is no `@`. One that is there belongs to a password with a `/`, `?` or `#` in it, whose beginning would be taken
-    // for the host: looked up, and shown in messages.
-    let is_torn = redis::parse_redis_url(url).is_some_and(|url| {
+/// The connection that `url` stands for; one over TLS only if this build `has_tls`. The parser's own error is
+/// not shown, since it may quote its input.
+fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
+    // Behind the host there is no `@`. One that is there belongs to a password with a `/`, `?` or `#` in it,
+    // whose beginning would be taken for the host: looked up, and shown in messages.
+    let url = redis::parse_redis_url(url).filter(|url| {
         let behind = [Some(url.path()), url.query(), url.fragment()];
-        url.host().is_some() && behind.into_iter().flatten().any(|part| part.contains('@'))
+        let is_torn =
+            url.host().is_some() && behind.into_iter().flatten().any(|part| part.contains('@'));
+        !is_torn
     });
-    let info = if is_torn { None } else { url.into_connection_info().ok() };
+    if !has_tls && url.as_ref().is_some_and(|url| matches!(url.scheme(), "rediss" | "valkeys")) {
+        return Err(misconfigured(
+            "a rediss:// or valkeys:// URL needs TLS, which this build lacks; \
+             turn on the feature `tls` of lockcore-redis",
+        ));
+    }
+    let info = url.and_then(|url| url.into_connection_info().ok());
     info.ok_or_else(|| {
         misconfigured(
             "this is no URL of a Redis server; use redis://, rediss:// or unix:// with host, and percent-encode what is special in URLs",
@@ -189,10 +201,11 @@ impl Connector {
     ) -> Result<Self, BackendError> {
         let info = match source {
             Source::Client(client) => client.get_connection_info().clone(),
-            Source::Url(url) => parse(url)?,
+            Source::Url(url) => parse(url, cfg!(feature = "tls"))?,
         };
         let address = info.addr().to_string();
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+        #[cfg(feature = "tls")]
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             ensure_crypto_provider();
         }
         // Two probes lost in a row tell of a dead peer in well under a minute; a request that waits notices by its own time-out.
@@ -242,10 +255,49 @@ impl fmt::Debug for Connector {
 }
 
 /// rustls refuses to choose when a program links several crypto providers and has installed none.
+#[cfg(feature = "tls")]
 fn ensure_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that somebody else was faster, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_tls_a_url_that_needs_it_is_refused_and_the_error_names_the_feature() {
+        for url in
+            ["rediss://localhost", "REDISS://:c4n4ry@[::1]:6380/2", "valkeys://host#insecure"]
+        {
+            let error = parse(url, false).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}");
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains("feature `tls` of lockcore-redis"), "{url}: {shown}");
+            assert!(!shown.contains("c4n4ry"), "{url}: {shown}");
+        }
+        for url in ["redis://localhost", "valkey://[::1]", "unix:///tmp/rediss"] {
+            assert!(parse(url, false).is_ok(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    #[cfg(not(feature = "tls"))]
+    async fn a_build_without_tls_refuses_to_connect_over_it() {
+        let error = RedisBackend::connect("rediss://localhost").await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains("feature `tls`"), "{error}");
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn a_build_with_tls_connects_over_it() {
+        for url in ["rediss://localhost", "valkeys://localhost"] {
+            let info = parse(url, cfg!(feature = "tls")).unwrap();
+            assert!(matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. }));
+        }
     }
 }
 

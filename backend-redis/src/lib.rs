@@ -1,14 +1,6 @@
-//! The Redis and Valkey backend of [`lockcore`], wire-compatible with Redisson's `RLock`, `RFairLock`, `RReadWriteLock`,
-//! `RPermitExpirableSemaphore`, `RSemaphore` and `RCountDownLatch`.
+#![doc = include_str!("../README.md")]
 //!
-//! A Rust process with [`RedisBackend`] and a Java process with Redisson contend for the same lock: the same keys, the same
-//! channel, the same message.
-//!
-//! # Requirements
-//! Redis 6.0.6 or newer, or Valkey, as a single server. `maxmemory-policy` must be `noeviction`: a server that evicts keys
-//! evicts locks. What a server loses, the lock loses: see the non-guarantees in the README.
-//!
-//! # What is stored
+//! ## What is stored
 //! For a lock called `order:42`. Keys that begin with `lockcore_` are our own, and are called `lockcore_hold_tagged:` and so on
 //! if the name has a hash tag of its own; the others are Redisson's.
 //!
@@ -51,7 +43,7 @@
 //! read-write locks should have no colon: `{s}:p` of the owner `eu:job` and `{s}:p:eu` of `job` have the same lease. A lock must not
 //! be called like the key of a semaphore's leases, `{x}:timeout`: whoever comes second is refused with `WrongType`.
 //!
-//! # Rights
+//! ## Rights
 //! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
 //! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* &redisson_* &lockcore_*
@@ -66,6 +58,8 @@
 //! semaphores and conditions, and latches: each kind needs its line and those before it. `client` is used for its harmless
 //! `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
 //! `mget` is not needed; a user who has it spares the server some work when many locks are taken at the same time.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod batch;

@@ -14,8 +14,17 @@ pub use crate::{
 /// The guides, so that their code is compiled and run by `cargo test --doc`.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../docs/CONFIGURATION.md")]
+    mod configuration {}
+
+    #[doc = include_str!("../../docs/GUIDE.md")]
+    mod guide {}
+
     #[doc = include_str!("../../docs/SHARING-WITH-REDISSON.md")]
     mod sharing_with_redisson {}
+
+    #[doc = include_str!("../../docs/TESTING.md")]
+    mod testing {}
 
     #[doc = include_str!("../../docs/WHICH-SYNCHRONIZER.md")]
     mod which_synchronizer {}

@@ -14,6 +14,7 @@ mod faulty_suite;
 mod hand_over;
 mod kit_catches;
 mod limits;
+mod links;
 mod log;
 mod memory_conformance;
 mod multi;

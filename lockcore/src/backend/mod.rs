@@ -81,7 +81,7 @@ use crate::{BackendError, LockName, LockState};
 ///   as an exclusive one.
 /// - **C15 (names)** Different names MUST NOT affect each other, whatever valid characters they
 ///   consist of. A name that is neither held nor waited for leaves nothing behind for ever.
-/// - **C16 (capabilities)** A mode that is not declared MUST be refused with
+/// - **C16 (capabilities)** A mode that is not declared, or unknown, MUST be refused with
 ///   [`Unsupported`](crate::BackendErrorKind::Unsupported), and the refusal MUST have no effect. So
 ///   MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], and
 ///   [`resize`](Self::resize) without [`Capabilities::PERMITS`].
