@@ -15,7 +15,7 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         keep: Duration,
     ) -> Result<(), BackendError> {
-        self.conditions.with(condition, |queue, now| queue.join(waiter, keep, now));
+        self.conditions.update(condition, |queue, now| queue.join(waiter, keep, now));
         Ok(())
     }
 
@@ -25,7 +25,7 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         keep: Duration,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.with(condition, |queue, now| queue.stay(waiter, keep, now)))
+        Ok(self.conditions.update(condition, |queue, now| queue.stay(waiter, keep, now)))
     }
 
     async fn leave(
@@ -34,11 +34,11 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         pass_on: bool,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.with(condition, |queue, _| queue.leave(waiter, pass_on)))
+        Ok(self.conditions.update(condition, |queue, _| queue.leave(waiter, pass_on)))
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
-        Ok(self.conditions.with(condition, |queue, _| queue.notify(count)))
+        Ok(self.conditions.update(condition, |queue, _| queue.notify(count)))
     }
 
     async fn subscribe(

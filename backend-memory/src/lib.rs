@@ -1,11 +1,11 @@
-//! The in-memory backend of [`lockcore`]: for tests, and for single processes.
+//! The in-memory backend of [`lockcore`], for tests and for single processes.
 //!
-//! [`MemoryBackend`] is also the reference: the shortest code that keeps every clause of the
-//! [`Backend`](lockcore::Backend) contract.
+//! [`MemoryBackend`] is also the reference implementation: the shortest code that meets every
+//! clause of the [`Backend`](lockcore::Backend) contract.
 
 mod backend;
 mod conditions;
-mod entries;
+mod expiring_map;
 mod latches;
 mod state;
 
