@@ -1,4 +1,4 @@
-//! Conditions of locks.
+//! The conditions of a [`RedisBackend`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
 
 use crate::{
     RedisBackend, reply,
-    script::{self, Call},
+    script::{self, ScriptCall},
     wire::millis,
 };
 
@@ -21,7 +21,7 @@ impl Conditions for RedisBackend {
     ) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        self.call(&Call { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
+        self.call(&ScriptCall { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
     }
 
     async fn stay(
@@ -32,7 +32,7 @@ impl Conditions for RedisBackend {
     ) -> Result<bool, BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        let reply = self.call(&Call { script: &script::CONDITION_STAY, keys, args }).await?;
+        let reply = self.call(&ScriptCall { script: &script::CONDITION_STAY, keys, args }).await?;
         reply::flag(&reply, "stay")
     }
 
@@ -45,7 +45,7 @@ impl Conditions for RedisBackend {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), u8::from(pass_on).to_string(), names.condition_channel()];
-        let reply = self.call(&Call { script: &script::CONDITION_LEAVE, keys, args }).await?;
+        let reply = self.call(&ScriptCall { script: &script::CONDITION_LEAVE, keys, args }).await?;
         reply::flag(&reply, "leave")
     }
 
@@ -53,7 +53,8 @@ impl Conditions for RedisBackend {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
         let args = vec![count.to_string(), names.condition_channel()];
-        let reply = self.call(&Call { script: &script::CONDITION_NOTIFY, keys, args }).await?;
+        let reply =
+            self.call(&ScriptCall { script: &script::CONDITION_NOTIFY, keys, args }).await?;
         reply::number(reply, "notify")
     }
 

@@ -3,69 +3,76 @@
 use lockcore::{AcquireRequest, Mode, ReleaseRequest, RenewRequest};
 
 use crate::{
-    keys::Keys,
-    script::{self, Call},
-    wire::{millis, token_memory},
+    keys::LockKeys,
+    script::{self, ScriptCall},
+    wire::{millis, token_ttl},
 };
 
-pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
+pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
     let (count, limit) = match request.mode {
         Mode::Permit { count, limit, .. } => (count, limit),
         _ => (0, 0),
     };
-    Call {
+    ScriptCall {
         script: &script::ACQUIRE_PERMITS,
-        keys: all(keys, request.mode),
+        keys: semaphore_keys(keys, request.mode),
         args: vec![
-            kind(request.mode).into(),
+            kind_of(request.mode).into(),
             keys.permits_channel(),
             limit.to_string(),
-            token_memory(request.lease).to_string(),
+            token_ttl(request.lease).to_string(),
             request.hold.id().into(),
             count.to_string(),
             millis(request.lease).to_string(),
             request.hold.owner().into(),
-            token_memory(request.lease).to_string(),
+            token_ttl(request.lease).to_string(),
         ],
     }
 }
 
-pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
-    Call {
+pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
+    ScriptCall {
         script: &script::RELEASE_PERMITS,
-        keys: vec![keys.lock(), leases(keys, request.mode), keys.permits()],
+        keys: vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()],
         args: vec![request.hold.id().into(), keys.permits_channel()],
     }
 }
 
-/// The part of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+/// The keys and arguments of one hold in a call of `RENEW`.
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
     let RenewRequest { hold, lease, .. } = request;
-    let names = vec![keys.lock(), leases(keys, request.mode), keys.permits()];
+    let names = vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()];
     let (owner, id) = (hold.owner().into(), hold.id().into());
     (
         names,
-        ["permits".into(), owner, millis(*lease).to_string(), id, token_memory(*lease).to_string()],
+        ["permits".into(), owner, millis(*lease).to_string(), id, token_ttl(*lease).to_string()],
     )
 }
 
-pub(crate) fn resize(keys: &Keys, permits: u32) -> Call {
+pub(crate) fn resize(keys: &LockKeys, permits: u32) -> ScriptCall {
     let mode = Mode::permits(0, permits);
-    let args = vec![kind(mode).into(), keys.permits_channel(), permits.to_string()];
-    Call { script: &script::RESIZE, keys: all(keys, mode), args }
+    let args = vec![kind_of(mode).into(), keys.permits_channel(), permits.to_string()];
+    ScriptCall { script: &script::RESIZE, keys: semaphore_keys(keys, mode), args }
 }
 
-/// The keys in the order in which `semaphore.lua` numbers them.
-fn all(keys: &Keys, mode: Mode) -> Vec<String> {
-    vec![keys.lock(), keys.token().to_string(), leases(keys, mode), keys.permits(), keys.latch()]
+/// The keys of a semaphore, in the order of `semaphore.lua`.
+fn semaphore_keys(keys: &LockKeys, mode: Mode) -> Vec<String> {
+    vec![
+        keys.lock(),
+        keys.token().to_string(),
+        leases(keys, mode),
+        keys.permit_holds(),
+        keys.latch_state(),
+    ]
 }
 
-fn kind(mode: Mode) -> &'static str {
+fn kind_of(mode: Mode) -> &'static str {
     if is_plain(mode) { "plain" } else { "leased" }
 }
 
-/// Redisson's plain permits have no leases, and it does not know of ours.
-fn leases(keys: &Keys, mode: Mode) -> String {
+/// The key with the ends of the leases. Redisson's plain permits have no leases, so those that this
+/// backend takes have theirs in a key that Redisson does not use.
+fn leases(keys: &LockKeys, mode: Mode) -> String {
     if is_plain(mode) { keys.plain_permit_leases() } else { keys.permit_leases() }
 }
 
