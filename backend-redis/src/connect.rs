@@ -92,8 +92,8 @@ impl RedisBackendBuilder {
         self
     }
 
-    /// Sets a prefix for all names in Redis, like a name mapper in Redisson. It is at most 128
-    /// bytes long and has no braces and no NUL. By default there is none.
+    /// Sets a prefix for the names of all locks in Redis, like a name mapper in Redisson. It is at
+    /// most 128 bytes long, without braces and NUL. By default it is empty.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self

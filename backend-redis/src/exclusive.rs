@@ -20,6 +20,7 @@ pub(crate) struct BatchableRequest {
     pub(crate) operation: BatchOperation,
 }
 
+/// The operation of a [`BatchableRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchOperation {
     Release,
