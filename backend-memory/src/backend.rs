@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
-    FencingToken, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, FencingToken, LockName, LockState,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
+    },
 };
 
 use crate::{
@@ -111,8 +113,8 @@ impl Backend for MemoryBackend {
         Ok(self.names.subscribe(&request.name, NameState::subscribe))
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        self.names.update(name, |state, _| state.resize(permits))
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.names.update(&request.name, |state, _| state.resize(request))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+use lockcore::{
+    BackendError,
+    backend::{ConditionId, Conditions, Departure, Wakeups, async_trait},
+};
 
 use crate::MemoryBackend;
 
@@ -32,9 +34,9 @@ impl Conditions for MemoryBackend {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.update(condition, |queue, _| queue.leave(waiter, pass_on)))
+        Ok(self.conditions.update(condition, |queue, _| queue.leave(waiter, departure)))
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {

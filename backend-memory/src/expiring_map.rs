@@ -9,9 +9,8 @@ use std::{
     },
 };
 
-use async_trait::async_trait;
 use dashmap::{DashMap, mapref::entry::Entry};
-use lockcore::Wakeups;
+use lockcore::backend::{Wakeups, async_trait};
 use rustc_hash::FxBuildHasher;
 use tokio::{sync::watch, time::Instant};
 

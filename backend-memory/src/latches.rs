@@ -1,7 +1,9 @@
 //! The latches of a [`MemoryBackend`].
 
-use async_trait::async_trait;
-use lockcore::{BackendError, Latches, LockName, Wakeups};
+use lockcore::{
+    BackendError, LockName,
+    backend::{Latches, Wakeups, async_trait},
+};
 
 use crate::{MemoryBackend, state::NameState};
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, Conditions, Latches,
-    LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    BackendError, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
+    },
 };
 use redis::Value;
 
@@ -124,7 +126,8 @@ impl Backend for RedisBackend {
             let (keys, args) = match hold.mode {
                 Mode::Read | Mode::Write => read_write::renew(&keys, hold),
                 Mode::Permit { .. } => permits::renew(&keys, hold),
-                _ => exclusive::renew(&keys, hold),
+                Mode::Exclusive | Mode::Fair => exclusive::renew(&keys, hold),
+                unknown => return Err(not_supported(unknown)),
             };
             call.keys.extend(keys);
             call.args.extend(args);
@@ -133,9 +136,9 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let keys = self.keys(&request.name)?;
+        let dispatch = Dispatch::release(self.keys(&request.name)?, request)?;
         let connection = self.commands.connection().await?;
-        reply::release(&Dispatch::release(keys, request).send(&connection).await?)
+        reply::release(&dispatch.send(&connection).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -194,14 +197,15 @@ impl Backend for RedisBackend {
             Mode::Fair => keys.owner_channel(request.hold.owner()),
             Mode::Read | Mode::Write => keys.read_write_channel(),
             Mode::Permit { .. } => keys.permits_channel(),
-            _ => keys.channel().to_string(),
+            Mode::Exclusive => keys.channel().to_string(),
+            unknown => return Err(not_supported(unknown)),
         })
         .await
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let call = permits::resize(&self.keys(name)?, permits);
-        self.call(&call).await.map(|_| ())
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let call = permits::resize(&self.keys(&request.name)?, request);
+        reply::resize(&self.call(&call).await?)
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
@@ -211,6 +215,11 @@ impl Backend for RedisBackend {
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
     }
+}
+
+/// The error for a mode that is newer than this backend.
+fn not_supported(mode: Mode) -> BackendError {
+    BackendError::unsupported(format_args!("locks in {mode} mode"))
 }
 
 /// How a request is sent.
@@ -223,23 +232,27 @@ impl Dispatch {
     fn acquire(keys: LockKeys, request: &AcquireRequest) -> Result<Self, BackendError> {
         Ok(match request.mode {
             Mode::Read | Mode::Write => Self::Single(read_write::acquire(&keys, request)?),
-            Mode::Permit { .. } => Self::Single(permits::acquire(&keys, request)),
-            _ if BatchableRequest::can_acquire(request) => {
+            Mode::Permit { count, limit, .. } => {
+                Self::Single(permits::acquire(&keys, request, count, limit))
+            }
+            Mode::Exclusive if BatchableRequest::can_acquire(request) => {
                 Self::Batched(BatchableRequest::acquire(keys, request))
             }
-            _ => Self::Single(exclusive::acquire(&keys, request)),
+            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::acquire(&keys, request)),
+            unknown => return Err(not_supported(unknown)),
         })
     }
 
-    fn release(keys: LockKeys, request: &ReleaseRequest) -> Self {
-        match request.mode {
+    fn release(keys: LockKeys, request: &ReleaseRequest) -> Result<Self, BackendError> {
+        Ok(match request.mode {
             Mode::Read | Mode::Write => Self::Single(read_write::release(&keys, request)),
             Mode::Permit { .. } => Self::Single(permits::release(&keys, request)),
-            _ if BatchableRequest::can_release(request) => {
+            Mode::Exclusive if BatchableRequest::can_release(request) => {
                 Self::Batched(BatchableRequest::release(keys, request))
             }
-            _ => Self::Single(exclusive::release(&keys, request)),
-        }
+            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::release(&keys, request)),
+            unknown => return Err(not_supported(unknown)),
+        })
     }
 
     async fn send(self, connection: &Arc<CommandConnection>) -> Result<Value, BackendError> {
@@ -273,7 +286,7 @@ impl Drop for ReleaseUnanswered<'_> {
         // Without a runtime, the connection does not work either.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let undo = Dispatch::release(keys, &request.undo());
+        let Ok(undo) = Dispatch::release(keys, &request.undo()) else { return };
         let connection = self.connection.clone();
         runtime.spawn(async move {
             if let Err(error) = undo.send(&connection).await {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+use lockcore::{
+    BackendError,
+    backend::{ConditionId, Conditions, Departure, Wakeups, async_trait},
+};
 
 use crate::{
     RedisBackend, reply,
@@ -40,11 +42,12 @@ impl Conditions for RedisBackend {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
-        let args = vec![waiter.into(), u8::from(pass_on).to_string(), names.condition_channel()];
+        let pass_on = u8::from(departure == Departure::Cancelled);
+        let args = vec![waiter.into(), pass_on.to_string(), names.condition_channel()];
         let reply = self.call(&ScriptCall { script: &script::CONDITION_LEAVE, keys, args }).await?;
         reply::flag(&reply, "leave")
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireRequest, HoldId, Mode, ReleaseRequest, RenewRequest};
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
+};
 use redis::Cmd;
 
 use crate::{
@@ -102,9 +105,10 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
         request.count.to_string(),
         token_ttl(request.lease).to_string(),
         id_if_named(&request.hold),
-        match request.mode {
-            Mode::Fair => millis(request.queue.unwrap_or_default()).to_string(),
-            _ => request.tokens.to_string(),
+        if request.mode == Mode::Fair {
+            millis(request.queue.unwrap_or_default()).to_string()
+        } else {
+            request.tokens.to_string()
         },
     ];
     ScriptCall { script, keys, args }

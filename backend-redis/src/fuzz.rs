@@ -10,7 +10,7 @@ use arbtest::{
     arbitrary::{Arbitrary, Result, Unstructured},
     arbtest,
 };
-use lockcore::{BackendErrorKind, LockName, RenewOutcome};
+use lockcore::{BackendErrorKind, LockName, backend::RenewOutcome};
 use lockcore_testkit::RedisServer;
 use redis::{PushKind, Value, VerbatimFormat};
 

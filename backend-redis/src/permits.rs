@@ -1,6 +1,9 @@
 //! Semaphores.
 
-use lockcore::{AcquireRequest, Mode, ReleaseRequest, RenewRequest};
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, ReleaseRequest, RenewRequest, ResizeRequest},
+};
 
 use crate::{
     keys::LockKeys,
@@ -8,11 +11,13 @@ use crate::{
     wire::{millis, token_ttl},
 };
 
-pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
-    let (count, limit) = match request.mode {
-        Mode::Permit { count, limit, .. } => (count, limit),
-        _ => (0, 0),
-    };
+/// Acquires `count` permits. `limit` is the total, used if the server does not have it.
+pub(crate) fn acquire(
+    keys: &LockKeys,
+    request: &AcquireRequest,
+    count: u32,
+    limit: u32,
+) -> ScriptCall {
     ScriptCall {
         script: &script::ACQUIRE_PERMITS,
         keys: semaphore_keys(keys, request.mode),
@@ -49,9 +54,14 @@ pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [S
     )
 }
 
-pub(crate) fn resize(keys: &LockKeys, permits: u32) -> ScriptCall {
-    let mode = Mode::permits(0, permits);
-    let args = vec![kind_of(mode).into(), keys.permits_channel(), permits.to_string()];
+pub(crate) fn resize(keys: &LockKeys, request: &ResizeRequest) -> ScriptCall {
+    let mode = Mode::permits(0, request.permits);
+    let args = vec![
+        kind_of(mode).into(),
+        keys.permits_channel(),
+        request.permits.to_string(),
+        u8::from(request.only_if_unset).to_string(),
+    ];
     ScriptCall { script: &script::RESIZE, keys: semaphore_keys(keys, mode), args }
 }
 

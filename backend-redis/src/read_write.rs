@@ -1,7 +1,8 @@
 //! Read-write locks.
 
 use lockcore::{
-    AcquireRequest, BackendError, BackendErrorKind, HoldId, Mode, ReleaseRequest, RenewRequest,
+    BackendError, BackendErrorKind, Mode,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
 };
 
 use crate::{

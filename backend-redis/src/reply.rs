@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    AcquireOutcome, BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
-    ReleaseOutcome, RenewOutcome,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
+    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome, ResizeOutcome},
 };
 use redis::{Value, from_redis_value};
 
@@ -50,6 +50,13 @@ pub(crate) fn release(reply: &Value) -> Result<ReleaseOutcome, BackendError> {
         Value::Int(0) => Ok(ReleaseOutcome::NotHeld),
         _ => Err(error::unexpected("release")),
     }
+}
+
+pub(crate) fn resize(reply: &Value) -> Result<ResizeOutcome, BackendError> {
+    Ok(match flag(reply, "resize")? {
+        true => ResizeOutcome::Resized,
+        false => ResizeOutcome::AlreadySet,
+    })
 }
 
 /// Decodes a reply of 1 or 0. `doing` names the operation.

@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use lockcore::{BackendError, BackendErrorKind, Wakeups};
+use lockcore::{
+    BackendError, BackendErrorKind,
+    backend::{Wakeups, async_trait},
+};
 use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::{
     Notify,

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Condition, LockError, Locks, ReentrantLock};
+use lockcore::{Condition, Lock, LockError, Locks, WaitOutcome};
 use lockcore_examples::{Failure, Store, Story, claim, with_store};
 use tokio::task::JoinSet;
 
@@ -85,7 +85,7 @@ async fn bounded_queue(store: Store) -> Result<(), Failure> {
 /// The queue, as one process sees it.
 struct Queue {
     locks: Locks,
-    lock: ReentrantLock,
+    lock: Lock,
     not_full: Condition,
     not_empty: Condition,
     items: Arc<Items>,
@@ -113,11 +113,11 @@ impl Queue {
     /// Takes an item out, and waits for one until there has been none for so long.
     async fn pop(&self, patience: Duration) -> Result<Option<u32>, LockError> {
         let mut guard = self.lock.acquire().await?;
-        let mut notified = true;
+        let mut outcome = WaitOutcome::Notified;
         let item = loop {
             match self.items.pop() {
-                None if notified => {
-                    (guard, notified) = self.not_empty.wait_timeout(guard, patience).await?;
+                None if outcome == WaitOutcome::Notified => {
+                    (guard, outcome) = self.not_empty.wait_timeout(guard, patience).await?;
                 }
                 item => break item,
             }

@@ -75,7 +75,7 @@ async fn download_slots(store: Store) -> Result<(), Failure> {
         "operator",
         format_args!("sees 1 slot left, and who has the others: {}", holders(&state)),
     );
-    let all = slots.acquire_many(SLOTS).await?;
+    let all = slots.permits(SLOTS).acquire().await?;
     let took = died.elapsed();
     story.tell(
         "worker",
@@ -97,7 +97,7 @@ fn die_with_two_slots(store: Store) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let locks = store.client().await?.lease(LEASE).build()?;
-        let two = locks.semaphore("mirror", SLOTS).acquire_many(2).await?;
+        let two = locks.semaphore("mirror", SLOTS).permits(2).acquire().await?;
         std::mem::forget(two); // what is killed drops nothing
         Ok(())
     })

@@ -91,7 +91,7 @@ async fn forced_out(story: &Story, ours: &Locks, theirs: &Locks) -> Result<(), F
     };
     let work = async {
         tokio::select! {
-            reason = guard.lost() => Err(reason),
+            loss = guard.lost() => Err(loss.reason()),
             () = sleep(Duration::from_secs(3600)) => Ok(()),
         }
     };

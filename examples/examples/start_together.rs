@@ -67,7 +67,7 @@ async fn run_once(
     }
     match ready.wait_timeout(GRACE + WARM_UP[2]).await {
         Ok(()) => story.tell("starter", "everybody is ready"),
-        Err(LockError::Timeout { .. }) => {
+        Err(LockError::LatchTimeout { .. }) => {
             let missing = ready.open().await?;
             story.tell("starter", format_args!("gives up on {missing} that did not become ready"));
             claim(missing as usize == WARM_UP.len() - live, "the count says how many are missing")?;

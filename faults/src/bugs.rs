@@ -134,7 +134,7 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "an owner nests across kinds",
-        "lockcore/src/backend/mode.rs",
+        "lockcore/src/mode.rs",
         "Self::Read | Self::Write => Kind::ReadWrite,",
         "Self::Read | Self::Write => Kind::Lock,",
         ("suites", "one_name_is_not_two_kinds_of_lock"),
@@ -162,9 +162,9 @@ const BUGS: &[Bug] = &[
     ),
     bug(
         "a condition is joined after the lock was given up",
-        "lockcore/src/locks/condition.rs",
-        "        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n        let again = Self::again(&guard);\n        guard.release().await?;\n",
-        "        let again = Self::again(&guard);\n        guard.release().await?;\n        self.ask(id, || conditions.join(id, &waiter, keep)).await?;\n        place.may_be_notified();\n",
+        "lockcore/src/sync/condition.rs",
+        "        if let Err(error) = waiting.join().await {\n            return Err(WaitError::giving_back(error, guard));\n        }\n        let again = Self::again(&guard);\n        guard.release().await.map_err(WaitError::without_guard)?;\n",
+        "        let again = Self::again(&guard);\n        guard.release().await.map_err(WaitError::without_guard)?;\n        waiting.join().await.map_err(WaitError::without_guard)?;\n",
         ("suites", "signals::conditions"),
     ),
     bug(

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{Clock, LockError, LockGuard, Locks, Owner, ReentrantLock};
+use lockcore::{Clock, Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{EventLog, Share, What, monotonic, span};
 use tokio::{
@@ -207,7 +207,7 @@ impl Session {
         }
     }
 
-    fn lock(&self, place: &Place, share: Share) -> ReentrantLock {
+    fn lock(&self, place: &Place, share: Share) -> Lock {
         let name = place.name.as_str();
         match (place.kind, share) {
             (Kind::Exclusive, _) => self.locks.lock(name),
@@ -227,7 +227,7 @@ impl Session {
         op
     }
 
-    async fn try_it(&self, op: u64, lock: &ReentrantLock) -> Option<LockGuard> {
+    async fn try_it(&self, op: u64, lock: &Lock) -> Option<LockGuard> {
         match lock.try_acquire().await {
             Ok(Some(guard)) => Some(self.granted(op, guard)),
             Ok(None) => {
@@ -291,7 +291,7 @@ impl Session {
         guard: LockGuard,
         place: &Place,
         share: Share,
-        lock: &ReentrantLock,
+        lock: &Lock,
         random: &mut Random,
     ) {
         let (name, token) = (place.name.as_str(), u64::from(guard.token()));
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    async fn nest(&self, outer: u64, place: &Place, share: Share, lock: &ReentrantLock) {
+    async fn nest(&self, outer: u64, place: &Place, share: Share, lock: &Lock) {
         let op = self.ask(place, share, Some(outer));
         match lock.acquire().await {
             Ok(guard) => {

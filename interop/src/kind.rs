@@ -1,6 +1,6 @@
 //! [`Kind`]: what both sides have, by the names of either.
 
-use lockcore::{Locks, ReentrantLock};
+use lockcore::{Lock, Locks};
 
 /// A kind of synchronizer that can be held. Those of semaphores stand for one permit, of so many that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub enum Kind {
     Reentrant,
     /// `RFairLock`, `Locks::fair_lock`.
     Fair,
-    /// `RReadWriteLock.readLock`, `ReadWriteLock::read`.
+    /// `RReadWriteLock.readLock`, `RwLock::read`.
     Read,
-    /// `RReadWriteLock.writeLock`, `ReadWriteLock::write`.
+    /// `RReadWriteLock.writeLock`, `RwLock::write`.
     Write,
     /// `RPermitExpirableSemaphore`, `Locks::semaphore`.
     Permits(u32),
@@ -23,7 +23,7 @@ pub enum Kind {
 impl Kind {
     /// Ours of that name.
     #[must_use]
-    pub fn ours(self, locks: &Locks, name: &str) -> ReentrantLock {
+    pub fn ours(self, locks: &Locks, name: &str) -> Lock {
         match self {
             Self::Reentrant => locks.lock(name),
             Self::Fair => locks.fair_lock(name),
@@ -36,7 +36,7 @@ impl Kind {
 
     /// Ours of that name, held so that nobody else is let in.
     #[must_use]
-    pub fn all_of_ours(self, locks: &Locks, name: &str) -> ReentrantLock {
+    pub fn all_of_ours(self, locks: &Locks, name: &str) -> Lock {
         match self {
             Self::Permits(permits) => locks.semaphore(name, permits).permits(permits),
             Self::Plain(permits) => locks.plain_semaphore(name, permits).permits(permits),

@@ -16,10 +16,10 @@ use tokio::{sync::Notify, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
-    BackendError, BackendErrorKind, HoldId, LockError, LockName, LossReason, Mode, Owner,
-    ReleaseRequest,
+    BackendError, BackendErrorKind, LockError, LockName, LossReason, Mode, Owner,
     acquiring::waiters::{Cell, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
+    backend::{HoldId, ReleaseRequest},
     leases::background::{Background, Job},
     leases::clock::Moment,
     leases::hold::{Departure, Hold},

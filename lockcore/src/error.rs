@@ -2,22 +2,32 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::LockName;
+use crate::{LockName, LossReason, Mode};
 
 /// Why a lock operation failed. Every message names the lock and what to do next.
 ///
-/// Contention is no error: [`try_acquire`](crate::ReentrantLock::try_acquire) answers `None`.
+/// Contention is no error: [`try_acquire`](crate::Lock::try_acquire) answers `None`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not free within the time given to `acquire_timeout`, or the latch not open within that given to `wait_timeout`.
+    /// The lock was not free, or not enough permits were, within the time given to `acquire_timeout`.
     #[error(
-        "lock `{lock}` was not free (a latch: not open) within {waited:?}; wait longer, or see who holds it with `state()`, or \
-         what is left of a latch with `count()`"
+        "lock `{lock}` was not free within {waited:?}; wait longer, or see who holds it with `state()`"
     )]
     #[non_exhaustive]
     Timeout {
         /// The lock.
+        lock: LockName,
+        /// How long the caller had agreed to wait.
+        waited: Duration,
+    },
+    /// The latch was not open within the time given to `wait_timeout`.
+    #[error(
+        "latch `{lock}` was not open within {waited:?}; wait longer, or see what is left with `count()`"
+    )]
+    #[non_exhaustive]
+    LatchTimeout {
+        /// The latch.
         lock: LockName,
         /// How long the caller had agreed to wait.
         waited: Duration,
@@ -61,6 +71,20 @@ pub enum LockError {
         option: &'static str,
         /// What is wrong and which values are allowed.
         reason: String,
+    },
+    /// The guard given to a condition is not one of the condition's lock.
+    #[error(
+        "the guard given to a condition of lock `{lock}` is one of `{guard}` in {mode} mode, or of another `Locks`; \
+         give it a guard that the condition's own lock was acquired with"
+    )]
+    #[non_exhaustive]
+    WrongGuard {
+        /// The lock that the condition belongs to.
+        lock: LockName,
+        /// The lock that the guard holds.
+        guard: LockName,
+        /// How the guard holds it.
+        mode: Mode,
     },
     /// The backend cannot do this kind of lock.
     #[error(
@@ -118,7 +142,7 @@ pub enum LockError {
     TooDeep {
         /// The lock.
         lock: LockName,
-        /// [`ReentrantLock::MAX_HOLD_COUNT`](crate::ReentrantLock::MAX_HOLD_COUNT).
+        /// [`Lock::MAX_HOLD_COUNT`](crate::Lock::MAX_HOLD_COUNT).
         limit: u32,
     },
     /// A latch was given a count while it had one.
@@ -146,30 +170,7 @@ fn for_lock(lock: Option<&LockName>) -> String {
     lock.map(|lock| format!(" of lock `{lock}`")).unwrap_or_default()
 }
 
-/// How a hold was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The lease ended, by this client's clock, before a renewal succeeded. For a fixed lease this is its planned end.
-    LeaseEnded,
-    /// The backend no longer knows the hold: it expired there, was force-released, taken over by the same named
-    /// owner elsewhere, or the backend lost its data.
-    Gone,
-    /// `Locks::close()` released it.
-    Closed,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LeaseEnded => "its lease ended without a successful renewal",
-            Self::Gone => "the backend no longer knows it (expired, force-released or taken over)",
-            Self::Closed => "`Locks::close()` released it",
-        })
-    }
-}
-
-/// An error of a [`Backend`](crate::Backend): what failed, whether a retry can help, and whether the request may have been
+/// An error of a [`Backend`](crate::backend::Backend): what failed, whether a retry can help, and whether the request may have been
 /// carried out all the same.
 ///
 /// # Examples
@@ -216,7 +217,7 @@ pub enum BackendErrorKind {
     Protocol,
     /// The backend was set up in a way that cannot work.
     Configuration,
-    /// The backend does not do what was asked; see its [`Capabilities`](crate::Capabilities).
+    /// The backend does not do what was asked; see its [`Capabilities`](crate::backend::Capabilities).
     Unsupported,
     /// Anything else.
     Other,
@@ -257,6 +258,12 @@ impl BackendError {
             BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
         );
         Self { kind, outcome_unknown, message: message.into(), lock: None, source: None }
+    }
+
+    /// The answer of a backend that has no `what`, such as "semaphores".
+    #[must_use]
+    pub fn unsupported(what: impl fmt::Display) -> Self {
+        Self::new(BackendErrorKind::Unsupported, format!("this backend has no {what}"))
     }
 
     /// States that the request was certainly not carried out.

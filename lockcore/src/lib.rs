@@ -1,30 +1,31 @@
 #![doc = include_str!("../../README.md")]
 
 mod acquiring;
-mod backend;
+pub mod backend;
 mod client;
 mod error;
 mod leases;
-mod locks;
+mod loss;
+mod mode;
 mod name;
 mod owner;
+mod state;
 mod store;
+mod sync;
 mod token;
 mod unless;
 
 pub use crate::{
-    backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, HoldId,
-        Holder, Latches, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest, SubscribeRequest, Wakeups,
-    },
-    error::{BackendError, BackendErrorKind, LockError, LossReason},
+    error::{BackendError, BackendErrorKind, LockError},
     leases::clock::Clock,
-    locks::{
-        Condition, CountDownLatch, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock,
-        ReadWriteLock, ReentrantLock, Semaphore,
-    },
+    loss::{Loss, LossReason},
+    mode::Mode,
     name::LockName,
     owner::Owner,
+    state::{Holder, LockState},
+    sync::{
+        Condition, CountDownLatch, Lock, LockGuard, Locks, LocksBuilder, MultiGuard, MultiLock,
+        RwLock, Semaphore, WaitError, WaitOutcome,
+    },
     token::FencingToken,
 };

@@ -17,7 +17,7 @@ tokio::task_local! {
 
 /// To whom a hold belongs. Whoever acquires a lock that its own owner already holds enters at once.
 ///
-/// The owner of an acquisition is the one given with [`ReentrantLock::owned_by`](crate::ReentrantLock::owned_by), else that of the
+/// The owner of an acquisition is the one given with [`Lock::owned_by`](crate::Lock::owned_by), else that of the
 /// surrounding [`scope`](Self::scope), else a fresh one. It is never the thread or the task: on an
 /// async runtime those change hands, and reentrancy by accident would let two strangers into one
 /// critical section.
@@ -58,6 +58,7 @@ impl Owner {
 
     /// A new owner, different from every other one.
     #[must_use]
+    #[expect(clippy::new_without_default, reason = "a default would be another owner each time")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(Identity::Fresh(NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -99,7 +100,7 @@ impl Owner {
     /// All of it is one owner: branches of a `join!` inside do not exclude each other.
     ///
     /// A task that `future` spawns does not inherit the owner; open a scope in it, or use
-    /// [`owned_by`](crate::ReentrantLock::owned_by).
+    /// [`owned_by`](crate::Lock::owned_by).
     ///
     /// # Cancel safety
     /// As cancel safe as `future`.
@@ -120,12 +121,6 @@ impl Owner {
             return Ok(());
         };
         Err(LockError::InvalidOption { lock: None, option: "owned_by", reason: reason.into() })
-    }
-}
-
-impl Default for Owner {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

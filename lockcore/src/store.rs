@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, BackendError, BackendErrorKind, Clock, acquiring::waiters::Names,
+    BackendError, BackendErrorKind, Clock, acquiring::waiters::Names, backend::Backend,
     leases::renewal::Schedule, unless::unless,
 };
 

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use lockcore::{
-    LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, ReentrantLock,
+    Lock, LockError, LockGuard, Locks, LossReason, MultiGuard, MultiLock, Owner, WaitOutcome,
 };
 use lockcore_testkit::poll_times;
 use tokio::time::{Instant, sleep, timeout};
@@ -82,7 +82,7 @@ impl Actor {
         }
     }
 
-    fn lock(&self, member: Member) -> ReentrantLock {
+    fn lock(&self, member: Member) -> Lock {
         match member {
             Member::Lock(name) => self.locks.lock(name),
             Member::Fair(name) => self.locks.fair_lock(name),
@@ -116,7 +116,7 @@ impl Actor {
         })
     }
 
-    async fn acquire(&self, lock: &ReentrantLock, hold: &Hold) -> Option<LockGuard> {
+    async fn acquire(&self, lock: &Lock, hold: &Hold) -> Option<LockGuard> {
         let start = Instant::now();
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         let acquired = match hold.how {
@@ -273,7 +273,7 @@ impl Actor {
         }
     }
 
-    async fn run(&self, lock: ReentrantLock, hold: &Hold, past: u64) {
+    async fn run(&self, lock: Lock, hold: &Hold, past: u64) {
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         // `run` keeps the guard: another one of the same owner is what is believed in.
         let ran = lock.run(async |guard| {
@@ -414,7 +414,7 @@ impl Actor {
                     self.violation(format_args!("somebody has passed a latch that was never open"));
                 }
             }
-            Err(LockError::Timeout { .. }) => {
+            Err(LockError::LatchTimeout { .. }) => {
                 if self.world.is_calm_since(start) && open_for > self.world.latency() {
                     self.violation(format_args!(
                         "nobody was woken at a latch that is open for {open_for:?}"
@@ -475,7 +475,7 @@ impl Actor {
             self.note(format_args!("waits for an item"));
             let waiting = self.world.items.wait();
             let waited = match patience {
-                None => filled.wait(guard).await.map(|guard| (guard, true)),
+                None => filled.wait(guard).await.map(|guard| (guard, WaitOutcome::Notified)),
                 Some(patience) => filled.wait_timeout(guard, patience).await,
             };
             drop(waiting);
@@ -483,7 +483,7 @@ impl Actor {
                 "wait -> {}",
                 brief(&waited.as_ref().map(|(guard, _)| guard.token()))
             ));
-            if waited.as_ref().is_ok_and(|(_, notified)| *notified)
+            if waited.as_ref().is_ok_and(|(_, outcome)| *outcome == WaitOutcome::Notified)
                 && self.world.items.notified() > self.world.truth.notified()
                 && self.world.facts.notifications_are_exact
             {
@@ -492,7 +492,7 @@ impl Actor {
             match waited {
                 Ok((again, _)) => guard = again,
                 Err(error) => {
-                    self.result::<()>("wait", Err(error));
+                    self.result::<()>("wait", Err(error.into()));
                     return false;
                 }
             }

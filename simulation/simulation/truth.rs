@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, ConditionId, Conditions,
-    Holder, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use tokio::time::Instant;
@@ -270,12 +272,12 @@ impl Backend for Observed {
         self.call(format!("subscribe {}", request.name), without_debug(subscribe), |_| ()).await.0
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let note = |_: &Result<(), _>| {
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let ResizeRequest { name, permits, .. } = request;
+        let note = |_: &Result<ResizeOutcome, _>| {
             self.truth.events().resized.insert(name.to_string());
         };
-        self.call(format!("resize {name} {permits}"), self.truth.store.resize(name, permits), note)
-            .await
+        self.call(format!("resize {name} {permits}"), self.truth.store.resize(request), note).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {
@@ -369,10 +371,10 @@ impl Conditions for Observed {
         &self,
         id: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
-        let leave = self.truth.store.leave(id, waiter, pass_on);
-        self.call(format!("leave {waiter} {pass_on}"), leave, |_| ()).await
+        let leave = self.truth.store.leave(id, waiter, departure);
+        self.call(format!("leave {waiter} {departure:?}"), leave, |_| ()).await
     }
 
     async fn notify(&self, id: &ConditionId, count: u32) -> Result<u32, BackendError> {

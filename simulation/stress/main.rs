@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{LockGuard, Locks, Owner, ReentrantLock};
+use lockcore::{Lock, LockGuard, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::poll_times;
 use tokio::{
@@ -86,7 +86,7 @@ where
 }
 
 /// Acquires, and gives up after a few polls if `number` says so.
-async fn acquire(lock: ReentrantLock, number: usize) -> Option<LockGuard> {
+async fn acquire(lock: Lock, number: usize) -> Option<LockGuard> {
     match number % 7 {
         polls @ 0..3 => poll_times(polls + 1, lock.acquire()).await.map(Result::unwrap),
         3 => lock.try_acquire().await.unwrap(),
@@ -104,7 +104,7 @@ async fn leave(guard: LockGuard, number: usize) {
     }
 }
 
-async fn alone(lock: ReentrantLock, inside: Arc<Inside>, number: usize) {
+async fn alone(lock: Lock, inside: Arc<Inside>, number: usize) {
     if let Some(guard) = acquire(lock, number).await {
         inside.alone(&guard).await;
         leave(guard, number).await;

@@ -256,6 +256,8 @@ macro_rules! for_each_case {
                 C29 fewer_permits_leave_those_that_are_held
                 C29 permits_can_be_set_again
                 C29 setting_the_permits_changes_no_lease
+                C29 a_number_that_was_set_stays_if_it_is_asked_to
+                C29 what_the_first_acquire_said_is_not_set
             }
             latches {
                 C30 an_open_latch_takes_a_count

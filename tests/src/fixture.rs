@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use lockcore::{Backend, LockName};
+use lockcore::{LockName, backend::Backend};
 
 /// A store to be tested, and the way to it.
 ///

@@ -1,5 +1,5 @@
 //! The conformance kit of [`lockcore`]: proves that a backend keeps every clause of the
-//! [`Backend`](lockcore::Backend) contract.
+//! [`Backend`](lockcore::backend::Backend) contract.
 //!
 //! # Testing a backend
 //! Implement [`Fixture`] for it, in a few lines, and let [`conformance_tests!`] write the tests: one a case, grouped by

@@ -4,7 +4,7 @@
 use std::{future::Future, pin::pin, time::Duration};
 
 use lockcore::{
-    Backend, BackendErrorKind, LockError, LockGuard, LockName, Locks, LossReason, Owner,
+    BackendErrorKind, LockError, LockGuard, LockName, Locks, LossReason, Owner, backend::Backend,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use lockcore::{
-    BackendErrorKind, LockError, LockGuard, Locks, LocksBuilder, LossReason, Owner, ReentrantLock,
+    BackendErrorKind, Lock, LockError, LockGuard, Locks, LocksBuilder, LossReason, Owner,
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
@@ -43,12 +43,12 @@ impl Scene {
         Self { store, faults, locks: options(Locks::builder(backend)).build().unwrap() }
     }
 
-    fn lock(&self) -> ReentrantLock {
+    fn lock(&self) -> Lock {
         self.locks.lock("a")
     }
 
     /// The lock at another client.
-    fn elsewhere(&self) -> ReentrantLock {
+    fn elsewhere(&self) -> Lock {
         Locks::new(self.store.clone()).lock("a")
     }
 
@@ -73,14 +73,14 @@ impl Scene {
 }
 
 /// An acquisition that has taken its place.
-async fn waiting(lock: ReentrantLock) -> Acquiring {
+async fn waiting(lock: Lock) -> Acquiring {
     let mut acquiring: Acquiring = Box::pin(lock.acquire());
     assert!(poll_times(1, acquiring.as_mut()).await.is_none(), "it should have to wait");
     acquiring
 }
 
 /// A task that acquires, keeps the lock for `time`, releases, and tells what it had: the token, and what the backend has as the owner.
-fn holder(lock: ReentrantLock, time: Duration) -> JoinHandle<(u64, String)> {
+fn holder(lock: Lock, time: Duration) -> JoinHandle<(u64, String)> {
     tokio::spawn(async move {
         let guard = lock.acquire().await.unwrap();
         let had = (u64::from(guard.token()), guard.wire_owner().to_owned());

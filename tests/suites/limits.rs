@@ -101,7 +101,7 @@ async fn a_seat_comes_back_after_a_grant_a_time_out_and_a_cancellation() {
 async fn a_seat_comes_back_after_an_error_and_a_close() {
     let locks = builder().max_waiters(1).build().unwrap();
     for _ in 0..3 {
-        let error = locks.semaphore("few", 1).acquire_many(2).await.unwrap_err();
+        let error = locks.semaphore("few", 1).permits(2).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::TooManyPermits { .. }), "{error}");
     }
     let held = locks.lock("a").acquire().await.unwrap();
@@ -138,7 +138,7 @@ async fn every_way_of_waiting_takes_a_seat() {
     let guard =
         one.try_acquire().await.unwrap().expect("what the multi-lock had got was given back");
     let is_full = one.condition("c").wait(guard).await;
-    too_many(is_full.unwrap_err());
+    too_many(is_full.unwrap_err().into());
     drop(held);
 
     gate.count_down().await.unwrap();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendErrorKind, LockError, Locks, Mode, Owner};
+use lockcore::{BackendErrorKind, LockError, Locks, Mode, Owner, WaitOutcome};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 use tokio::{task::JoinSet, time::Instant};
@@ -379,7 +379,7 @@ async fn who_reads_beside_writing_cannot_wait_for_a_condition() {
     let condition = lock.write().condition("c");
     let writer = lock.write().owned_by(&owner).acquire().await.unwrap();
     let reader = lock.read().owned_by(&owner).acquire().await.unwrap();
-    let error = condition.wait(writer).await.unwrap_err();
+    let error = LockError::from(condition.wait(writer).await.unwrap_err());
     assert!(matches!(&error, LockError::InvalidOption { option: "wait", .. }), "{error}");
     drop(reader);
 }
@@ -390,8 +390,8 @@ async fn a_condition_gives_the_lock_back_as_it_was_held() {
     // The handle of the condition has other options than the guard.
     let condition = one.lock("a").lease(SECOND).condition("c");
     let guard = one.fair_lock("a").acquire().await.unwrap();
-    let (guard, notified) = condition.wait_timeout(guard, SECOND).await.unwrap();
-    assert!(!notified);
+    let (guard, outcome) = condition.wait_timeout(guard, SECOND).await.unwrap();
+    assert_eq!(outcome, WaitOutcome::TimedOut);
     assert_eq!(guard.mode(), Mode::Fair);
     assert!(other.lock("a").acquire_timeout(100 * SECOND).await.is_err(), "it is renewed");
     assert!(guard.is_held());

@@ -10,11 +10,14 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, Clock,
-    LockError, LockName, LockState, Locks, LossReason, Owner, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, Clock, LockError, LockName, LockState, Locks, LossReason,
+    Owner,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
@@ -145,7 +148,19 @@ impl Backend for HeldForEver {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.0.subscribe(request).await
+        Backend::subscribe(&self.0, request).await
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.0.resize(request).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        self.0.latches()
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        self.0.conditions()
     }
 }
 
@@ -348,7 +363,19 @@ impl Backend for CountsEmpty {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.store.subscribe(request).await
+        Backend::subscribe(&self.store, request).await
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.store.resize(request).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        self.store.latches()
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        self.store.conditions()
     }
 }
 

@@ -35,7 +35,7 @@ async fn never_are_more_inside_than_there_are_permits_and_everybody_gets_in() {
             tasks.spawn(async move {
                 let wanted = 1 + number % 3;
                 for round in 0..5_u32 {
-                    let guard = semaphore.acquire_many(wanted).await.unwrap();
+                    let guard = semaphore.permits(wanted).acquire().await.unwrap();
                     let now = inside.fetch_add(wanted, Ordering::SeqCst) + wanted;
                     most.fetch_max(now, Ordering::SeqCst);
                     tokio::time::sleep(Duration::from_millis(u64::from(
@@ -59,11 +59,11 @@ async fn never_are_more_inside_than_there_are_permits_and_everybody_gets_in() {
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_gets_all_its_permits_or_none() {
     for (_, one, other) in kinds() {
-        let eight = one.acquire_many(8).await.unwrap();
+        let eight = one.permits(8).acquire().await.unwrap();
         assert_eq!(eight.mode().to_string(), "permit");
-        assert!(other.try_acquire_many(3).await.unwrap().is_none());
+        assert!(other.permits(3).try_acquire().await.unwrap().is_none());
         assert_eq!(other.available().await.unwrap(), 2);
-        let two = other.try_acquire_many(2).await.unwrap().unwrap();
+        let two = other.permits(2).try_acquire().await.unwrap().unwrap();
         assert!(two.token() > eight.token());
         assert!(one.try_acquire().await.unwrap().is_none());
         eight.release().await.unwrap();
@@ -75,8 +75,8 @@ async fn an_acquisition_gets_all_its_permits_or_none() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_many_is_not_overtaken_in_its_client() {
     for (_, one, _) in kinds() {
-        let held = one.acquire_many(9).await.unwrap();
-        let many = tokio::spawn(one.acquire_many(5));
+        let held = one.permits(9).acquire().await.unwrap();
+        let many = tokio::spawn(one.permits(5).acquire());
         tokio::task::yield_now().await;
         assert!(one.try_acquire().await.unwrap().is_none(), "there is one, but others come first");
         let few = tokio::spawn(one.acquire());
@@ -91,8 +91,8 @@ async fn who_asks_for_many_is_not_overtaken_in_its_client() {
 async fn what_could_never_be_had_is_refused() {
     for (_, one, other) in kinds() {
         for (error, option) in [
-            (one.acquire_many(0).await.unwrap_err(), "acquire_many"),
-            (one.try_acquire_many(0).await.unwrap_err(), "acquire_many"),
+            (one.permits(0).acquire().await.unwrap_err(), "permits"),
+            (one.permits(0).try_acquire().await.unwrap_err(), "permits"),
             (one.resize(0).await.unwrap_err(), "resize"),
         ] {
             assert!(
@@ -103,9 +103,9 @@ async fn what_could_never_be_had_is_refused() {
         }
         let held = other.acquire().await.unwrap();
         for error in [
-            one.acquire_many(11).await.unwrap_err(),
-            one.try_acquire_many(11).await.unwrap_err(),
-            one.acquire_many_timeout(11, SECOND).await.unwrap_err(),
+            one.permits(11).acquire().await.unwrap_err(),
+            one.permits(11).try_acquire().await.unwrap_err(),
+            one.permits(11).acquire_timeout(SECOND).await.unwrap_err(),
         ] {
             assert!(
                 matches!(error, LockError::TooManyPermits { asked: 11, limit: 10, .. }),
@@ -121,7 +121,7 @@ async fn what_could_never_be_had_is_refused() {
         assert!(matches!(empty.acquire().await, Err(LockError::InvalidOption { .. })));
     }
     let big = one.semaphore("s", 5000);
-    assert!(matches!(big.acquire_many(2000).await, Err(LockError::InvalidOption { .. })));
+    assert!(matches!(big.permits(2000).acquire().await, Err(LockError::InvalidOption { .. })));
     assert!(matches!(one.semaphore("", 1).acquire().await, Err(LockError::InvalidName { .. })));
     let refused = one.plain_semaphore("p", 3).resize(4).await.unwrap_err();
     assert!(matches!(&refused, LockError::InvalidOption { option: "resize", .. }), "{refused}");
@@ -131,8 +131,8 @@ async fn what_could_never_be_had_is_refused() {
 async fn resizing_lets_more_in_and_takes_nothing_away() {
     let (_, one, other) = two_clients();
     let (here, there) = (one.semaphore("s", 2), other.semaphore("s", 2));
-    let held = here.acquire_many(2).await.unwrap();
-    let waiting = tokio::spawn(there.acquire_many(2));
+    let held = here.permits(2).acquire().await.unwrap();
+    let waiting = tokio::spawn(there.permits(2).acquire());
     tokio::time::sleep(SECOND).await;
     let start = Instant::now();
     here.resize(5).await.unwrap();
@@ -141,7 +141,7 @@ async fn resizing_lets_more_in_and_takes_nothing_away() {
     assert_eq!(there.available().await.unwrap(), 1);
     assert_eq!(there.state().await.unwrap().limit(), Some(5), "the stored number counts");
 
-    let too_many = tokio::spawn(there.acquire_many(4));
+    let too_many = tokio::spawn(there.permits(4).acquire());
     tokio::time::sleep(SECOND).await;
     here.resize(3).await.unwrap();
     assert!(held.is_held() && more.is_held());
@@ -156,7 +156,7 @@ async fn resizing_lets_more_in_and_takes_nothing_away() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_lease_lets_the_next_one_in() {
     for (_, one, other) in kinds() {
-        let dead = one.clone().lease(2 * SECOND).acquire_many(10).await.unwrap();
+        let dead = one.clone().lease(2 * SECOND).permits(10).acquire().await.unwrap();
         std::mem::forget(dead);
         let start = Instant::now();
         let guard = other.acquire().await.unwrap();
@@ -172,7 +172,7 @@ async fn the_end_of_a_lease_lets_the_next_one_in() {
 #[tokio::test(start_paused = true)]
 async fn permits_are_renewed_while_their_guard_lives_and_lost_when_forced() {
     for (_, one, other) in kinds() {
-        let held = one.acquire_many(10).await.unwrap();
+        let held = one.permits(10).acquire().await.unwrap();
         assert!(other.acquire_timeout(100 * SECOND).await.is_err());
         assert!(held.is_held());
         assert!(other.force_release().await.unwrap());
@@ -187,8 +187,8 @@ async fn each_acquisition_of_an_owner_takes_permits_of_its_own() {
     for (_, one, other) in kinds() {
         for owner in [Owner::new(), Owner::named("job-17")] {
             let one = one.clone().owned_by(&owner);
-            let first = one.acquire_many(4).await.unwrap();
-            let second = one.acquire_many(6).await.unwrap();
+            let first = one.permits(4).acquire().await.unwrap();
+            let second = one.permits(6).acquire().await.unwrap();
             assert_ne!(first.token(), second.token());
             assert!(one.try_acquire().await.unwrap().is_none(), "no nesting");
             let state = other.state().await.unwrap();
@@ -229,7 +229,7 @@ async fn those_that_try_at_the_same_moment_get_what_there_is() {
 async fn who_drops_permits_can_have_them_again_at_once() {
     for (_, one, _) in kinds() {
         for _ in 0..5 {
-            drop(one.try_acquire_many(10).await.unwrap().expect("they are back"));
+            drop(one.permits(10).try_acquire().await.unwrap().expect("they are back"));
         }
     }
 }
@@ -263,7 +263,7 @@ async fn an_acquisition_that_is_dropped_or_unanswered_leaves_no_permit_taken() {
     for fault in [Fault::DelayReply(SECOND), Fault::LostReply, Fault::LostRequest] {
         for polls in 0..8 {
             faults.next(Op::Acquire, fault);
-            drop(poll_times(polls, semaphore.acquire_many(2)).await);
+            drop(poll_times(polls, semaphore.permits(2).acquire()).await);
             faults.heal();
             tokio::time::sleep(2 * SECOND).await;
             assert_eq!(semaphore.available().await.unwrap(), 3, "{fault:?} after {polls} polls");
@@ -276,14 +276,14 @@ async fn an_acquisition_that_is_dropped_or_unanswered_leaves_no_permit_taken() {
 async fn a_closed_client_gives_back_its_permits_and_takes_no_more() {
     let (store, one, other) = two_clients();
     let semaphore = one.semaphore("s", 3);
-    let held = semaphore.acquire_many(3).await.unwrap();
+    let held = semaphore.permits(3).acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.acquire());
     tokio::time::sleep(SECOND).await;
     one.close().await.unwrap();
     assert!(matches!(waiting.await.unwrap(), Err(LockError::Closed { .. })));
     assert!(!held.is_held());
     assert!(matches!(semaphore.acquire().await, Err(LockError::Closed { .. })));
-    drop(other.semaphore("s", 3).acquire_many(3).await.unwrap());
+    drop(other.semaphore("s", 3).permits(3).acquire().await.unwrap());
     assert_all_free(&store).await;
 }
 
@@ -294,7 +294,7 @@ async fn a_latch_that_runs_out_of_time_while_the_backend_is_silent_tells_why() {
     let locks = Locks::builder(backend).retry_for(60 * SECOND).build().unwrap();
     let latch = locks.latch("l");
     latch.set_count(1).await.unwrap();
-    assert!(matches!(latch.wait_timeout(SECOND).await, Err(LockError::Timeout { .. })));
+    assert!(matches!(latch.wait_timeout(SECOND).await, Err(LockError::LatchTimeout { .. })));
     faults.every(Op::Count, Fault::Refuse(lockcore::BackendErrorKind::Connection));
     let error = latch.wait_timeout(SECOND).await.unwrap_err();
     assert!(matches!(&error, LockError::Backend(cause) if cause.lock().is_some()), "{error}");

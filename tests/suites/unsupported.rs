@@ -1,10 +1,12 @@
 //! What a backend does not declare is refused before it is asked.
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, Capabilities, LockError, LockName,
-    LockState, Locks, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest,
-    Wakeups,
+    BackendError, LockError, LockName, LockState, Locks,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::Faulty;
@@ -43,7 +45,19 @@ impl Backend for Modest {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.0.subscribe(request).await
+        Backend::subscribe(&self.0, request).await
+    }
+
+    async fn resize(&self, _: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        Err(BackendError::unsupported("semaphores"))
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        None
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        None
     }
 }
 
@@ -63,11 +77,11 @@ async fn what_is_not_declared_is_refused_by_name_and_without_a_call() {
         ("read-write locks", locks.rw_lock("b").write().try_acquire().await.err()),
         ("semaphores", locks.semaphore("b", 2).acquire().await.err()),
         ("semaphores", locks.semaphore("b", 2).resize(3).await.err()),
-        ("semaphores", locks.plain_semaphore("b", 2).acquire_many(2).await.err()),
+        ("semaphores", locks.plain_semaphore("b", 2).permits(2).acquire().await.err()),
         ("latches", locks.latch("b").set_count(1).await.err()),
         ("latches", locks.latch("b").wait().await.err()),
         ("conditions", condition.notify_all(&guard).await.err()),
-        ("conditions", condition.wait(guard).await.err()),
+        ("conditions", condition.wait(guard).await.err().map(LockError::from)),
     ];
     for (what, refusal) in refusals {
         let error = refusal.expect(what);

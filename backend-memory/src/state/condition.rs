@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use lockcore::backend::Departure;
 use tokio::{sync::watch, time::Instant};
 
 use super::wake_channel::WakeChannel;
@@ -49,11 +50,11 @@ impl ConditionQueue {
         queued.map(|queued| queued.expires_at = now + keep).is_some()
     }
 
-    pub(crate) fn leave(&mut self, waiter: &str, pass_on: bool) -> bool {
+    pub(crate) fn leave(&mut self, waiter: &str, departure: Departure) -> bool {
         let before = self.waiters.len();
         self.waiters.retain(|queued| queued.id != waiter);
         let was_in = self.waiters.len() < before;
-        if !was_in && pass_on {
+        if !was_in && departure == Departure::Cancelled {
             self.notify(1);
         }
         was_in

@@ -1,6 +1,6 @@
 //! Exclusive and fair locks: one owner at a time.
 
-use lockcore::AcquireRequest;
+use lockcore::backend::AcquireRequest;
 use tokio::time::Instant;
 
 use super::NameState;

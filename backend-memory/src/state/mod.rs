@@ -10,8 +10,11 @@ mod wake_channel;
 use std::{collections::VecDeque, fmt};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, FencingToken, HoldId, Holder,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest,
+    },
 };
 use smallvec::SmallVec;
 use tokio::{sync::watch, time::Instant};
@@ -109,7 +112,7 @@ impl NameState {
         now: Instant,
         next_token: impl FnOnce() -> FencingToken,
     ) -> Result<AcquireOutcome, BackendError> {
-        self.use_as(NameKind::of(request.mode))?;
+        self.use_as(NameKind::of(request.mode)?)?;
         let outcome = self.try_grant(request, now, next_token);
         if let (AcquireOutcome::Held { .. }, Some(queue)) = (&outcome, request.queue)
             && self.queues_refused(request.mode)
@@ -152,7 +155,9 @@ impl NameState {
             Mode::Read => self.read_blocked_until(request),
             Mode::Write => self.write_blocked_until(request),
             Mode::Permit { count, limit, .. } => self.permits_blocked_until(count, limit),
-            _ => self.exclusive_blocked_until(request),
+            Mode::Exclusive | Mode::Fair => self.exclusive_blocked_until(request),
+            // Unreachable: `NameKind::of` refuses unknown modes.
+            _ => None,
         }
     }
 
@@ -294,20 +299,22 @@ impl StoredHold {
     fn is_replaced_by(&self, request: &AcquireRequest) -> bool {
         self.hold.owner() == request.hold.owner()
             && match request.mode {
-                Mode::Permit { .. } => false,
+                Mode::Exclusive | Mode::Fair => true,
                 Mode::Read | Mode::Write => self.mode == request.mode,
-                _ => true,
+                // Each acquisition of permits is a hold of its own.
+                _ => false,
             }
     }
 }
 
 impl NameKind {
-    fn of(mode: Mode) -> Self {
+    fn of(mode: Mode) -> Result<Self, BackendError> {
         match mode {
-            Mode::Read | Mode::Write => Self::ReadWrite,
-            Mode::Permit { plain: false, .. } => Self::Permits,
-            Mode::Permit { plain: true, .. } => Self::PlainPermits,
-            _ => Self::Lock,
+            Mode::Exclusive | Mode::Fair => Ok(Self::Lock),
+            Mode::Read | Mode::Write => Ok(Self::ReadWrite),
+            Mode::Permit { plain: false, .. } => Ok(Self::Permits),
+            Mode::Permit { plain: true, .. } => Ok(Self::PlainPermits),
+            _ => Err(BackendError::unsupported(format_args!("locks in {mode} mode"))),
         }
     }
 

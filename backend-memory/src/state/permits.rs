@@ -1,17 +1,26 @@
 //! Semaphores: any number of holds whose permits do not exceed the total.
 
-use lockcore::{BackendError, Mode};
+use lockcore::{
+    BackendError, Mode,
+    backend::{ResizeOutcome, ResizeRequest},
+};
 use tokio::time::Instant;
 
 use super::{NameKind, NameState};
 
 impl NameState {
     /// Sets the number of permits.
-    pub(crate) fn resize(&mut self, permits: u32) -> Result<(), BackendError> {
+    pub(crate) fn resize(
+        &mut self,
+        request: &ResizeRequest,
+    ) -> Result<ResizeOutcome, BackendError> {
         self.use_as(NameKind::Permits)?;
-        self.permits = Some(permits);
+        if request.only_if_unset && self.permits.is_some() {
+            return Ok(ResizeOutcome::AlreadySet);
+        }
+        self.permits = Some(request.permits);
         self.wakeups.wake();
-        Ok(())
+        Ok(ResizeOutcome::Resized)
     }
 
     /// The number of permits, taken or not: the number that was set, else the number given by the

@@ -1,6 +1,6 @@
 //! Read-write locks: any number of readers, or one writer with the readers inside its own hold.
 
-use lockcore::{AcquireRequest, Mode};
+use lockcore::{Mode, backend::AcquireRequest};
 use tokio::time::Instant;
 
 use super::{NameState, StoredHold};

@@ -186,16 +186,16 @@ async fn pair<const DETAILS: bool, L: Lock>(
 
 #[cfg(test)]
 mod tests {
-    use lockcore::{LockGuard, Locks, ReentrantLock};
+    use lockcore::{LockGuard, Locks};
     use lockcore_memory::MemoryBackend;
 
     use super::*;
 
-    impl Lock for ReentrantLock {
+    impl Lock for lockcore::Lock {
         type Hold = LockGuard;
 
         async fn acquire(&self) -> Result<LockGuard> {
-            Ok(ReentrantLock::acquire(self).await?)
+            Ok(lockcore::Lock::acquire(self).await?)
         }
 
         async fn release(&self, hold: LockGuard) -> Result<()> {

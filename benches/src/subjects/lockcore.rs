@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockGuard, Locks, ReentrantLock};
+use lockcore::{LockGuard, Locks};
 use lockcore_redis::RedisBackend;
 
 use crate::{error::Result, measure::load::Lock};
@@ -21,7 +21,7 @@ impl Client {
 }
 
 /// A handle of a lock, on whatever backend.
-pub(crate) struct Handle(pub(crate) ReentrantLock);
+pub(crate) struct Handle(pub(crate) lockcore::Lock);
 
 impl Lock for Handle {
     type Hold = LockGuard;

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use lockcore::{Backend, LockName};
+use lockcore::{LockName, backend::Backend};
 use lockcore_testkit::Fixture;
 
 use crate::store::FileBackend;

@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities, HoldId,
-    Holder, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use rustix::{fs::FlockOperation, time::ClockId};
 
@@ -96,6 +98,18 @@ impl Backend for FileBackend {
     async fn subscribe(&self, _: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
         let seen = fs::read_to_string(&self.file).map_err(failure)?;
         Ok(Box::new(Polling { file: self.file.clone(), seen: Some(seen) }))
+    }
+
+    async fn resize(&self, _: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        Err(BackendError::unsupported("semaphores"))
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        None
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        None
     }
 }
 

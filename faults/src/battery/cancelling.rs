@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{LockGuard, Locks, ReentrantLock};
+use lockcore::{Lock, LockGuard, Locks};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{RedisServer, poll_times};
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ async fn connect(port: u16) -> Result<Locks> {
 }
 
 /// The lock of a kind that nobody shares.
-fn whole(locks: &Locks, kind: Kind, name: &str) -> ReentrantLock {
+fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
     match kind {
         Kind::Exclusive => locks.lock(name),
         Kind::Fair => locks.fair_lock(name),

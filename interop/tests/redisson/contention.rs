@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{Locks, ReentrantLock};
+use lockcore::{Lock, Locks};
 use lockcore_interop::{Kind, Redisson};
 use lockcore_testkit::RedisServer;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
@@ -163,7 +163,7 @@ async fn start(
 /// The same as `Contention.java`. How often it was not as it must be, how often the hold before was the other side's, and how many
 /// were inside together at most.
 async fn work(
-    turns: Vec<(ReentrantLock, u32)>,
+    turns: Vec<(Lock, u32)>,
     mut redis: MultiplexedConnection,
     rounds: u32,
     limit: u32,

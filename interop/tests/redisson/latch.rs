@@ -115,7 +115,7 @@ async fn rust_sees_the_latch_of_java() {
     let set = latch.set_count(9).await;
     assert!(matches!(set, Err(LockError::AlreadySet { .. })), "{set:?}");
     let waited = latch.wait_timeout(Duration::from_millis(100)).await;
-    assert!(matches!(waited, Err(LockError::Timeout { .. })), "{waited:?}");
+    assert!(matches!(waited, Err(LockError::LatchTimeout { .. })), "{waited:?}");
     thread.count_down("seen", 2).await.unwrap();
     assert_eq!(latch.count().await.unwrap(), 0);
     latch.wait().await.unwrap();

@@ -33,7 +33,7 @@ async fn rust_sees_the_permits_of_java() {
         (Some(PERMITS - 1), false),
         "Java's holders are not known"
     );
-    assert!(semaphore.try_acquire_many(PERMITS).await.unwrap().is_none());
+    assert!(semaphore.permits(PERMITS).try_acquire().await.unwrap().is_none());
     thread.release("seen").await.unwrap();
     assert_eq!(semaphore.available().await.unwrap(), PERMITS);
     both.close().await;
@@ -48,7 +48,7 @@ async fn rust_sees_the_permits_of_java() {
 async fn java_sees_the_permits_of_rust() {
     let both = Both::start().await;
     let thread = both.redisson.thread_for(Kind::Plain(50));
-    let guard = both.locks.plain_semaphore("seen", PERMITS).acquire_many(2).await.unwrap();
+    let guard = both.locks.plain_semaphore("seen", PERMITS).permits(2).acquire().await.unwrap();
     assert!(!thread.prepare("seen").await.unwrap(), "there is one");
     assert_eq!(thread.available_permits("seen").await.unwrap(), i64::from(PERMITS - 2));
     guard.release().await.unwrap();

@@ -32,9 +32,9 @@ async fn rust_sees_the_permits_of_java() {
         let left = state.remaining().unwrap();
         assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(20), "{left:?}");
     }
-    let all = semaphore.try_acquire_many(PERMITS - 1).await.unwrap();
+    let all = semaphore.permits(PERMITS - 1).try_acquire().await.unwrap();
     assert!(all.is_none(), "two are taken");
-    let too_many = semaphore.try_acquire_many(PERMITS + 1).await;
+    let too_many = semaphore.permits(PERMITS + 1).try_acquire().await;
     assert!(
         matches!(too_many, Err(LockError::TooManyPermits { limit: PERMITS, .. })),
         "{too_many:?}"
@@ -56,7 +56,7 @@ async fn java_sees_the_permits_of_rust() {
     let both = Both::start().await;
     let thread = both.redisson.thread_for(Kind::Permits(50));
     let semaphore = both.locks.semaphore("seen", PERMITS);
-    let guard = semaphore.acquire_many(2).await.unwrap();
+    let guard = semaphore.permits(2).acquire().await.unwrap();
     assert!(!thread.prepare("seen").await.unwrap(), "there is one");
     let seen = async || {
         [

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::OnceLock, time::Duration};
 
-use lockcore::{LockGuard, Locks, ReentrantLock};
+use lockcore::{Lock, LockGuard, Locks};
 use lockcore_interop::{Java, Kind, Redisson};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -106,7 +106,7 @@ async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
 }
 
 /// The holders of a lock, as lockcore sees them: owner and count.
-pub(crate) async fn holders(lock: &ReentrantLock) -> Vec<(String, u32)> {
+pub(crate) async fn holders(lock: &Lock) -> Vec<(String, u32)> {
     let state = lock.state().await.unwrap();
     state.holders().iter().map(|holder| (holder.owner().to_owned(), holder.hold_count())).collect()
 }

@@ -13,10 +13,10 @@ use std::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, HoldId, LockError, LockGuard,
-    LockName, LossReason, Mode, Owner, ReentrantLock,
+    BackendError, BackendErrorKind, Lock, LockError, LockGuard, LockName, LossReason, Mode, Owner,
     acquiring::waiters::{Arrival, Cell, Inside, Lane, Newcomer, Place},
     acquiring::waiting::Waiting,
+    backend::{AcquireOutcome, AcquireRequest, HoldId},
     client::Client,
     leases::background::Job,
     leases::clock::Moment,
@@ -260,10 +260,9 @@ impl Acquisition {
         };
         match entry {
             Entry::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
-            Entry::TooDeep => Err(LockError::TooDeep {
-                lock: self.name.clone(),
-                limit: ReentrantLock::MAX_HOLD_COUNT,
-            }),
+            Entry::TooDeep => {
+                Err(LockError::TooDeep { lock: self.name.clone(), limit: Lock::MAX_HOLD_COUNT })
+            }
             Entry::Ended | Entry::Grow { .. } => Ok(false),
             Entry::Entered => Ok(true),
         }

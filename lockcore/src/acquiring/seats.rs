@@ -8,7 +8,7 @@ use std::sync::{
 use dashmap::{DashMap, mapref::entry::Entry};
 use rustc_hash::FxBuildHasher;
 
-use crate::{ConditionId, LockError, LockName};
+use crate::{LockError, LockName, backend::ConditionId};
 
 /// The seats of those who wait. Whoever cannot get one is told so, instead of filling the memory.
 #[derive(Debug)]

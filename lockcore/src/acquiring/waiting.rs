@@ -3,11 +3,12 @@
 use std::{future::Future, num::NonZeroU64, pin::pin};
 
 use crate::{
-    AcquireRequest, BackendError, LockError, Mode, SubscribeRequest,
+    BackendError, LockError, Mode,
     acquiring::TaskKey,
     acquiring::acquisition::{Acquisition, Attempt, Turn, Undo},
     acquiring::retry::Backoff,
     acquiring::waiters::{Place, Step},
+    backend::{AcquireRequest, SubscribeRequest},
     leases::clock::Moment,
     store::ANSWER,
 };

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use crate::{BackendError, LockName, Wakeups};
+use crate::{BackendError, LockName, backend::Wakeups, backend::async_trait};
 
 /// A condition of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +22,16 @@ impl ConditionId {
     }
 }
 
-/// Conditions of a store: queues of those who wait to be notified. As with [`Backend`](crate::Backend), each method is one atomic step,
+/// Why a waiter leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// The wait was cancelled: a notification that the waiter has got goes to the next one.
+    Cancelled,
+    /// The wait timed out: the waiter keeps a notification that it has got, and learns of it from the answer.
+    TimedOut,
+}
+
+/// Conditions of a store: queues of those who wait to be notified. As with [`Backend`](crate::backend::Backend), each method is one atomic step,
 /// and any of its futures may be dropped. Who may wait and notify, and that they hold the lock, is not the backend's concern.
 ///
 /// A `waiter` is a text that is different for each wait.
@@ -34,8 +41,8 @@ impl ConditionId {
 ///   is asked for, if there are so many, the first first, and answer how many.
 /// - **C34 (lapse)** A place MUST be kept for as long as the last `join` or `stay` said, and be forgotten then. `stay` MUST NOT give a place to
 ///   a waiter that has none: it was notified, or its place has lapsed.
-/// - **C35 (leaving)** `leave` MUST take the waiter out. If it was no longer in, with `pass_on`, the notification that it had got goes to
-///   the next, as by `notify`. A `join` MUST NOT take effect after a `leave` of its waiter that began later has been answered.
+/// - **C35 (leaving)** `leave` MUST take the waiter out. If it was no longer in, the notification that it had got goes to the
+///   next, as by `notify`, after [`Departure::Cancelled`], and nowhere after [`Departure::TimedOut`]. A `join` MUST NOT take effect after a `leave` of its waiter that began later has been answered.
 /// - **C36 (wake-up)** Once `subscribe` has returned, the waiter's being notified MUST wake the subscription, and so MUST any
 ///   interruption in which that may have been missed.
 #[async_trait]
@@ -61,7 +68,7 @@ pub trait Conditions: Send + Sync {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError>;
 
     /// Notifies up to `count` of those who wait. How many there were.

@@ -1,10 +1,8 @@
 //! [`Latches`]: the part of a backend that keeps count-down latches.
 
-use async_trait::async_trait;
+use crate::{BackendError, LockName, backend::Wakeups, backend::async_trait};
 
-use crate::{BackendError, LockName, Wakeups};
-
-/// Count-down latches of a store. As with [`Backend`](crate::Backend), each method is one atomic step, and any of its futures may
+/// Count-down latches of a store. As with [`Backend`](crate::backend::Backend), each method is one atomic step, and any of its futures may
 /// be dropped.
 ///
 /// A latch without a count is open. A request's `id` tells its repetitions, which have to be recognized for at least a minute, from other

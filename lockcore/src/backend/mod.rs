@@ -1,27 +1,25 @@
 //! The [`Backend`] trait: what a store must be able to do, and nothing more.
 
+mod capabilities;
 mod conditions;
 mod latches;
-mod mode;
 mod requests;
-mod state;
 
 use std::fmt;
 
-use async_trait::async_trait;
+/// The attribute that every `impl` of one of this module's traits carries.
+pub use async_trait::async_trait;
 
-pub(crate) use self::mode::Kind;
 pub use self::{
-    conditions::{ConditionId, Conditions},
+    capabilities::Capabilities,
+    conditions::{ConditionId, Conditions, Departure},
     latches::Latches,
-    mode::{Capabilities, Mode},
     requests::{
         AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest, SubscribeRequest,
+        RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
     },
-    state::{Holder, LockState},
 };
-use crate::{BackendError, BackendErrorKind, LockName};
+use crate::{BackendError, LockName, LockState};
 
 /// A store of locks: each method is one atomic step at the store.
 ///
@@ -109,8 +107,11 @@ use crate::{BackendError, BackendErrorKind, LockName};
 ///   others, and a refused `acquire` MUST be told when the next lease ends.
 /// - **C28 (too many)** More permits than there are MUST be answered with [`AcquireOutcome::TooMany`]. Where permits are plain the store
 ///   may not know how many there are, and answer [`AcquireOutcome::Held`].
-/// - **C29 (resizing)** [`resize`](Self::resize) MUST set how many permits there are, and leave those that are held with their holders. If
-///   there are more than before, it MUST wake.
+/// - **C29 (resizing)** [`resize`](Self::resize) MUST set how many permits there are, and leave those that are held with their
+///   holders. If there are more than before, it MUST wake. A request that is
+///   [only for a number that is not set](ResizeRequest::only_if_unset) MUST be answered
+///   [`AlreadySet`](ResizeOutcome::AlreadySet), with no effect, if a resize or somebody else who shares the store has set the
+///   number before, and that is decided in the same step. What the first `acquire` said is not set.
 ///
 /// For a backend with [`Capabilities::HAND_OVER`]:
 ///
@@ -148,22 +149,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn subscribe(&self, request: &SubscribeRequest)
     -> Result<Box<dyn Wakeups>, BackendError>;
 
-    /// Sets how many leased permits the semaphore `name` has, taken or not, and makes it if need be. It is remembered for ever. Only asked of a backend
-    /// with [`Capabilities::PERMITS`].
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let message = format!("this backend cannot set `{name}` to {permits} permits");
-        Err(BackendError::new(BackendErrorKind::Unsupported, message))
-    }
+    /// Sets how many leased permits a semaphore has, taken or not, and makes it if need be. The number is
+    /// remembered for ever. Asked only of a backend with [`Capabilities::PERMITS`]; another one answers
+    /// [`BackendError::unsupported`].
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError>;
 
-    /// The latches of this store, if it has any.
-    fn latches(&self) -> Option<&dyn Latches> {
-        None
-    }
+    /// The latches of this store, or `None` if it has none.
+    fn latches(&self) -> Option<&dyn Latches>;
 
-    /// The conditions of this store, if it has any.
-    fn conditions(&self) -> Option<&dyn Conditions> {
-        None
-    }
+    /// The conditions of this store, or `None` if it has none.
+    fn conditions(&self) -> Option<&dyn Conditions>;
 }
 
 /// A subscription to the ends of holds of one name.

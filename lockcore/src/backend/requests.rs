@@ -66,7 +66,7 @@ pub struct AcquireRequest {
     /// For [`Mode::Read`]: the write hold, of the same owner, beside which the hold is to be.
     pub within: Option<HoldId>,
     /// How many tokens are wanted, at least 1: the one in the answer and as many after it. More than 1 is only asked of a backend with
-    /// [`Capabilities::HAND_OVER`](crate::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
+    /// [`Capabilities::HAND_OVER`](crate::backend::Capabilities::HAND_OVER), for an outermost hold in [`Mode::Exclusive`] of an owner without a name.
     pub tokens: u32,
 }
 
@@ -266,4 +266,42 @@ impl SubscribeRequest {
         self.mode = mode;
         self
     }
+}
+
+/// How many permits a semaphore is to have.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResizeRequest {
+    /// The semaphore.
+    pub name: LockName,
+    /// How many leased permits it has from now on, taken or not.
+    pub permits: u32,
+    /// Leave a number that is set as it is. The number that the first acquisition said is not set.
+    pub only_if_unset: bool,
+}
+
+impl ResizeRequest {
+    /// A request that sets the number, whatever it was.
+    #[must_use]
+    pub fn new(name: LockName, permits: u32) -> Self {
+        Self { name, permits, only_if_unset: false }
+    }
+
+    /// Sets whether a number that is set stays as it is.
+    #[must_use]
+    pub fn only_if_unset(mut self, only_if_unset: bool) -> Self {
+        self.only_if_unset = only_if_unset;
+        self
+    }
+}
+
+/// The answer to a [`ResizeRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResizeOutcome {
+    /// The semaphore has as many permits as the request says.
+    Resized,
+    /// The number was set before and stays as it is. Only the answer to a request with
+    /// [`only_if_unset`](ResizeRequest::only_if_unset).
+    AlreadySet,
 }

@@ -16,8 +16,8 @@ use crate::{
     leases::hold::Hold,
     leases::release::{ReleaseWork, store_count},
     leases::renewal,
-    locks::condition::Leaving,
     store::Store,
+    sync::condition::Leaving,
 };
 
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.

@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use tracing::Span;
 
 use crate::{
-    AcquireRequest, FencingToken, HoldId, LockName, LossReason, Mode, Owner, ReentrantLock,
-    ReleaseRequest, RenewRequest,
+    FencingToken, Lock, LockName, LossReason, Mode, Owner,
     acquiring::TaskKey,
     acquiring::waiters::Cell,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
     leases::clock::{Clock, Moment},
     leases::lease::{self, Lease},
 };
@@ -124,7 +124,7 @@ impl Account {
         match self.settle(now) {
             Phase::Lost(reason) => return Entry::Lost(reason),
             Phase::Released => return Entry::Ended,
-            Phase::Live if self.count >= ReentrantLock::MAX_HOLD_COUNT => return Entry::TooDeep,
+            Phase::Live if self.count >= Lock::MAX_HOLD_COUNT => return Entry::TooDeep,
             Phase::Live => {}
         }
         let suffices = match lease {
@@ -144,7 +144,7 @@ impl Account {
         match self.settle(now) {
             Phase::Lost(reason) => Entry::Lost(reason),
             Phase::Released => Entry::Ended,
-            Phase::Live if self.count >= ReentrantLock::MAX_HOLD_COUNT => Entry::TooDeep,
+            Phase::Live if self.count >= Lock::MAX_HOLD_COUNT => Entry::TooDeep,
             Phase::Live => {
                 self.count_in(lease, sent);
                 Entry::Entered
@@ -434,14 +434,22 @@ impl Hold {
 
     /// Resolves when the hold has ended otherwise than by its last guard.
     pub(crate) async fn ended(&self, clock: &Clock) -> LossReason {
+        match self.over(clock).await {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the hold has ended: with `None` by its last guard.
+    pub(crate) async fn over(&self, clock: &Clock) -> Option<LossReason> {
         loop {
             let ended = self.watched().ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
             match self.phase(clock.now()) {
-                Phase::Lost(reason) => return reason,
-                Phase::Released if self.count() > 0 => return LossReason::Closed,
-                Phase::Live | Phase::Released => {}
+                Phase::Lost(reason) => return Some(reason),
+                Phase::Released => return (self.count() > 0).then_some(LossReason::Closed),
+                Phase::Live => {}
             }
             let deadline = self.deadline();
             tokio::select! {
@@ -581,7 +589,7 @@ mod tests {
     fn a_count_that_is_full_refuses_and_neither_wraps_nor_panics() {
         let t = start();
         let mut account = Account::granted(Lease::Renewed(SECOND), t);
-        account.count = ReentrantLock::MAX_HOLD_COUNT;
+        account.count = Lock::MAX_HOLD_COUNT;
         assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::TooDeep);
         assert_eq!(
             account.enter(Lease::Fixed(9 * SECOND), t),
@@ -593,7 +601,7 @@ mod tests {
             Entry::TooDeep,
             "filled while it was asked"
         );
-        assert_eq!(account.count, ReentrantLock::MAX_HOLD_COUNT);
+        assert_eq!(account.count, Lock::MAX_HOLD_COUNT);
         account.leave(Lease::Fixed(SECOND), t);
         assert_eq!(account.enter(Lease::Renewed(SECOND), t), Entry::Entered);
     }

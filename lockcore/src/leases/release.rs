@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    BackendError, LockError, LossReason, ReleaseOutcome, ReleaseRequest,
+    BackendError, LockError, LossReason,
     acquiring::retry::Backoff,
     acquiring::waiters::{Cell, Releasing},
+    backend::{ReleaseOutcome, ReleaseRequest},
     leases::background::{Background, Job},
     leases::clock::Moment,
     leases::hold::Hold,

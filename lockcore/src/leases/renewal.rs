@@ -9,7 +9,8 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    BackendError, BackendErrorKind, RenewOutcome, RenewRequest,
+    BackendError, BackendErrorKind,
+    backend::{RenewOutcome, RenewRequest},
     leases::clock::Moment,
     leases::hold::{Hold, Phase},
     leases::lease,

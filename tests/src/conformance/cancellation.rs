@@ -1,6 +1,6 @@
 //! C17: futures that are dropped, after any number of polls.
 
-use lockcore::{Backend, SubscribeRequest};
+use lockcore::backend::{Backend, SubscribeRequest};
 
 use crate::{
     Fixture,

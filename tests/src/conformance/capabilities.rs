@@ -1,6 +1,9 @@
 //! C16: what is declared is done, and nothing else.
 
-use lockcore::{AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, Mode};
+use lockcore::{
+    BackendErrorKind, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, Capabilities},
+};
 
 use crate::{
     Fixture,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, Conditions, Wakeups};
+use lockcore::backend::{Backend, ConditionId, Conditions, Departure, Wakeups};
 use uuid::Uuid;
 
 use crate::{
@@ -98,8 +98,8 @@ impl<'a> Waiter<'a> {
         assert!(!self.asks_to_stay(LASTING).await, "{} should not wait any more", self.waiter);
     }
 
-    pub(crate) async fn asks_to_leave(self, pass_on: bool) -> bool {
-        soon(self.conditions.leave(self.condition, self.waiter, pass_on))
+    pub(crate) async fn asks_to_leave(self, departure: Departure) -> bool {
+        soon(self.conditions.leave(self.condition, self.waiter, departure))
             .await
             .expect("leave failed")
     }
@@ -125,8 +125,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// A `leave` that may be dropped.
-    pub(crate) async fn begins_to_leave(self, pass_on: bool) {
-        drop(self.conditions.leave(self.condition, self.waiter, pass_on).await);
+    pub(crate) async fn begins_to_leave(self, departure: Departure) {
+        drop(self.conditions.leave(self.condition, self.waiter, departure).await);
     }
 
     /// A `notify` that may be dropped.

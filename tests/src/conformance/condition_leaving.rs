@@ -1,5 +1,7 @@
 //! C35: who leaves a condition, and what becomes of its notification. A backend without conditions passes.
 
+use lockcore::backend::Departure;
+
 use std::time::Duration;
 
 use crate::{
@@ -23,8 +25,8 @@ pub async fn who_leaves_a_condition_is_out<F: Fixture>(fixture: &F) {
     for name in [&a, &b, &c] {
         condition.one(name).joins().await;
     }
-    assert!(condition.two(&b).asks_to_leave(false).await);
-    assert!(!condition.two(&b).asks_to_leave(false).await);
+    assert!(condition.two(&b).asks_to_leave(Departure::TimedOut).await);
+    assert!(!condition.two(&b).asks_to_leave(Departure::TimedOut).await);
     condition.one(&b).is_out().await;
     condition.notifies_first(condition.one(&a)).await;
     condition.notifies_first(condition.one(&c)).await;
@@ -38,7 +40,7 @@ pub async fn who_leaves_in_time_passes_nothing_on<F: Fixture>(fixture: &F) {
     for name in [&a, &b, &c] {
         condition.one(name).joins().await;
     }
-    assert!(condition.one(&a).asks_to_leave(true).await);
+    assert!(condition.one(&a).asks_to_leave(Departure::Cancelled).await);
     for name in [&b, &c] {
         condition.two(name).is_in().await;
     }
@@ -53,10 +55,10 @@ pub async fn who_was_notified_can_pass_it_on<F: Fixture>(fixture: &F) {
         condition.two(name).joins().await;
     }
     condition.notifies_first(condition.one(&a)).await;
-    assert!(!condition.two(&a).asks_to_leave(true).await);
+    assert!(!condition.two(&a).asks_to_leave(Departure::Cancelled).await);
     condition.one(&c).is_in().await;
     condition.one(&b).is_out().await;
-    assert!(!condition.one(&b).asks_to_leave(true).await);
+    assert!(!condition.one(&b).asks_to_leave(Departure::Cancelled).await);
     condition.one(&c).is_out().await;
 }
 
@@ -67,7 +69,7 @@ pub async fn who_was_notified_can_keep_it<F: Fixture>(fixture: &F) {
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
     condition.notifies_first(condition.one(&a)).await;
-    assert!(!condition.one(&a).asks_to_leave(false).await);
+    assert!(!condition.one(&a).asks_to_leave(Departure::TimedOut).await);
     condition.two(&b).is_in().await;
 }
 
@@ -77,7 +79,7 @@ pub async fn what_is_passed_on_to_nobody_is_gone<F: Fixture>(fixture: &F) {
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.notifies_first(condition.one(&a)).await;
-    assert!(!condition.one(&a).asks_to_leave(true).await);
+    assert!(!condition.one(&a).asks_to_leave(Departure::Cancelled).await);
     condition.two(&b).joins().await;
     condition.two(&b).is_in().await;
     condition.notifies_first(condition.two(&b)).await;
@@ -93,7 +95,7 @@ pub async fn what_is_passed_on_goes_past_those_who_have_lapsed<F: Fixture>(fixtu
     condition.one(&c).joins().await;
     assert_eq!(condition.notify(1).await, 1);
     fixture.pass(time + MILLISECOND).await;
-    assert!(!condition.two(&a).asks_to_leave(true).await);
+    assert!(!condition.two(&a).asks_to_leave(Departure::Cancelled).await);
     condition.two(&c).is_out().await;
 }
 
@@ -103,7 +105,7 @@ pub async fn who_has_left_a_condition_comes_last<F: Fixture>(fixture: &F) {
     let [a, b, _] = waiters();
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
-    assert!(condition.one(&a).asks_to_leave(true).await);
+    assert!(condition.one(&a).asks_to_leave(Departure::Cancelled).await);
     condition.two(&a).joins().await;
     condition.notifies_first(condition.one(&b)).await;
     condition.notifies_first(condition.one(&a)).await;
@@ -115,7 +117,7 @@ pub async fn a_dropped_join_can_be_undone<F: Fixture>(fixture: &F) {
         let Some(condition) = Condition::of(fixture).await else { return };
         let [a, b, _] = waiters();
         let ended = poll_times(polls, condition.one(&a).begins_to_join()).await;
-        condition.one(&a).asks_to_leave(false).await;
+        condition.one(&a).asks_to_leave(Departure::TimedOut).await;
         condition.two(&b).joins().await;
         fixture.pass(fixture.short_lease() / 10).await;
         condition.two(&a).is_out().await;
@@ -134,8 +136,9 @@ pub async fn a_dropped_leave_can_be_repeated<F: Fixture>(fixture: &F) {
         let [a, b, _] = waiters();
         condition.one(&a).joins().await;
         condition.one(&b).joins().await;
-        let ended = poll_times(polls, condition.one(&a).begins_to_leave(true)).await;
-        condition.one(&a).asks_to_leave(false).await;
+        let ended =
+            poll_times(polls, condition.one(&a).begins_to_leave(Departure::Cancelled)).await;
+        condition.one(&a).asks_to_leave(Departure::TimedOut).await;
         condition.two(&a).is_out().await;
         condition.notifies_first(condition.two(&b)).await;
         nothing_is_left(fixture, &condition.scene.name).await;

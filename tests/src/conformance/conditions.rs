@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, LockName};
+use lockcore::{
+    LockName,
+    backend::{Backend, ConditionId, Departure},
+};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -180,7 +183,7 @@ pub async fn a_condition_and_its_lock_do_not_touch_each_other<F: Fixture>(fixtur
     assert_eq!(next.holds().await.0, 1);
     assert!(force(&condition.scene.one, &condition.scene.name).await);
     condition.two(&b).is_in().await;
-    assert!(condition.two(&b).asks_to_leave(true).await);
+    assert!(condition.two(&b).asks_to_leave(Departure::Cancelled).await);
     assert_eq!(condition.notify(u32::MAX).await, 1);
     nothing_is_left(fixture, &condition.scene.name).await;
 }
@@ -218,7 +221,7 @@ pub async fn every_condition_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
     for id in &ids {
         let [a, b] = [condition.two(&a).of(id), condition.two(&b).of(id)];
         b.is_in().await;
-        assert!(a.asks_to_leave(true).await);
+        assert!(a.asks_to_leave(Departure::Cancelled).await);
         assert_eq!(b.notifies(u32::MAX).await, 1, "{id:?}");
         b.is_out().await;
     }
@@ -271,7 +274,7 @@ pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
     }
     for (name, sent) in &joined {
         fixture.pass(time / 25).await;
-        let is_in = condition.one(name).asks_to_leave(false).await;
+        let is_in = condition.one(name).asks_to_leave(Departure::TimedOut).await;
         let lasted = sent.elapsed();
         assert!(
             is_in || lasted + MILLISECOND >= time,
@@ -378,13 +381,13 @@ pub async fn nothing_is_left_of_a_condition_without_waiters<F: Fixture>(fixture:
     let Some(condition) = Condition::of(fixture).await else { return };
     let [a, b, c] = waiters();
     condition.two(&c).is_out().await;
-    condition.two(&c).asks_to_leave(true).await;
+    condition.two(&c).asks_to_leave(Departure::Cancelled).await;
     condition.notify(1).await;
     nothing_is_left(fixture, &condition.scene.name).await;
     condition.one(&a).joins().await;
     condition.one(&b).joins().await;
     condition.notifies_first(condition.one(&a)).await;
-    assert!(condition.two(&b).asks_to_leave(true).await);
+    assert!(condition.two(&b).asks_to_leave(Departure::Cancelled).await);
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 

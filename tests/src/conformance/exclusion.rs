@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{AcquireOutcome, AcquireRequest, Backend};
+use lockcore::backend::{AcquireOutcome, AcquireRequest, Backend};
 use tokio::task::JoinSet;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, LockGuard, LockName, Locks, ReentrantLock};
+use lockcore::{Lock, LockError, LockGuard, LockName, Locks};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 
 /// A fair lock at one client of the store, and what the client has asked for.
 struct FairClient {
-    lock: ReentrantLock,
+    lock: Lock,
     calls: Faults,
 }
 

@@ -1,6 +1,6 @@
 //! C13: the operator's tool.
 
-use lockcore::HoldId;
+use lockcore::backend::HoldId;
 
 use crate::{
     Fixture,

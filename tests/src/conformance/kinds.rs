@@ -1,6 +1,9 @@
 //! C21: a name is in use as one kind of thing at a time. The cases are about the kinds that the backend declares.
 
-use lockcore::{Backend, BackendErrorKind, Mode};
+use lockcore::{
+    BackendErrorKind, Mode,
+    backend::{Backend, ResizeRequest},
+};
 
 use crate::{
     Fixture,
@@ -143,12 +146,16 @@ pub async fn a_resized_semaphore_is_nothing_else<F: Fixture>(fixture: &F) {
     let (hold, lock) = (stranger(), unique_name(":lock"));
     let holder = scene.one(&hold).under(&lock).in_mode(Mode::Exclusive);
     holder.enters().await;
-    let error = soon(scene.two.resize(&lock, 2)).await.expect_err("the name is in use as a lock");
+    let error = soon(scene.two.resize(&ResizeRequest::new(lock.clone(), 2)))
+        .await
+        .expect_err("the name is in use as a lock");
     assert_eq!(error.kind(), BackendErrorKind::WrongType, "{error}");
     assert_eq!(holder.holds().await.0, 1);
     holder.releases().await;
     nothing_is_left(fixture, &lock).await;
-    soon(scene.one.resize(&scene.name, 2)).await.expect("resize failed");
+    soon(scene.one.resize(&ResizeRequest::new(scene.name.clone(), 2)))
+        .await
+        .expect("resize failed");
     scene.two(&hold).in_mode(Mode::Exclusive).is_of_another_kind().await;
 }
 

@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
-use lockcore::{Backend, Latches, LockName, Wakeups};
+use lockcore::{
+    LockName,
+    backend::{Backend, Latches, Wakeups},
+};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 

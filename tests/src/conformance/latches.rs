@@ -1,6 +1,6 @@
 //! C30 and C31: the count of a latch. A backend without latches passes.
 
-use lockcore::Backend;
+use lockcore::backend::Backend;
 
 use crate::{
     Fixture,

@@ -1,6 +1,6 @@
 //! C7 and C11: counts that grow and shrink.
 
-use lockcore::AcquireOutcome;
+use lockcore::backend::AcquireOutcome;
 
 use crate::{
     Fixture,
@@ -100,7 +100,7 @@ pub async fn a_partial_release_keeps_the_lease<F: Fixture>(fixture: &F) {
 /// C11: a partial release of what is not held is answered so, and makes no hold.
 pub async fn a_partial_release_of_nothing_makes_no_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
-    let not_held = lockcore::ReleaseOutcome::NotHeld;
+    let not_held = lockcore::backend::ReleaseOutcome::NotHeld;
     assert_eq!(scene.one(&holds[0]).asks_to_release(1).await, not_held);
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the release made a hold");
     scene.two(&holds[1]).enters().await;

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{AcquireOutcome, Backend, Mode};
+use lockcore::{
+    Mode,
+    backend::{AcquireOutcome, Backend},
+};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -63,8 +66,8 @@ pub async fn of_simultaneous_requests_as_many_are_granted_as_there_are_permits<F
         let clients = [Arc::new(scene.one), Arc::new(scene.two)];
         let mut requests = JoinSet::new();
         for client in clients.iter().cycle().take(16) {
-            let request =
-                lockcore::AcquireRequest::new(name.clone(), stranger(), LASTING).mode(mode);
+            let request = lockcore::backend::AcquireRequest::new(name.clone(), stranger(), LASTING)
+                .mode(mode);
             let client = client.clone();
             requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
         }
@@ -312,7 +315,7 @@ pub async fn permits_are_reported<F: Fixture>(fixture: &F) {
         scene.two(&holds[1]).enters().await;
         for client in [&scene.one, &scene.two] {
             let state = state(client, &scene.name).await;
-            let taken_by = |hold: &lockcore::HoldId| {
+            let taken_by = |hold: &lockcore::backend::HoldId| {
                 state
                     .holders()
                     .iter()

@@ -1,6 +1,6 @@
 //! C8 and C9: leases are extended, each by its holder only, and never shortened.
 
-use lockcore::{Backend, RenewOutcome};
+use lockcore::backend::{Backend, RenewOutcome};
 
 use crate::{
     Fixture,

@@ -1,6 +1,6 @@
 //! C5: a request that arrives twice has the effect of one.
 
-use lockcore::ReleaseOutcome;
+use lockcore::backend::ReleaseOutcome;
 
 use crate::{
     Fixture,

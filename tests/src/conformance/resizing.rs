@@ -1,6 +1,9 @@
 //! C29: how many permits there are can be set.
 
-use lockcore::{AcquireOutcome, Backend, LockName};
+use lockcore::{
+    LockName,
+    backend::{AcquireOutcome, Backend, ResizeOutcome, ResizeRequest},
+};
 
 use crate::{
     Fixture,
@@ -14,7 +17,7 @@ use crate::{
 const SAID: u32 = 3;
 
 async fn resize(backend: &impl Backend, name: &LockName, permits: u32) {
-    soon(backend.resize(name, permits)).await.expect("resize failed");
+    soon(backend.resize(&ResizeRequest::new(name.clone(), permits))).await.expect("resize failed");
 }
 
 /// How many permits can be taken, of how many.
@@ -128,4 +131,48 @@ pub async fn setting_the_permits_changes_no_lease<F: Fixture>(fixture: &F) {
         );
     }
     assert_eq!(scene.one(&hold).enters_for(LASTING / 10).await, token);
+}
+
+/// Sets the number unless it was set before. Whether it did.
+async fn resize_if_unset(backend: &impl Backend, name: &LockName, permits: u32) -> bool {
+    let request = ResizeRequest::new(name.clone(), permits).only_if_unset(true);
+    match soon(backend.resize(&request)).await.expect("resize failed") {
+        ResizeOutcome::Resized => true,
+        ResizeOutcome::AlreadySet => false,
+        other => panic!("{other:?} is no answer to a resize"),
+    }
+}
+
+/// C29: a request only for a number that is not set sets one that was not, and leaves one that was, by either kind of
+/// request.
+pub async fn a_number_that_was_set_stays_if_it_is_asked_to<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let hold = stranger();
+    assert!(resize_if_unset(&scene.one, &scene.name, 2).await);
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(2)));
+    for total in [7, 2] {
+        assert!(!resize_if_unset(&scene.two, &scene.name, total).await);
+    }
+    scene.one(&hold).taking(2).enters().await;
+    assert!(!resize_if_unset(&scene.two, &scene.name, 7).await);
+    scene.one(&hold).releases().await;
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(2)));
+
+    resize(&scene.two, &scene.name, 5).await;
+    assert!(!resize_if_unset(&scene.one, &scene.name, 1).await);
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(5), Some(5)));
+}
+
+/// C29: the number that the first acquisition said gives way to one that is set, and those who wait are woken.
+pub async fn what_the_first_acquire_said_is_not_set<F: Fixture>(fixture: &F) {
+    let Some(scene) = Scene::semaphore(fixture, SAID).await else { return };
+    let holds = [stranger(), stranger()];
+    scene.one(&holds[0]).taking(SAID).enters().await;
+    let mut wakeups = scene.two(&holds[1]).subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    assert!(resize_if_unset(&scene.one, &scene.name, SAID + 2).await);
+    soon(wakeups.woken()).await;
+    assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(SAID + 2)));
+    scene.two(&holds[1]).taking(2).enters().await;
+    assert!(!resize_if_unset(&scene.two, &scene.name, 1).await);
 }

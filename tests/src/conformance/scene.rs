@@ -3,9 +3,11 @@
 use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Capabilities, FencingToken, HoldId,
-    Holder, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    SubscribeRequest, Wakeups,
+    BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, HoldId, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    },
 };
 use tokio::time::timeout;
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! C22: readers together, writers alone; and what is true of every hold, for each of them. A backend without read-write
 //! locks is shown to refuse them.
 
-use lockcore::{AcquireOutcome, Mode};
+use lockcore::{Mode, backend::AcquireOutcome};
 
 use crate::{
     Fixture,
@@ -367,7 +367,8 @@ pub async fn a_dropped_read_or_write_can_be_undone<F: Fixture>(fixture: &F) {
         let holds = [stranger(), stranger()];
         let (dropped, next) = (scene.one(&holds[0]).in_mode(mode), scene.two(&holds[1]).writing());
         let request = dropped.acquire_request(LASTING).queue(Some(LASTING));
-        let answer = poll_times(polls, lockcore::Backend::acquire(&scene.one, &request)).await;
+        let answer =
+            poll_times(polls, lockcore::backend::Backend::acquire(&scene.one, &request)).await;
         dropped.asks_to_release(0).await;
         fixture.pass(fixture.short_lease() / 50).await;
         next.enters().await;

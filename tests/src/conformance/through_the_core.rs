@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use lockcore::{Backend, LockError, LockGuard, Locks, LossReason, Owner, ReentrantLock};
+use lockcore::{Lock, LockError, LockGuard, Locks, LossReason, Owner, backend::Backend};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
@@ -33,12 +33,12 @@ impl Shared {
     }
 
     /// The handle at the first client.
-    fn here(&self) -> ReentrantLock {
+    fn here(&self) -> Lock {
         self.one.lock(&self.name)
     }
 
     /// The handle at the second client.
-    fn there(&self) -> ReentrantLock {
+    fn there(&self) -> Lock {
         self.two.lock(&self.name)
     }
 
@@ -55,11 +55,11 @@ fn locks(backend: impl Backend, lease: Duration) -> Locks {
 }
 
 /// Enters at once.
-pub(super) async fn enters(lock: &ReentrantLock) -> LockGuard {
+pub(super) async fn enters(lock: &Lock) -> LockGuard {
     soon(lock.acquire()).await.expect("acquire failed")
 }
 
-pub(super) async fn is_refused(lock: &ReentrantLock) {
+pub(super) async fn is_refused(lock: &Lock) {
     let guard = soon(lock.try_acquire()).await.expect("try_acquire failed");
     assert!(guard.is_none(), "two owners hold the lock: {guard:?}");
 }
@@ -148,7 +148,7 @@ pub async fn a_nested_acquisition_can_lengthen_the_lease<F: Fixture>(fixture: &F
 /// C1: the branches of one `join!` are strangers to each other.
 pub async fn two_branches_of_one_join_exclude_each_other<F: Fixture>(fixture: &F) {
     let (shared, history) = (Shared::lasting(fixture).await, History::new());
-    let branch = async |lock: ReentrantLock| {
+    let branch = async |lock: Lock| {
         let guard = enters(&lock).await;
         let inside = history.enter(guard.name(), guard.wire_owner(), guard.token());
         fixture.pass(fixture.short_lease() / 10).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, FencingToken};
+use lockcore::{FencingToken, backend::AcquireOutcome};
 
 use crate::{
     Fixture,

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::pin};
 
-use lockcore::{AcquireOutcome, Wakeups};
+use lockcore::backend::{AcquireOutcome, Wakeups};
 
 use crate::{
     Fixture,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::AcquireOutcome;
+use lockcore::backend::AcquireOutcome;
 use tokio::time::Instant;
 
 use crate::{

@@ -9,11 +9,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
-    Conditions, Latches, LockName, LockState, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, LockName, LockState,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
+        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeups, async_trait,
+    },
 };
 use tokio::sync::watch;
 
@@ -343,9 +345,9 @@ impl<B: Backend> Backend for Faulty<B> {
         Ok(self.over_the_line(wakeups))
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        let name = name.clone();
-        self.call(Op::Resize, |backend| async move { backend.resize(&name, permits).await }).await
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        let request = request.clone();
+        self.call(Op::Resize, |backend| async move { backend.resize(&request).await }).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

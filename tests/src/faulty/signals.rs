@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use lockcore::{
-    Backend, BackendError, BackendErrorKind, ConditionId, Conditions, Latches, LockName, Wakeups,
+    BackendError, BackendErrorKind, LockName,
+    backend::{Backend, ConditionId, Conditions, Departure, Latches, Wakeups, async_trait},
 };
 
 use super::{Faulty, Op};
@@ -90,11 +90,11 @@ impl<B: Backend> Conditions for Faulty<B> {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
         let (condition, waiter) = (condition.clone(), waiter.to_owned());
         let leave = |backend: Arc<B>| async move {
-            conditions(&*backend)?.leave(&condition, &waiter, pass_on).await
+            conditions(&*backend)?.leave(&condition, &waiter, departure).await
         };
         self.call(Op::Leave, leave).await
     }

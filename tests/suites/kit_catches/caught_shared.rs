@@ -288,4 +288,7 @@ const C29: Flaws = &[
     (Flaw::ResizingEndsHolds, &["fewer_permits_leave_those_that_are_held"]),
     (Flaw::ResizingCountsWhatIsFree, &["permits_can_be_set_again"]),
     (Flaw::ResizingRenews, &["setting_the_permits_changes_no_lease"]),
+    (Flaw::ResizesWhatIsSet, &["a_number_that_was_set_stays_if_it_is_asked_to"]),
+    (Flaw::TakesWhatIsSaidForSet, &["what_the_first_acquire_said_is_not_set"]),
+    (Flaw::SaysThatItResized, &["a_number_that_was_set_stays_if_it_is_asked_to"]),
 ];

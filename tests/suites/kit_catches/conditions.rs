@@ -2,8 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use async_trait::async_trait;
-use lockcore::{BackendError, ConditionId, Conditions, Wakeups};
+use lockcore::{
+    BackendError,
+    backend::{ConditionId, Conditions, Departure, Wakeups, async_trait},
+};
 use lockcore_testkit::Op;
 use tokio::{task::yield_now, time::Instant};
 
@@ -160,7 +162,7 @@ impl Flawed {
         &self,
         queue: &mut Queue,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
         now: Instant,
     ) -> (bool, Vec<String>) {
         let was_in = queue.place_of(waiter).is_some_and(|place| place.until > now);
@@ -169,11 +171,12 @@ impl Flawed {
             Flaw::LeavingEmptiesTheQueue => queue.places.clear(),
             _ => queue.places.retain(|place| place.waiter != waiter),
         }
+        let is_cancelled = departure == Departure::Cancelled;
         let passes_on = match self.flaw {
-            Flaw::LeavingPassesOnAPlace => pass_on,
+            Flaw::LeavingPassesOnAPlace => is_cancelled,
             Flaw::LeavingPassesOnUnasked => !was_in,
             Flaw::LeavingPassesNothingOn => false,
-            _ => pass_on && !was_in,
+            _ => is_cancelled && !was_in,
         };
         let next = match self.flaw {
             _ if !passes_on => Vec::new(),
@@ -248,10 +251,10 @@ impl Conditions for Flawed {
         &self,
         condition: &ConditionId,
         waiter: &str,
-        pass_on: bool,
+        departure: Departure,
     ) -> Result<bool, BackendError> {
         let busy = self.send(Op::Leave).await;
-        let leave = |queue: &mut Queue, now| self.leave_now(queue, waiter, pass_on, now);
+        let leave = |queue: &mut Queue, now| self.leave_now(queue, waiter, departure, now);
         let (was_in, next) = self.with_queue(condition, leave);
         if !self.has(Flaw::PassingOnWakesNobody) {
             self.wake_notified(condition, &next);

@@ -196,6 +196,9 @@ pub(crate) enum Flaw {
     TakesEachModeForAKind,
     ResizedIsFreeForAll,
     ResizesWhatIsALock,
+    ResizesWhatIsSet,
+    TakesWhatIsSaidForSet,
+    SaysThatItResized,
     GrowthSkipsTheKind,
     SetsCountsOfLocks,
 

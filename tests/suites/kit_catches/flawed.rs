@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Capabilities,
-    Conditions, HoldId, Latches, LockName, LockState, Mode, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
+    BackendError, BackendErrorKind, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
+    },
 };
 use lockcore_testkit::{Fixture, Op};
 use tokio::{task::yield_now, time::Instant};
@@ -177,9 +179,9 @@ impl Backend for Flawed {
         Ok(state)
     }
 
-    async fn resize(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let busy = self.send(Op::Resize).await;
-        let resized = self.resize_now(name, permits);
+        let resized = self.resize_now(request);
         self.reply(busy).await;
         resized
     }

@@ -1,6 +1,9 @@
 //! What a name is in use as, and how the flaws take it.
 
-use lockcore::{AcquireOutcome, AcquireRequest, BackendError, BackendErrorKind, Mode};
+use lockcore::{
+    BackendError, BackendErrorKind, Mode,
+    backend::{AcquireOutcome, AcquireRequest},
+};
 
 use super::{
     flaw::Flaw,

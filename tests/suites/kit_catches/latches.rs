@@ -1,7 +1,9 @@
 //! The latches of [`Flawed`], and how the flaws change them.
 
-use async_trait::async_trait;
-use lockcore::{BackendError, Latches, LockName, Wakeups};
+use lockcore::{
+    BackendError, LockName,
+    backend::{Latches, Wakeups, async_trait},
+};
 use lockcore_testkit::Op;
 use tokio::task::yield_now;
 

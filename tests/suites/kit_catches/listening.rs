@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use lockcore::{LockName, Wakeups};
+use lockcore::{
+    LockName,
+    backend::{Wakeups, async_trait},
+};
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now};
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, BackendError, LockName, LockState, Mode};
+use lockcore::{
+    BackendError, LockState, Mode,
+    backend::{AcquireOutcome, ResizeOutcome, ResizeRequest},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -84,16 +87,32 @@ impl Flawed {
         state.with_permits(total.saturating_sub(self.taken(shared)), Some(total))
     }
 
-    pub(super) fn resize_now(&self, name: &LockName, permits: u32) -> Result<(), BackendError> {
-        self.with(name, |cell, _| {
+    pub(super) fn resize_now(
+        &self,
+        request: &ResizeRequest,
+    ) -> Result<ResizeOutcome, BackendError> {
+        let permits = request.permits;
+        self.with(&request.name, |cell, _| {
             let is_another = self.kind_in_use(cell).is_some_and(|used| used != Kind::Permits);
             if is_another && !self.has(Flaw::ResizesWhatIsALock) {
                 return Err(another_kind());
             }
             if self.has(Flaw::ResizingDoesNothing) {
-                return Ok(());
+                return Ok(ResizeOutcome::Resized);
             }
             let shared = &mut cell.shared;
+            let is_set = match self.flaw {
+                Flaw::TakesWhatIsSaidForSet => {
+                    shared.permits.is_some() || shared.holds.iter().any(is_permit)
+                }
+                _ => shared.permits.is_some(),
+            };
+            if request.only_if_unset && is_set && !self.has(Flaw::ResizesWhatIsSet) {
+                return Ok(match self.flaw {
+                    Flaw::SaysThatItResized => ResizeOutcome::Resized,
+                    _ => ResizeOutcome::AlreadySet,
+                });
+            }
             if self.has(Flaw::ResizingEndsHolds) && self.taken(shared) > permits {
                 shared.holds.clear();
             }
@@ -109,7 +128,7 @@ impl Flawed {
             if !self.has(Flaw::ResizingWakesNobody) {
                 self.wake(cell);
             }
-            Ok(())
+            Ok(ResizeOutcome::Resized)
         })
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, AcquireRequest, HoldId, Mode, ReleaseOutcome, ReleaseRequest};
+use lockcore::{
+    Mode,
+    backend::{AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest},
+};
 use tokio::time::Instant;
 
 use super::{

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{AcquireOutcome, AcquireRequest, HoldId, Mode, ReleaseOutcome};
+use lockcore::{
+    Mode,
+    backend::{AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome},
+};
 use tokio::time::Instant;
 
 use super::{

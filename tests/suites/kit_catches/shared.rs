@@ -1,8 +1,11 @@
 //! Holds that several have of one name, and what readers, writers and those with permits have in common.
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, HoldId, Holder, LockState, Mode, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest,
+    Holder, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest,
+    },
 };
 use tokio::time::Instant;
 

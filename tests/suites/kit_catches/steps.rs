@@ -3,8 +3,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, FencingToken, HoldId, Holder, LockName, LockState, Mode,
-    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    FencingToken, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest,
+    },
 };
 use tokio::time::Instant;
 

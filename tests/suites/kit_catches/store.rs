@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{AcquireRequest, HoldId, LockName, Mode};
+use lockcore::{
+    LockName, Mode,
+    backend::{AcquireRequest, HoldId},
+};
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 

@@ -1,8 +1,11 @@
 //! Requests that are about holds, for the models of all kinds of locks.
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, HoldId, LockState, Mode, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest,
+    BackendError, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest, ResizeRequest,
+    },
 };
 use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -157,7 +160,7 @@ pub(crate) async fn send(
         Request::Force => Answer::Flag(backend.force_release(&name).await?),
         Request::Inspect => Answer::State(state(&backend.inspect(&name).await?)),
         Request::Resize(permits) => {
-            backend.resize(&name, permits).await?;
+            backend.resize(&ResizeRequest::new(name.clone(), permits)).await?;
             Answer::Any
         }
     })

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lockcore::{Backend, BackendError, ConditionId, LockName};
+use lockcore::{
+    BackendError, LockName,
+    backend::{Backend, ConditionId, Departure},
+};
 use lockcore_redis::RedisBackend;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
@@ -94,7 +97,7 @@ fn latches_do_as_their_model() {
 enum ConditionRequest {
     Join { waiter: u8, keep: u64 },
     Stay { waiter: u8, keep: u64 },
-    Leave { waiter: u8, pass_on: bool },
+    Leave { waiter: u8, departure: Departure },
     Notify(u32),
 }
 
@@ -133,11 +136,11 @@ impl Model for Condition {
                 Answer::Any
             }
             ConditionRequest::Stay { waiter, keep } => Answer::Flag(self.stay(waiter, keep)),
-            ConditionRequest::Leave { waiter, pass_on } => {
+            ConditionRequest::Leave { waiter, departure } => {
                 let before = self.0.len();
                 self.0.retain(|(other, _)| *other != waiter);
                 let was_in = self.0.len() < before;
-                if !was_in && pass_on {
+                if !was_in && departure == Departure::Cancelled {
                     self.notify(1);
                 }
                 Answer::Flag(was_in)
@@ -169,8 +172,8 @@ async fn send_to_condition(
         ConditionRequest::Stay { waiter, keep } => {
             Answer::Flag(conditions.stay(&id, &text(waiter), lease(keep)).await?)
         }
-        ConditionRequest::Leave { waiter, pass_on } => {
-            Answer::Flag(conditions.leave(&id, &text(waiter), pass_on).await?)
+        ConditionRequest::Leave { waiter, departure } => {
+            Answer::Flag(conditions.leave(&id, &text(waiter), departure).await?)
         }
         ConditionRequest::Notify(count) => Answer::Number(conditions.notify(&id, count).await?),
     })
@@ -179,10 +182,12 @@ async fn send_to_condition(
 #[test]
 fn conditions_do_as_their_model() {
     let keeps = || prop_oneof![1 => Just(0_u64), 5 => 1..3_u64];
+    let departures = prop_oneof![Just(Departure::Cancelled), Just(Departure::TimedOut)];
     let request = prop_oneof![
         4 => (0..4_u8, keeps()).prop_map(|(waiter, keep)| ConditionRequest::Join { waiter, keep }),
         2 => (0..4_u8, keeps()).prop_map(|(waiter, keep)| ConditionRequest::Stay { waiter, keep }),
-        2 => (0..4_u8, any::<bool>()).prop_map(|(waiter, pass_on)| ConditionRequest::Leave { waiter, pass_on }),
+        2 => (0..4_u8, departures)
+            .prop_map(|(waiter, departure)| ConditionRequest::Leave { waiter, departure }),
         2 => prop_oneof![3 => 1..3_u32, 1 => Just(u32::MAX)].prop_map(ConditionRequest::Notify),
     ];
     compare::<Condition, _, _>(deliveries(request), send_to_condition);

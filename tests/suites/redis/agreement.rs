@@ -4,8 +4,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, FencingToken, HoldId, LockName,
-    LockState, Mode, ReleaseRequest, RenewRequest,
+    BackendError, FencingToken, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseRequest, RenewRequest,
+        ResizeRequest,
+    },
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_redis::RedisBackend;
@@ -217,7 +220,7 @@ impl<'a> Sequence<'a> {
         let agree = match &answers {
             [Ok(memory), Ok(redis)] => memory == redis,
             // To the release of a hold that is not there, in a mode that the name is not used in.
-            [memory, _] => matches!(memory, Ok(lockcore::ReleaseOutcome::NotHeld)),
+            [memory, _] => matches!(memory, Ok(lockcore::backend::ReleaseOutcome::NotHeld)),
         };
         self.check(agree);
     }
@@ -226,8 +229,8 @@ impl<'a> Sequence<'a> {
         let total = u32::try_from(self.below(7)).unwrap();
         if matches!(self.modes[0], Mode::Permit { plain: false, .. }) && total > 0 {
             let answers = [
-                self.memory.resize(&self.name, total).await,
-                self.redis.resize(&self.name, total).await,
+                self.memory.resize(&ResizeRequest::new(self.name.clone(), total)).await,
+                self.redis.resize(&ResizeRequest::new(self.name.clone(), total)).await,
             ];
             self.note(&format!("resize to {total}"), &answers);
             self.check(answers.iter().all(Result::is_ok));

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendError, BackendErrorKind, Mode, ReleaseOutcome,
+    BackendError, BackendErrorKind, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{RedisServer, poll_times};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, ConditionId, Conditions};
+use lockcore::backend::{Backend, ConditionId, Conditions, Departure};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
@@ -41,9 +41,9 @@ async fn those_who_wait_are_in_a_list_with_times_and_are_told_on_channels_of_the
     assert!(!conditions.stay(&full, "a", KEEP).await.unwrap(), "it was notified");
     assert!(conditions.stay(&full, "b", KEEP).await.unwrap());
     // What came for `a` goes to `b`, and what comes for nobody nowhere.
-    assert!(!conditions.leave(&full, "a", true).await.unwrap());
+    assert!(!conditions.leave(&full, "a", Departure::Cancelled).await.unwrap());
     soon("the notification", wakeups.woken()).await;
-    assert!(conditions.leave(&full, "c", true).await.unwrap());
+    assert!(conditions.leave(&full, "c", Departure::Cancelled).await.unwrap());
     assert_eq!(conditions.notify(&full, u32::MAX).await.unwrap(), 0);
     drop(wakeups);
     drop(message);
@@ -121,7 +121,7 @@ async fn full_memory_keeps_nobody_from_staying_and_being_told() {
     fill(&server).await;
     assert!(conditions.join(&full, "c", KEEP).await.is_err());
     assert!(conditions.stay(&full, "a", KEEP).await.unwrap());
-    assert!(conditions.leave(&full, "b", false).await.unwrap());
+    assert!(conditions.leave(&full, "b", Departure::TimedOut).await.unwrap());
     assert_eq!(conditions.notify(&full, 2).await.unwrap(), 1);
     assert_nothing_left(&server).await;
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use lockcore::{
-    Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode, Owner,
-    ReleaseOutcome, SubscribeRequest,
+    BackendError, BackendErrorKind, LockError, Locks, Mode, Owner,
+    backend::{Backend, ConditionId, Departure, ReleaseOutcome, ResizeRequest, SubscribeRequest},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -165,7 +165,7 @@ async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
             enters(&backend, &holding).await;
             assert!(backend.force_release(&name(&lock)).await.unwrap());
             if let Mode::Permit { plain: false, .. } = mode {
-                backend.resize(&name(&lock), 5).await.unwrap();
+                backend.resize(&ResizeRequest::new(name(&lock), 5)).await.unwrap();
             }
         }
     }
@@ -178,7 +178,7 @@ async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
     }
     assert!(conditions.stay(&condition, "a", LEASE).await.unwrap());
     assert_eq!(conditions.notify(&condition, 1).await.unwrap(), 1);
-    assert!(conditions.leave(&condition, "b", true).await.unwrap());
+    assert!(conditions.leave(&condition, "b", Departure::Cancelled).await.unwrap());
 
     set_user(&server, "worker", LEAST_RIGHTS).await;
     let (latches, gate) = (backend.latches().unwrap(), name("locks:gate"));

@@ -42,7 +42,7 @@ pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
         }
     }
     if let Ok(Some(guard)) = lock.try_acquire().await {
-        note(lock.condition("c").wait_timeout(guard, WAIT).await.err());
+        note(lock.condition("c").wait_timeout(guard, WAIT).await.err().map(LockError::from));
     }
     let (set, count) = (latch.set_count(2).await, latch.count_down().await);
     let (open, waited, available, resized, multiple) = tokio::join!(

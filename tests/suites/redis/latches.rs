@@ -1,6 +1,9 @@
 //! Count-down latches as they are stored, beside Redisson's.
 
-use lockcore::{Backend, BackendErrorKind, Latches, Mode};
+use lockcore::{
+    BackendErrorKind, Mode,
+    backend::{Backend, Latches, ResizeRequest},
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
@@ -114,7 +117,10 @@ async fn a_latch_is_in_nobodys_use_but_as_one() {
     for mode in modes {
         assert_wrong_type(&backend, &request("gate", &hold("a:1"), mode)).await;
     }
-    assert_eq!(backend.resize(&gate, 2).await.unwrap_err().kind(), BackendErrorKind::WrongType);
+    assert_eq!(
+        backend.resize(&ResizeRequest::new(gate.clone(), 2)).await.unwrap_err().kind(),
+        BackendErrorKind::WrongType
+    );
     assert_eq!(backend.force_release(&gate).await.unwrap_err().kind(), BackendErrorKind::WrongType);
     assert_eq!(backend.inspect(&gate).await.unwrap_err().kind(), BackendErrorKind::WrongType);
     assert_eq!(latches.open(&gate).await.unwrap(), 2);

@@ -148,7 +148,7 @@ async fn strangers_are_excluded_and_run_nests() {
         .unwrap();
     assert!(spawned_is_stranger);
 
-    let hold = |lock: lockcore::ReentrantLock| async move {
+    let hold = |lock: lockcore::Lock| async move {
         let guard = lock.acquire().await.unwrap();
         let alone = guard.hold_count() == 1;
         guard.release().await.unwrap();

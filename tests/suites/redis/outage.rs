@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{Backend, LockError, LockGuard, Locks, LossReason, Mode, Owner};
+use lockcore::{LockError, LockGuard, Locks, LossReason, Mode, Owner, backend::Backend};
 use lockcore_testkit::{Fault, Faulty, Op, RedisServer, poll_times};
 
 use crate::steps::{enters, hold, releases, request, state};

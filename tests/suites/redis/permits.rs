@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, Locks, Mode, ReleaseOutcome,
+    BackendErrorKind, Locks, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, ResizeRequest},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -178,7 +179,7 @@ async fn a_number_that_was_set_stays_for_ever() {
     let backend = connect(&server).await;
     let mut messages = Messages::of(&server, CHANNEL).await;
     enters(&backend, &permits("a:1", 2, 2)).await;
-    backend.resize(&name("pool"), 5).await.unwrap();
+    backend.resize(&ResizeRequest::new(name("pool"), 5)).await.unwrap();
     assert_eq!(messages.next().await, "3");
     for key in ["pool", LEASES, "lockcore_permits:{pool}"] {
         assert_eq!(pttl(&server, key).await, -1, "{key}");
@@ -186,7 +187,7 @@ async fn a_number_that_was_set_stays_for_ever() {
     enters(&backend, &permits("b:1", 3, 2)).await;
     assert!(renews(&backend, &permits("b:1", 3, 2), LEASE).await);
     assert_eq!(pttl(&server, LEASES).await, -1);
-    backend.resize(&name("pool"), 1).await.unwrap();
+    backend.resize(&ResizeRequest::new(name("pool"), 1)).await.unwrap();
     assert_eq!(left(&server).await, -4);
     let state = state(&backend, "pool").await;
     assert_eq!((state.available(), state.limit(), state.holders().len()), (Some(0), Some(1), 2));
@@ -195,7 +196,7 @@ async fn a_number_that_was_set_stays_for_ever() {
     assert_eq!(messages.next().await, "0", "Redisson's listeners know no negative numbers");
     assert_eq!(releases(&backend, &permits("a:1", 2, 2)).await, ReleaseOutcome::Released);
     assert_eq!((messages.next().await.as_str(), left(&server).await), ("1", 1));
-    backend.resize(&name("pool"), 0).await.unwrap();
+    backend.resize(&ResizeRequest::new(name("pool"), 0)).await.unwrap();
     assert_eq!(too_many(&backend, &permits("c:1", 1, 2)).await, Some(0));
 }
 
@@ -281,7 +282,7 @@ async fn a_name_is_in_use_as_one_kind_of_semaphore() {
     enters(&backend, &plain("a:1", 1, 3)).await;
     assert_wrong_type(&backend, &permits("a:1", 1, 3)).await;
     assert_eq!(
-        backend.resize(&name("pool"), 9).await.unwrap_err().kind(),
+        backend.resize(&ResizeRequest::new(name("pool"), 9)).await.unwrap_err().kind(),
         BackendErrorKind::WrongType
     );
 }
@@ -292,7 +293,7 @@ async fn full_memory_keeps_no_permit() {
     let backend = connect(&server).await;
     for set in [false, true] {
         if set {
-            backend.resize(&name("pool"), 3).await.unwrap();
+            backend.resize(&ResizeRequest::new(name("pool"), 3)).await.unwrap();
         }
         let taken = lasting(permits("a:1", 2, 3), 2_000);
         enters(&backend, &taken).await;

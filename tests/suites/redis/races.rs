@@ -9,8 +9,8 @@ use std::{
 };
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, Clock, FencingToken, HoldId, LockError, LockName,
-    Locks, LocksBuilder, ReleaseOutcome, ReleaseRequest,
+    Clock, FencingToken, LockError, LockName, Locks, LocksBuilder,
+    backend::{AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest},
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::RedisServer;

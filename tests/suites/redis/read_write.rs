@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, HoldId, Mode, ReleaseOutcome,
-    SubscribeRequest,
+    BackendErrorKind, Mode,
+    backend::{AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, SubscribeRequest},
 };
 use lockcore_testkit::RedisServer;
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, Locks, LossReason, Owner, ReentrantLock};
+use lockcore::{Lock, LockError, Locks, LossReason, Owner};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{RedisServer, poll_times};
 use tokio::{runtime::Runtime, sync::Mutex, task::JoinSet};
@@ -287,7 +287,7 @@ impl Stress {
         }
     }
 
-    async fn visit(&self, lock: &ReentrantLock, name: usize, way: u64) {
+    async fn visit(&self, lock: &Lock, name: usize, way: u64) {
         let start = Instant::now();
         let acquired = match way & 3 {
             0 => lock.acquire_timeout(MS * (way >> 12 & 15) as u32).await.map(Some),

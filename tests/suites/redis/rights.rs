@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, BackendError, BackendErrorKind, ConditionId, LockError, Locks, Mode};
+use lockcore::{
+    BackendError, BackendErrorKind, LockError, Locks, Mode,
+    backend::{Backend, ConditionId},
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 

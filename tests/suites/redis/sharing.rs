@@ -165,7 +165,7 @@ async fn of_ten_permits_never_more_are_taken_by_a_hundred_tasks_of_four_clients(
             tasks.spawn(async move {
                 for round in 0..8 {
                     let wanted = 1 + (number + round) % 3;
-                    let guard = semaphore.acquire_many(wanted).await.unwrap();
+                    let guard = semaphore.permits(wanted).acquire().await.unwrap();
                     most.fetch_max(
                         inside.fetch_add(wanted, Ordering::SeqCst) + wanted,
                         Ordering::SeqCst,
@@ -196,7 +196,7 @@ async fn an_expired_permit_wakes_a_waiter_within_100_ms_of_its_leases_end() {
     for round in 0..5_u64 {
         let name = format!("s{round}");
         let lease = Duration::from_millis(200 + 37 * round);
-        let kept = one.semaphore(&name, 3).acquire_many(2).await.unwrap();
+        let kept = one.semaphore(&name, 3).permits(2).acquire().await.unwrap();
         let start = Instant::now();
         std::mem::forget(one.semaphore(&name, 3).lease(lease).acquire().await.unwrap());
         let taken = Instant::now();
@@ -215,7 +215,7 @@ async fn bad_input_is_a_clear_error_and_changes_nothing() {
     let server = RedisServer::start();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let held = one.semaphore("s", 3).acquire().await.unwrap();
-    let too_many = other.semaphore("s", 3).acquire_many(4).await.unwrap_err();
+    let too_many = other.semaphore("s", 3).permits(4).acquire().await.unwrap_err();
     assert!(matches!(too_many, LockError::TooManyPermits { asked: 4, limit: 3, .. }), "{too_many}");
     let wrong_type = |error: LockError| match error {
         LockError::Backend(error) => {

@@ -3,8 +3,11 @@
 use std::{collections::HashMap, time::Duration};
 
 use lockcore::{
-    AcquireOutcome, AcquireRequest, Backend, BackendErrorKind, FencingToken, HoldId, LockName,
-    LockState, Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    BackendErrorKind, FencingToken, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest,
+    },
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;

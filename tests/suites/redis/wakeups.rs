@@ -138,7 +138,10 @@ async fn latches_and_conditions_are_heard_of_after_the_connection_for_wake_ups_w
         let notified = tokio::spawn({
             let lock = other.lock("lock");
             let guard = lock.acquire().await.unwrap();
-            async move { lock.condition("condition").wait(guard).await.map(|_| Instant::now()) }
+            async move {
+                drop(lock.condition("condition").wait(guard).await?);
+                Ok(Instant::now())
+            }
         });
         let guard = lock.acquire().await.unwrap();
         until("two subscriptions", || async { server.channels().await.len() == 2 }).await;

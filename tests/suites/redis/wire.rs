@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use lockcore::{AcquireRequest, Backend, HoldId, LockName};
+use lockcore::{
+    LockName,
+    backend::{AcquireRequest, Backend, HoldId},
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
@@ -164,11 +167,11 @@ async fn a_flushed_script_is_loaded_again_without_anybody_noticing() {
             Duration::from_secs(9),
         );
         let outcome = backend.acquire(&request).await.unwrap();
-        assert!(matches!(outcome, lockcore::AcquireOutcome::Acquired { .. }));
+        assert!(matches!(outcome, lockcore::backend::AcquireOutcome::Acquired { .. }));
         let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
         assert_eq!(
             backend.release(&request.undo()).await.unwrap(),
-            lockcore::ReleaseOutcome::Released
+            lockcore::backend::ReleaseOutcome::Released
         );
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use lockcore::{
-    BackendErrorKind, Condition, LockError, LockGuard, LockName, Locks, LocksBuilder, ReentrantLock,
+    BackendErrorKind, Condition, Lock, LockError, LockGuard, LockName, Locks, LocksBuilder,
 };
 use lockcore_testkit::{Fault, Faults, Faulty, Fixture};
 use tokio::task::JoinHandle;
@@ -45,16 +45,17 @@ pub(super) async fn faulty<F: Fixture>(fixture: &F) -> (Locks, Faults) {
 
 /// Waits for `condition`, with the lock: whoever has the lock next finds it waiting.
 pub(super) async fn waits(
-    lock: &ReentrantLock,
+    lock: &Lock,
     condition: &Condition,
 ) -> JoinHandle<Result<LockGuard, LockError>> {
     let guard = lock.acquire().await.expect("the lock");
-    tokio::spawn(condition.wait(guard))
+    let wait = condition.wait(guard);
+    tokio::spawn(async move { Ok(wait.await?) })
 }
 
 /// As [`waits`], and gives the lock back at once.
 pub(super) async fn waits_and_releases(
-    lock: &ReentrantLock,
+    lock: &Lock,
     condition: &Condition,
 ) -> JoinHandle<Result<(), LockError>> {
     let waiter = waits(lock, condition).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, LockError, LockGuard, ReentrantLock};
+use lockcore::{BackendErrorKind, Lock, LockError, LockGuard};
 use lockcore_testkit::{Fault, Faults, Fixture, Op, poll_times};
 use tokio::{
     task::JoinHandle,
@@ -18,8 +18,8 @@ type Waiter = JoinHandle<Result<LockGuard, LockError>>;
 /// Two clients: the first, with faults, waits in front of the second.
 struct Bench {
     faults: Faults,
-    lock: ReentrantLock,
-    other: ReentrantLock,
+    lock: Lock,
+    other: Lock,
 }
 
 impl Bench {

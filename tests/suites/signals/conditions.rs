@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{Condition, LockError, LockGuard, Locks, LossReason, Owner, ReentrantLock};
+use lockcore::{Condition, Lock, LockError, LockGuard, Locks, LossReason, Owner, WaitOutcome};
 use lockcore_testkit::{Fault, Fixture, Op};
 use tokio::{sync::mpsc::unbounded_channel, task::JoinSet, time::Instant};
 
@@ -71,7 +71,7 @@ impl Buffer {
 #[derive(Clone, Debug)]
 struct End {
     buffer: Buffer,
-    lock: ReentrantLock,
+    lock: Lock,
     filled: Condition,
     emptied: Condition,
 }
@@ -182,8 +182,8 @@ pub(crate) async fn a_wait_ends_in_time<F: Fixture>(fixture: &F) {
     let condition = lock.condition("c");
     for time in [A_WHILE, Duration::ZERO] {
         let (guard, start) = (lock.acquire().await.unwrap(), Instant::now());
-        let (guard, notified) = condition.wait_timeout(guard, time).await.unwrap();
-        assert!(!notified && guard.is_held(), "{time:?}");
+        let (guard, outcome) = condition.wait_timeout(guard, time).await.unwrap();
+        assert!(outcome == WaitOutcome::TimedOut && guard.is_held(), "{time:?}");
         assert!(start.elapsed() >= time, "{time:?}");
         assert!(!condition.notify_one(&guard).await.unwrap(), "it has no place any more");
         guard.release().await.unwrap();
@@ -193,8 +193,8 @@ pub(crate) async fn a_wait_ends_in_time<F: Fixture>(fixture: &F) {
         let guard = other.acquire().await.unwrap();
         assert!(other.condition("c").notify_one(&guard).await.unwrap());
         guard.release().await.unwrap();
-        let (guard, notified) = joined("a notification in time", waiter).await.unwrap();
-        assert!(notified && guard.is_held(), "{time:?}");
+        let (guard, outcome) = joined("a notification in time", waiter).await.unwrap();
+        assert!(outcome == WaitOutcome::Notified && guard.is_held(), "{time:?}");
     }
     // A lock that is not free delays the return, and not the decision.
     let waiter = tokio::spawn(condition.wait_timeout(lock.acquire().await.unwrap(), A_WHILE));
@@ -203,8 +203,8 @@ pub(crate) async fn a_wait_ends_in_time<F: Fixture>(fixture: &F) {
     assert!(!waiter.is_finished(), "it has the lock again when it returns");
     assert!(!other.condition("c").notify_one(&guard).await.unwrap(), "its time was over");
     guard.release().await.unwrap();
-    let (guard, notified) = joined("the lock", waiter).await.unwrap();
-    assert!(!notified && guard.is_held());
+    let (guard, outcome) = joined("the lock", waiter).await.unwrap();
+    assert!(outcome == WaitOutcome::TimedOut && guard.is_held());
     drop(guard);
     nothing_is_left(fixture, "waits with a time-out").await;
 }
@@ -262,9 +262,11 @@ async fn is_refused(condition: &Condition, guard: LockGuard, part: &str) {
     let name = guard.name().to_owned();
     for error in [
         condition.notify_one(&guard).await.map(drop).unwrap_err(),
-        condition.wait(guard).await.map(drop).unwrap_err(),
+        condition.wait(guard).await.map(drop).unwrap_err().into(),
     ] {
-        assert!(matches!(error, LockError::InvalidOption { .. }), "{name}: {error}");
+        let is_wrong =
+            matches!(error, LockError::WrongGuard { .. } | LockError::InvalidOption { .. });
+        assert!(is_wrong, "{name}: {error}");
         assert!(error.to_string().contains(part), "{name}: {error}");
     }
 }
@@ -275,26 +277,29 @@ pub(crate) async fn guards_of_something_else_are_refused<F: Fixture>(fixture: &F
     let condition = lock.condition("c");
     let elsewhere = client(fixture).await.lock("a");
     for other in [locks.lock("b"), locks.rw_lock("d").write(), elsewhere] {
-        is_refused(&condition, other.acquire().await.unwrap(), "not of this condition's lock")
-            .await;
+        let part = "the guard given to a condition of lock `a`";
+        is_refused(&condition, other.acquire().await.unwrap(), part).await;
     }
     let permits = locks.semaphore("e", 1).acquire().await.unwrap();
-    is_refused(&condition, permits, "not of this condition's lock").await;
+    is_refused(&condition, permits, "`e` in permit mode").await;
 
     let shared = locks.rw_lock("f");
     let reader = shared.read().acquire().await.unwrap();
     is_refused(&shared.write().condition("c"), reader, "read mode").await;
     let reader = shared.read().acquire().await.unwrap();
-    is_refused(&shared.read().condition("c"), reader, "held alone").await;
+    is_refused(&shared.read().condition("c"), reader, "a single holder").await;
 
     let owner = Owner::new();
     let outer = lock.clone().owned_by(&owner).acquire().await.unwrap();
     let inner = lock.clone().owned_by(&owner).acquire().await.unwrap();
     assert!(!condition.notify_one(&inner).await.unwrap(), "a nested guard may notify");
-    let error = condition.wait(inner).await.unwrap_err();
-    assert!(matches!(error, LockError::InvalidOption { option: "wait", .. }), "{error}");
-    assert!(error.to_string().contains("2 guards"), "{error}");
-    assert!(outer.is_held(), "the other guards keep the hold");
+    let failed = condition.wait(inner).await.unwrap_err();
+    let is_invalid = matches!(failed.error(), LockError::InvalidOption { option: "wait", .. });
+    assert!(is_invalid, "{failed}");
+    assert!(failed.to_string().contains("2 guards"), "{failed}");
+    assert_eq!(outer.hold_count(), 2, "the error has the guard");
+    drop(failed.into_guard().expect("the guard comes back"));
+    assert_eq!(outer.hold_count(), 1);
 
     let error = lock.condition("").notify_one(&outer).await.unwrap_err();
     assert!(matches!(error, LockError::InvalidName { .. }), "{error}");
@@ -316,13 +321,13 @@ pub(crate) async fn a_hold_that_was_lost_neither_waits_nor_notifies<F: Fixture>(
         );
     };
     lost(condition.notify_all(&guard).await.unwrap_err(), LossReason::LeaseEnded);
-    lost(condition.wait(guard).await.unwrap_err(), LossReason::LeaseEnded);
+    lost(condition.wait(guard).await.unwrap_err().into(), LossReason::LeaseEnded);
     assert_eq!(faults.calls(Op::Join) + faults.calls(Op::Notify), 0);
 
     let lock = locks.lock("a");
     let guard = lock.acquire().await.unwrap();
     assert!(client(fixture).await.lock("a").force_release().await.unwrap());
-    lost(lock.condition("c").wait(guard).await.unwrap_err(), LossReason::Gone);
+    lost(lock.condition("c").wait(guard).await.unwrap_err().into(), LossReason::Gone);
     nothing_is_left(fixture, "holds that were lost").await;
 }
 

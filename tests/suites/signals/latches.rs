@@ -111,11 +111,11 @@ pub(crate) async fn a_wait_ends_in_time_or_when_an_operator_opens<F: Fixture>(fi
     let (latch, operator) = (locks.latch("a"), client(fixture).await.latch("a"));
     operator.set_count(2).await.unwrap();
     let error = latch.wait_timeout(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, LockError::Timeout { .. }), "{error}");
+    assert!(matches!(error, LockError::LatchTimeout { .. }), "{error}");
     assert_eq!(faults.all_calls(), 1, "it is looked at once");
     let start = Instant::now();
     let error = latch.wait_timeout(A_WHILE).await.unwrap_err();
-    assert!(matches!(error, LockError::Timeout { waited: A_WHILE, .. }), "{error}");
+    assert!(matches!(error, LockError::LatchTimeout { waited: A_WHILE, .. }), "{error}");
     assert!(start.elapsed() >= A_WHILE);
     let waiter = tokio::spawn({
         let latch = latch.clone();

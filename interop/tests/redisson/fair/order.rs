@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use lockcore::ReentrantLock;
+use lockcore::Lock;
 use lockcore_interop::{JavaThread, Kind, Lease};
 use tokio::task::JoinSet;
 
@@ -78,7 +78,7 @@ async fn of_java(thread: JavaThread, name: String, number: u32, entries: Entries
     thread.release(&name).await.unwrap();
 }
 
-async fn of_rust(lock: ReentrantLock, number: u32, entries: Entries) {
+async fn of_rust(lock: Lock, number: u32, entries: Entries) {
     let guard = lock.acquire().await.unwrap();
     entries.lock().unwrap().push(number);
     guard.release().await.unwrap();

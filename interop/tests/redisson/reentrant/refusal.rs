@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{Backend, HoldId, LockError, LockName, ReleaseOutcome, ReleaseRequest};
+use lockcore::{
+    LockError, LockName,
+    backend::{Backend, HoldId, ReleaseOutcome, ReleaseRequest},
+};
 use lockcore_interop::Lease;
 use lockcore_redis::RedisBackend;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lockcore::ReadWriteLock;
+use lockcore::RwLock;
 use lockcore_interop::{Kind, Lease};
 
 use crate::{
@@ -68,7 +68,7 @@ async fn a_dead_java_reader_does_not_stay_while_rust_reads() {
 }
 
 /// Resolves when there are so many readers left, which the end of a lease brings about, and nobody else.
-async fn readers_are(lock: &ReadWriteLock, count: usize) {
+async fn readers_are(lock: &RwLock, count: usize) {
     let died = Instant::now();
     until("the end of the lease", async || lock.state().await.unwrap().holders().len() == count)
         .await;

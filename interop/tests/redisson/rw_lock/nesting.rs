@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, Mode, Owner, ReadWriteLock};
+use lockcore::{LockError, Mode, Owner, RwLock};
 use lockcore_interop::{Kind, Lease};
 
 use crate::{
@@ -52,7 +52,7 @@ async fn nested_holds_of_java_count_for_both() {
 }
 
 /// The modes and counts of whoever holds the lock, readers first.
-async fn holds(lock: &ReadWriteLock) -> Vec<(Mode, u32)> {
+async fn holds(lock: &RwLock) -> Vec<(Mode, u32)> {
     let state = lock.state().await.unwrap();
     let mut holds: Vec<_> =
         state.holders().iter().map(|holder| (holder.mode(), holder.hold_count())).collect();
@@ -61,7 +61,7 @@ async fn holds(lock: &ReadWriteLock) -> Vec<(Mode, u32)> {
 }
 
 /// Whether another reader of ours is let in, and whether another writer is.
-async fn lets_in(lock: &ReadWriteLock) -> (bool, bool) {
+async fn lets_in(lock: &RwLock) -> (bool, bool) {
     let mut let_in = [false; 2];
     for (side, let_in) in [lock.read(), lock.write()].iter().zip(&mut let_in) {
         if let Some(guard) = side.try_acquire().await.unwrap() {

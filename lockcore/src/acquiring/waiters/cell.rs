@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::entry::Entry;
-use crate::{LockName, Mode, Owner, backend::Kind};
+use crate::{LockName, Mode, Owner, mode::Kind};
 
 /// Where acquisitions of one client queue for each other: one lane for a name and what it is used as; but for fair locks one for each
 /// owner, since it is the backend that keeps the order of all, and each of them has to ask for itself.

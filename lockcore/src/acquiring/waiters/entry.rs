@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::queue::Queue;
 use crate::{
-    LockError, Mode, Owner, Wakeups,
+    LockError, Mode, Owner,
     acquiring::retry::random_fraction,
+    backend::Wakeups,
     leases::{clock::Moment, hold::Hold},
 };
 

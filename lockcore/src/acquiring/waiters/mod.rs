@@ -26,8 +26,9 @@ pub(crate) use self::{
     place::{Place, Step},
 };
 use crate::{
-    HoldId, LockError, LockName, Mode, Owner,
+    LockError, LockName, Mode, Owner,
     acquiring::seats::{Seat, Seats},
+    backend::HoldId,
     leases::{clock::Moment, hold::Hold, renewal::Schedule},
 };
 

@@ -11,8 +11,9 @@ use super::{
     entry::{Entry, Outlook, Trouble},
 };
 use crate::{
-    LockError, Owner, Wakeups,
+    LockError, Owner,
     acquiring::{TaskKey, seats::Seat},
+    backend::Wakeups,
     leases::{clock::Moment, hold::Hold, renewal::Schedule},
 };
 

@@ -1,9 +1,8 @@
 //! [`MultiLock`]: several locks, all or none.
 
 use std::{
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     panic::Location,
-    pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
     time::Duration,
@@ -12,10 +11,10 @@ use std::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, LockError, LockGuard, LockName, LossReason,
-    Owner, ReentrantLock,
+    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, Loss,
+    Owner,
     acquiring::acquisition::Trouble,
-    locks::guard::{done, while_held},
+    sync::guard::{done, while_held},
 };
 
 /// A handle of several locks that are held together: all of them, or none.
@@ -47,7 +46,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// By name, each once.
-    members: Result<Vec<ReentrantLock>, LockError>,
+    members: Result<Vec<Lock>, LockError>,
     owner: Option<Owner>,
 }
 
@@ -71,15 +70,13 @@ impl MultiLock {
     /// assert_eq!(guard.tokens().count(), 3);
     /// # guard.release().await }
     /// ```
-    pub fn of(locks: impl IntoIterator<Item = ReentrantLock>) -> Self {
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
         let members = locks.into_iter().map(|lock| Ok((lock.lock_name()?, lock)));
         let members = members.collect::<Result<Vec<_>, _>>().and_then(Self::in_order);
         Self { members, owner: None }
     }
 
-    fn in_order(
-        mut named: Vec<(LockName, ReentrantLock)>,
-    ) -> Result<Vec<ReentrantLock>, LockError> {
+    fn in_order(mut named: Vec<(LockName, Lock)>) -> Result<Vec<Lock>, LockError> {
         if named.is_empty() {
             return Err(LockError::InvalidOption {
                 lock: None,
@@ -104,7 +101,7 @@ impl MultiLock {
         Ok(named.into_iter().map(|(_, lock)| lock).collect())
     }
 
-    /// Acquires with a fixed lease for each, as [`ReentrantLock::lease`].
+    /// Acquires with a fixed lease for each, as [`Lock::lease`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.members =
@@ -122,11 +119,11 @@ impl MultiLock {
     /// Acquires all of the locks, and waits for them as long as it takes.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire`], for the first of the locks that fails; and [`LockError::InvalidOption`] if there are no
+    /// As [`Lock::acquire`], for the first of the locks that fails; and [`LockError::InvalidOption`] if there are no
     /// names. None of the locks is held then.
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`]: dropped at any await, none of the locks is held.
+    /// As [`Lock::acquire`]: dropped at any await, none of the locks is held.
     #[track_caller]
     pub fn acquire(
         &self,
@@ -193,13 +190,13 @@ impl MultiLock {
         }
     }
 
-    /// Acquires all of the locks, runs `body` and releases, as [`ReentrantLock::run`]. If one of them is lost, `body` is dropped.
+    /// Acquires all of the locks, runs `body` and releases, as [`Lock::run`]. If one of them is lost, `body` is dropped.
     ///
     /// # Errors
-    /// As [`ReentrantLock::run`].
+    /// As [`Lock::run`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::run`].
+    /// As [`Lock::run`].
     #[track_caller]
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
@@ -234,9 +231,9 @@ struct Attempt {
 
 impl Attempt {
     /// The locks, for the one owner that is to hold them all.
-    fn members(&self) -> Result<(Vec<ReentrantLock>, Owner), LockError> {
+    fn members(&self) -> Result<(Vec<Lock>, Owner), LockError> {
         let members = self.lock.members.clone()?;
-        let mut given = members.iter().filter_map(ReentrantLock::given_owner);
+        let mut given = members.iter().filter_map(Lock::given_owner);
         let first = given.next().cloned();
         if self.lock.owner.is_none() && given.any(|other| Some(other) != first.as_ref()) {
             return Err(LockError::InvalidOption {
@@ -246,7 +243,8 @@ impl Attempt {
                     .into(),
             });
         }
-        let owner = self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_default();
+        let owner =
+            self.lock.owner.clone().or(first).or_else(Owner::current).unwrap_or_else(Owner::new);
         let members = members.into_iter().map(|lock| lock.owned_by(&owner)).collect();
         Ok((members, owner))
     }
@@ -275,7 +273,7 @@ impl Attempt {
 
 /// Tries all of `locks` at once, in one round trip. If one of the attempts fails, what the others have got is given back.
 async fn try_each(
-    locks: &[ReentrantLock],
+    locks: &[Lock],
     site: &'static Location<'static>,
 ) -> Result<Vec<Option<LockGuard>>, LockError> {
     if let [lock] = locks {
@@ -342,24 +340,36 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Resolves when one of the holds is lost, with the [`LockError::Lost`] that names it. The future does not borrow the guard.
+    /// Resolves when one of the holds is lost. The future does not borrow the guard.
     ///
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
-    pub fn lost(&self) -> impl Future<Output = LockError> + Send + 'static + use<> {
-        type Lost = Pin<Box<dyn Future<Output = LossReason> + Send>>;
-        let mut losses: Vec<_> = self
-            .guards
-            .iter()
-            .map(|guard| (guard.lock_name(), Box::pin(guard.lost()) as Lost))
-            .collect();
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        let ended = self.ended();
+        async move {
+            match ended.await {
+                Some(loss) => loss,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Resolves when one of the holds is lost, with the loss, or with `None` when all of them were released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it can be called any number of times.
+    pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
+        let mut live: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.ended())).collect();
         poll_fn(move |context| {
-            let lost =
-                losses.iter_mut().find_map(|(lock, lost)| match lost.as_mut().poll(context) {
-                    Poll::Ready(reason) => Some(LockError::Lost { lock: lock.clone(), reason }),
-                    Poll::Pending => None,
-                });
-            lost.map_or(Poll::Pending, Poll::Ready)
+            let mut loss = None;
+            live.retain_mut(|ended| match ended.as_mut().poll(context) {
+                Poll::Ready(how) => {
+                    loss = loss.take().or(how);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if loss.is_some() || live.is_empty() { Poll::Ready(loss) } else { Poll::Pending }
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    FencingToken, LockError, LockName, LossReason, Mode, Owner,
+    FencingToken, LockError, LockName, Loss, Mode, Owner,
     client::Client,
     leases::hold::{Hold, Phase},
     leases::lease::Lease,
@@ -52,7 +52,7 @@ impl LockGuard {
     }
 
     /// The owner as the backend has it stored: `<client uuid>:<number>`, as Redisson writes it, or the name of a named
-    /// owner. It is what [`state`](crate::ReentrantLock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
+    /// owner. It is what [`state`](crate::Lock::state) reports. Holds that were [handed on](crate::LocksBuilder::hand_over) from task to
     /// task have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
@@ -109,13 +109,29 @@ impl LockGuard {
     /// that the backend no longer knows the hold is told with the next renewal, or never if the lease is a fixed one.
     ///
     /// It never resolves for a hold that is released as usual, so wait for it beside the work, with `select!`,
-    /// or let [`run`](crate::ReentrantLock::run) do that. The future does not borrow the guard.
+    /// or let [`run`](crate::Lock::run) do that. The future does not borrow the guard.
     ///
     /// # Cancel safety
     /// Cancel safe; it can be called any number of times.
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let (hold, clock) = (self.hold.clone(), self.client.store.clock.clone());
-        async move { hold.ended(&clock).await }
+        async move {
+            let reason = hold.ended(&clock).await;
+            Loss::new(hold.name().clone(), reason)
+        }
+    }
+
+    /// Resolves when the hold ends: with the loss as [`lost`](Self::lost) does, or with `None` when the last
+    /// guard of the hold is released. A task that watches a hold with it ends with the hold.
+    ///
+    /// # Cancel safety
+    /// Cancel safe; it can be called any number of times.
+    pub fn ended(&self) -> impl Future<Output = Option<Loss>> + Send + 'static + use<> {
+        let (hold, clock) = (self.hold.clone(), self.client.store.clock.clone());
+        async move {
+            let reason = hold.over(&clock).await?;
+            Some(Loss::new(hold.name().clone(), reason))
+        }
     }
 
     /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip, and neither does a release
@@ -165,13 +181,13 @@ impl fmt::Debug for LockGuard {
 /// Runs `body` for the owner of a hold, and drops it when the hold is lost first.
 pub(crate) fn while_held<T>(
     owner: &Owner,
-    lost: impl Future<Output = LockError>,
+    lost: impl Future<Output = Loss>,
     body: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, LockError>> {
     owner.scope(async {
         tokio::select! {
             biased;
-            lost = lost => Err(lost),
+            lost = lost => Err(lost.into()),
             output = body => Ok(output),
         }
     })

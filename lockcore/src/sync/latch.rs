@@ -3,7 +3,8 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
-    BackendError, Latches, LockError, LockName, acquiring::acquisition::Trouble, client::Client,
+    BackendError, LockError, LockName, acquiring::acquisition::Trouble, backend::Latches,
+    client::Client,
 };
 
 /// For how long a request is repeated at most: a backend need not know it again after a minute.
@@ -155,7 +156,7 @@ impl CountDownLatch {
     /// Waits until the latch is open, at most `timeout`. With zero, it is looked at once.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
+    /// [`LockError::LatchTimeout`] if it was not open in time; otherwise as [`wait`](Self::wait). If the time ran out while the backend gave no
     /// answer, its last error.
     ///
     /// # Cancel safety
@@ -168,7 +169,7 @@ impl CountDownLatch {
         } else {
             tokio::time::timeout(timeout, self.wait_troubled(&trouble)).await.ok().transpose()?
         };
-        let timed_out = || LockError::Timeout { lock: name.clone(), waited: timeout };
+        let timed_out = || LockError::LatchTimeout { lock: name.clone(), waited: timeout };
         waited.ok_or_else(|| trouble.take().unwrap_or_else(timed_out))
     }
 

@@ -3,7 +3,9 @@
 use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
-    LockError, LockGuard, LockName, LockState, Mode, Owner, ReentrantLock, client::Client,
+    Lock, LockError, LockGuard, LockName, LockState, Mode, Owner,
+    backend::{ResizeOutcome, ResizeRequest},
+    client::Client,
 };
 
 /// A handle of a semaphore: so many may be inside at once, in all processes together.
@@ -33,9 +35,9 @@ use crate::{
 /// let downloads = locks.semaphore("downloads", 10);
 ///
 /// let one = downloads.acquire().await?;
-/// let eight = downloads.acquire_many(8).await?;
+/// let eight = downloads.permits(8).acquire().await?;
 /// assert_eq!(downloads.available().await?, 1);
-/// assert!(downloads.try_acquire_many(2).await?.is_none());
+/// assert!(downloads.permits(2).try_acquire().await?.is_none());
 ///
 /// eight.release().await?;
 /// assert_eq!(downloads.available().await?, 9);
@@ -43,7 +45,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    lock: ReentrantLock,
+    lock: Lock,
     permits: u32,
     plain: bool,
 }
@@ -60,10 +62,10 @@ impl Semaphore {
     ) -> Self {
         let name = name.and_then(|name| at_least_one("semaphore", permits, &name).map(|()| name));
         let mode = if plain { Mode::plain_permits(1, permits) } else { Mode::permits(1, permits) };
-        Self { lock: ReentrantLock::new(client.clone(), name, mode), permits, plain }
+        Self { lock: Lock::new(client.clone(), name, mode), permits, plain }
     }
 
-    /// Acquires with a fixed lease that is never renewed; as [`ReentrantLock::lease`].
+    /// Acquires with a fixed lease that is never renewed; as [`Lock::lease`].
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
@@ -85,9 +87,13 @@ impl Semaphore {
         self.lock.name()
     }
 
-    /// The acquisition of `permits` at once, as a lock: for [`MultiLock::of`](crate::MultiLock::of), and for what is not repeated here.
+    /// So many permits, 1 to [`MAX_AT_ONCE`](Self::MAX_AT_ONCE), as a lock: they are acquired at once, have one guard and one token,
+    /// and are released together. Each acquisition takes permits of its own, so this lock is not reentrant.
+    ///
+    /// Its methods fail with [`LockError::InvalidOption`] for no permits or too many at once; and acquisitions with
+    /// [`LockError::TooManyPermits`] if the semaphore has fewer, taken or not, also if it is made smaller while they wait.
     #[must_use]
-    pub fn permits(&self, permits: u32) -> ReentrantLock {
+    pub fn permits(&self, permits: u32) -> Lock {
         let mut lock = self.lock.clone();
         lock.name =
             lock.name.and_then(|name| self.check(permits, &name).map(|()| name).map_err(Box::new));
@@ -100,7 +106,7 @@ impl Semaphore {
     }
 
     fn check(&self, permits: u32, name: &LockName) -> Result<(), LockError> {
-        at_least_one("acquire_many", permits, name)?;
+        at_least_one("permits", permits, name)?;
         // Nobody knows how many of a plain semaphore others have.
         if self.plain && permits > self.permits {
             return Err(LockError::TooManyPermits {
@@ -112,7 +118,7 @@ impl Semaphore {
         if permits > Self::MAX_AT_ONCE {
             return Err(LockError::InvalidOption {
                 lock: Some(name.clone()),
-                option: "acquire_many",
+                option: "permits",
                 reason: format!(
                     "at most {} permits can be taken at once, not {permits}",
                     Self::MAX_AT_ONCE
@@ -125,10 +131,10 @@ impl Semaphore {
     /// Acquires a permit, and waits for it as long as it takes.
     ///
     /// # Errors
-    /// As [`acquire_many`](Self::acquire_many).
+    /// As [`Lock::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire(
         &self,
@@ -136,30 +142,13 @@ impl Semaphore {
         self.permits(1).acquire_at(Location::caller())
     }
 
-    /// Acquires `permits` at once, 1 to [`MAX_AT_ONCE`](Self::MAX_AT_ONCE), and waits for them as long as it takes. They have one guard,
-    /// one token, and are released together.
-    ///
-    /// # Errors
-    /// As [`ReentrantLock::acquire`]; [`LockError::InvalidOption`] for no permits or too many at once; and [`LockError::TooManyPermits`] if the semaphore
-    /// has fewer, taken or not, also if it is made smaller while this waits.
-    ///
-    /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
-    #[track_caller]
-    pub fn acquire_many(
-        &self,
-        permits: u32,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        self.permits(permits).acquire_at(Location::caller())
-    }
-
     /// Acquires a permit if there is one now: one attempt. `None` if there is none, or if others of this client wait already.
     ///
     /// # Errors
-    /// As [`acquire_many`](Self::acquire_many), but a failure of the backend is returned at once.
+    /// As [`acquire`](Self::acquire), but a failure of the backend is returned at once.
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn try_acquire(
         &self,
@@ -167,28 +156,13 @@ impl Semaphore {
         self.permits(1).try_acquire_at(Location::caller())
     }
 
-    /// Acquires `permits` at once if they are there now; as [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
-    #[track_caller]
-    pub fn try_acquire_many(
-        &self,
-        permits: u32,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
-        self.permits(permits).try_acquire_at(Location::caller())
-    }
-
     /// Acquires a permit, and waits for it at most `timeout`. With zero, it is tried once.
     ///
     /// # Errors
-    /// [`LockError::Timeout`] if there was none in time; otherwise as [`acquire_many`](Self::acquire_many).
+    /// [`LockError::Timeout`] if there was none in time; otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
+    /// As [`Lock::acquire`].
     #[track_caller]
     pub fn acquire_timeout(
         &self,
@@ -197,29 +171,13 @@ impl Semaphore {
         self.permits(1).acquire_timeout_at(timeout, Location::caller())
     }
 
-    /// Acquires `permits` at once, and waits for them at most `timeout`; as [`acquire_timeout`](Self::acquire_timeout).
+    /// Acquires a permit, runs `body` and releases, as [`Lock::run`].
     ///
     /// # Errors
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`Lock::run`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::acquire`].
-    #[track_caller]
-    pub fn acquire_many_timeout(
-        &self,
-        permits: u32,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
-        self.permits(permits).acquire_timeout_at(timeout, Location::caller())
-    }
-
-    /// Acquires a permit, runs `body` and releases, as [`ReentrantLock::run`].
-    ///
-    /// # Errors
-    /// As [`ReentrantLock::run`].
-    ///
-    /// # Cancel safety
-    /// As [`ReentrantLock::run`].
+    /// As [`Lock::run`].
     #[track_caller]
     pub fn run<F, T>(&self, body: F) -> impl Future<Output = Result<T, LockError>> + use<F, T>
     where
@@ -260,6 +218,44 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropped before it resolves, the number may or may not have been set. To set it again does no harm.
     pub async fn resize(&self, permits: u32) -> Result<(), LockError> {
+        self.set_size(permits, false).await.map(|_| ())
+    }
+
+    /// Sets how many permits there are, as [`resize`](Self::resize), unless somebody has set it before: then that number stays. True if
+    /// the number is now the one given here.
+    ///
+    /// The number given to [`Locks::semaphore`](crate::Locks::semaphore) is not set: it is replaced.
+    ///
+    /// # Errors
+    /// As [`resize`](Self::resize).
+    ///
+    /// # Cancel safety
+    /// As [`resize`](Self::resize). If an answer is lost on the way, the request is repeated, and the repetition may find the number
+    /// that the first one has set, and say false.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let downloads = locks.semaphore("downloads", 10);
+    ///
+    /// assert!(downloads.resize_if_unset(5).await?);
+    /// assert!(!downloads.resize_if_unset(7).await?, "an operator's choice stays");
+    /// assert_eq!(downloads.available().await?, 5);
+    /// # Ok(()) }
+    /// ```
+    pub async fn resize_if_unset(&self, permits: u32) -> Result<bool, LockError> {
+        Ok(self.set_size(permits, true).await? == ResizeOutcome::Resized)
+    }
+
+    async fn set_size(
+        &self,
+        permits: u32,
+        only_if_unset: bool,
+    ) -> Result<ResizeOutcome, LockError> {
         let name = self.lock.lock_name()?;
         at_least_one("resize", permits, &name)?;
         if self.plain {
@@ -273,17 +269,19 @@ impl Semaphore {
         }
         self.lock.client.require(self.lock.mode, &name)?;
         let client = &self.lock.client;
-        let resize = client.repeat(&name, || client.store.backend.resize(&name, permits));
-        client.unless_closed(&name, pin!(resize)).await
+        let request = ResizeRequest::new(name, permits).only_if_unset(only_if_unset);
+        let name = &request.name;
+        let resize = client.repeat(name, || client.store.backend.resize(&request));
+        client.unless_closed(name, pin!(resize)).await
     }
 
     /// Takes all leased permits from their holders: an operator's tool. True if there were any.
     ///
     /// # Errors
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.lock.force_release().await
     }

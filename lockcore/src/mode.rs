@@ -1,8 +1,6 @@
-//! [`Mode`] and [`Capabilities`]: the kinds of locks there are, and which of them a backend has.
+//! [`Mode`]: how a lock is held.
 
-use std::{fmt, ops::BitOr};
-
-use crate::{BackendError, BackendErrorKind};
+use std::fmt;
 
 /// How a lock is to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,17 +37,6 @@ impl Mode {
     #[must_use]
     pub fn plain_permits(count: u32, limit: u32) -> Self {
         Self::Permit { count, limit, plain: true }
-    }
-
-    /// The capability that a backend needs for this mode.
-    #[must_use]
-    pub fn capability(self) -> Capabilities {
-        match self {
-            Self::Exclusive => Capabilities::EXCLUSIVE,
-            Self::Fair => Capabilities::FAIR,
-            Self::Read | Self::Write => Capabilities::READ_WRITE,
-            Self::Permit { .. } => Capabilities::PERMITS,
-        }
     }
 }
 
@@ -97,64 +84,5 @@ impl fmt::Display for Mode {
             Self::Write => "write",
             Self::Permit { .. } => "permit",
         })
-    }
-}
-
-/// What a backend can do: a set of modes.
-///
-/// # Examples
-/// ```
-/// use lockcore::{Capabilities, Mode};
-///
-/// let capabilities = Capabilities::EXCLUSIVE | Capabilities::FAIR;
-/// assert!(capabilities.supports(Mode::Fair));
-/// assert!(!capabilities.supports(Mode::Read));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u8);
-
-impl Capabilities {
-    /// [`Mode::Exclusive`]: every backend should have it.
-    pub const EXCLUSIVE: Self = Self(1);
-    /// [`Mode::Fair`].
-    pub const FAIR: Self = Self(1 << 1);
-    /// [`Mode::Read`] and [`Mode::Write`].
-    pub const READ_WRITE: Self = Self(1 << 2);
-    /// [`Mode::Permit`].
-    pub const PERMITS: Self = Self(1 << 3);
-    /// [`AcquireRequest::tokens`](crate::AcquireRequest::tokens): several tokens with one grant, so that the tasks of one client can hand
-    /// the hold on to each other.
-    pub const HAND_OVER: Self = Self(1 << 4);
-
-    /// Whether locks can be held in `mode`.
-    #[must_use]
-    pub fn supports(self, mode: Mode) -> bool {
-        self.contains(mode.capability())
-    }
-
-    /// Whether everything in `other` is in this set.
-    #[must_use]
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The error that [`Backend::acquire`](crate::Backend::acquire) owes to a mode that is not in this set.
-    ///
-    /// # Errors
-    /// [`Unsupported`](crate::BackendErrorKind::Unsupported), if `mode` is not in this set.
-    pub fn require(self, mode: Mode) -> Result<(), BackendError> {
-        if self.supports(mode) {
-            return Ok(());
-        }
-        let message = format!("this backend has no {}", mode.plural());
-        Err(BackendError::new(BackendErrorKind::Unsupported, message))
-    }
-}
-
-impl BitOr for Capabilities {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }

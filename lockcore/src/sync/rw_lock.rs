@@ -1,8 +1,8 @@
-//! [`ReadWriteLock`].
+//! [`RwLock`].
 
 use std::sync::Arc;
 
-use crate::{LockError, LockName, LockState, Mode, ReentrantLock, client::Client};
+use crate::{Lock, LockError, LockName, LockState, Mode, client::Client};
 
 /// A handle of a lock that many readers hold together, or one writer alone.
 ///
@@ -42,26 +42,26 @@ use crate::{LockError, LockName, LockState, Mode, ReentrantLock, client::Client}
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReadWriteLock {
-    read: ReentrantLock,
-    write: ReentrantLock,
+pub struct RwLock {
+    read: Lock,
+    write: Lock,
 }
 
-impl ReadWriteLock {
+impl RwLock {
     pub(crate) fn new(client: &Arc<Client>, name: &Result<LockName, LockError>) -> Self {
-        let side = |mode| ReentrantLock::new(client.clone(), name.clone(), mode);
+        let side = |mode| Lock::new(client.clone(), name.clone(), mode);
         Self { read: side(Mode::Read), write: side(Mode::Write) }
     }
 
     /// The lock for readers, which they hold together.
     #[must_use]
-    pub fn read(&self) -> ReentrantLock {
+    pub fn read(&self) -> Lock {
         self.read.clone()
     }
 
     /// The lock for a writer, who holds it alone.
     #[must_use]
-    pub fn write(&self) -> ReentrantLock {
+    pub fn write(&self) -> Lock {
         self.write.clone()
     }
 
@@ -73,10 +73,10 @@ impl ReadWriteLock {
         self.read.name()
     }
 
-    /// Who holds the lock now, readers and writers; as [`ReentrantLock::state`].
+    /// Who holds the lock now, readers and writers; as [`Lock::state`].
     ///
     /// # Errors
-    /// As [`ReentrantLock::state`].
+    /// As [`Lock::state`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -84,13 +84,13 @@ impl ReadWriteLock {
         self.read.state().await
     }
 
-    /// Frees the lock, whoever holds it, readers and writers; as [`ReentrantLock::force_release`].
+    /// Frees the lock, whoever holds it, readers and writers; as [`Lock::force_release`].
     ///
     /// # Errors
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantLock::force_release`].
+    /// As [`Lock::force_release`].
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.write.force_release().await
     }

@@ -7,13 +7,15 @@ mod lock;
 mod multi;
 mod rw_lock;
 mod semaphore;
+mod wait;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    Backend, Capabilities, Clock, LockError, LockName, Mode, Owner,
+    Clock, LockError, LockName, Mode, Owner,
     acquiring::seats::Seats,
     acquiring::waiters::Names,
+    backend::{Backend, Capabilities},
     client::{Client, Settings},
     leases::lease,
     leases::renewal::Schedule,
@@ -24,10 +26,11 @@ pub use self::{
     condition::Condition,
     guard::LockGuard,
     latch::CountDownLatch,
-    lock::ReentrantLock,
+    lock::Lock,
     multi::{MultiGuard, MultiLock},
-    rw_lock::ReadWriteLock,
+    rw_lock::RwLock,
     semaphore::Semaphore,
+    wait::{WaitError, WaitOutcome},
 };
 
 /// The entry point: locks over one backend.
@@ -75,7 +78,7 @@ impl Locks {
     /// A handle of the reentrant lock called `name`. No I/O; a bad name is reported by the first call on the handle. For the
     /// rules see [`LockName`].
     #[must_use]
-    pub fn lock(&self, name: impl Into<String>) -> ReentrantLock {
+    pub fn lock(&self, name: impl Into<String>) -> Lock {
         self.handle(name, Mode::Exclusive)
     }
 
@@ -99,14 +102,14 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn fair_lock(&self, name: impl Into<String>) -> ReentrantLock {
+    pub fn fair_lock(&self, name: impl Into<String>) -> Lock {
         self.handle(name, Mode::Fair)
     }
 
     /// A handle of the read-write lock called `name`: many readers together, or one writer alone.
     #[must_use]
-    pub fn rw_lock(&self, name: impl Into<String>) -> ReadWriteLock {
-        ReadWriteLock::new(&self.client, &self.name(name))
+    pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(&self.client, &self.name(name))
     }
 
     /// A handle of the semaphore called `name`, with so many permits: at least 1. See [`Semaphore`] for what the number means when the
@@ -147,8 +150,8 @@ impl Locks {
         MultiLock::of(names.into_iter().map(|name| self.lock(name)))
     }
 
-    fn handle(&self, name: impl Into<String>, mode: Mode) -> ReentrantLock {
-        ReentrantLock::new(self.client.clone(), self.name(name), mode)
+    fn handle(&self, name: impl Into<String>, mode: Mode) -> Lock {
+        Lock::new(self.client.clone(), self.name(name), mode)
     }
 
     fn name(&self, name: impl Into<String>) -> Result<LockName, LockError> {
@@ -259,7 +262,7 @@ impl LocksBuilder {
 
     /// How many may wait at a time in this client, for locks, permits, latches and conditions together: at least 1, default
     /// 100,000. One more is refused with [`LockError::TooManyWaiters`], at once and without I/O. An acquisition that waits is one
-    /// from when it is begun, even if the lock is free; [`try_acquire`](crate::ReentrantLock::try_acquire) and nested acquisitions are none.
+    /// from when it is begun, even if the lock is free; [`try_acquire`](crate::Lock::try_acquire) and nested acquisitions are none.
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;
         self

@@ -1,4 +1,4 @@
-//! [`ReentrantLock`].
+//! [`Lock`].
 
 use std::{future::Future, panic::Location, sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use crate::{
     acquiring::acquisition::{Acquisition, Trouble},
     client::Client,
     leases::lease::{self, Lease},
-    locks::guard::{done, while_held},
+    sync::guard::{done, while_held},
 };
 
 /// A handle of a lock that is held in one way: cheap, `Clone`, and without any effect until something is called on it.
 ///
 /// Made by [`Locks::lock`](crate::Locks::lock) and [`Locks::fair_lock`](crate::Locks::fair_lock), and for either side of a
-/// [`ReadWriteLock`](crate::ReadWriteLock). A bad name or option is reported by the first call, before any I/O.
+/// [`RwLock`](crate::RwLock). A bad name or option is reported by the first call, before any I/O.
 ///
 /// # When not to use it
 /// Inside one process, for data that is itself in memory, `tokio::sync::Mutex` is faster and cannot be lost. And no lock with a
@@ -35,7 +35,7 @@ use crate::{
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReentrantLock {
+pub struct Lock {
     pub(crate) client: Arc<Client>,
     /// Or what is wrong with what the handle was made of.
     pub(crate) name: Result<LockName, Box<LockError>>,
@@ -44,7 +44,7 @@ pub struct ReentrantLock {
     owner: Option<Owner>,
 }
 
-impl ReentrantLock {
+impl Lock {
     /// The most guards that one owner's hold can have at a time: the greatest count that Java can read. One more is refused with
     /// [`LockError::TooDeep`].
     pub const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
@@ -272,9 +272,7 @@ impl ReentrantLock {
         let acquire = self.acquire_at(site);
         async move {
             let guard = acquire.await?;
-            let (lock, lost) = (guard.lock_name(), guard.lost());
-            let lost = async { LockError::Lost { lock, reason: lost.await } };
-            let output = while_held(guard.owner(), lost, body(&guard)).await?;
+            let output = while_held(guard.owner(), guard.lost(), body(&guard)).await?;
             done(output, guard.release().await)
         }
     }

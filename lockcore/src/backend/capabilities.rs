@@ -1,0 +1,74 @@
+//! [`Capabilities`]: which kinds of locks a backend has.
+
+use std::ops::BitOr;
+
+use crate::{BackendError, Mode};
+
+/// What a backend can do: a set of modes.
+///
+/// # Examples
+/// ```
+/// use lockcore::{backend::Capabilities, Mode};
+///
+/// let capabilities = Capabilities::EXCLUSIVE | Capabilities::FAIR;
+/// assert!(capabilities.supports(Mode::Fair));
+/// assert!(!capabilities.supports(Mode::Read));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u8);
+
+impl Capabilities {
+    /// [`Mode::Exclusive`]: every backend should have it.
+    pub const EXCLUSIVE: Self = Self(1);
+    /// [`Mode::Fair`].
+    pub const FAIR: Self = Self(1 << 1);
+    /// [`Mode::Read`] and [`Mode::Write`].
+    pub const READ_WRITE: Self = Self(1 << 2);
+    /// [`Mode::Permit`].
+    pub const PERMITS: Self = Self(1 << 3);
+    /// [`AcquireRequest::tokens`](crate::backend::AcquireRequest::tokens): several tokens with one grant, so that the tasks of one client can hand
+    /// the hold on to each other.
+    pub const HAND_OVER: Self = Self(1 << 4);
+
+    /// The capability that a backend needs for `mode`.
+    #[must_use]
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::EXCLUSIVE,
+            Mode::Fair => Self::FAIR,
+            Mode::Read | Mode::Write => Self::READ_WRITE,
+            Mode::Permit { .. } => Self::PERMITS,
+        }
+    }
+
+    /// Whether locks can be held in `mode`.
+    #[must_use]
+    pub fn supports(self, mode: Mode) -> bool {
+        self.contains(Self::of(mode))
+    }
+
+    /// Whether everything in `other` is in this set.
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The error that [`Backend::acquire`](crate::backend::Backend::acquire) owes to a mode that is not in this set.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::BackendErrorKind::Unsupported), if `mode` is not in this set.
+    pub fn require(self, mode: Mode) -> Result<(), BackendError> {
+        if self.supports(mode) {
+            return Ok(());
+        }
+        Err(BackendError::unsupported(mode.plural()))
+    }
+}
+
+impl BitOr for Capabilities {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
