@@ -3,7 +3,8 @@
 use std::{
     future::Future,
     num::NonZeroU64,
-    pin::Pin,
+    pin::{Pin, pin},
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -19,7 +20,7 @@ use crate::{
     BackendError, BackendErrorKind, LockError, LockName, LossReason, Mode, Owner,
     acquiring::waiters::{Cell, Releasing},
     acquiring::{acquisition::Trouble, retry::Backoff},
-    backend::{HoldId, ReleaseRequest},
+    backend::{HoldId, ReleaseRequest, RenewOutcome, RenewRequest},
     leases::background::{Background, Job},
     leases::clock::Moment,
     leases::hold::{Departure, Hold},
@@ -270,6 +271,9 @@ impl Client {
     }
 
     pub(crate) async fn close(&self) -> Result<(), LockError> {
+        if self.background.is_abandoned() {
+            return Ok(());
+        }
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.store.names.signal_all();
@@ -312,6 +316,50 @@ impl Client {
             result = result.and(Err(BackendError::new(BackendErrorKind::Timeout, message).into()));
         }
         result
+    }
+
+    /// Has the backend keep the hold for at least `lease` from now.
+    pub(crate) async fn extend(&self, hold: &Arc<Hold>, lease: Duration) -> Result<(), LockError> {
+        let (store, name) = (&self.store, hold.name());
+        let request = RenewRequest::new(name.clone(), hold.id.clone(), lease).mode(hold.mode);
+        let sent = store.clock.now();
+        // A hold for which a request may be under way is not handed on.
+        hold.close_window();
+        hold.asking(lease, sent);
+        let failed = |error: BackendError| LockError::from(error.with_lock(name));
+        let renewed = pin!(async {
+            let renewed = store.answer(store.backend.renew(slice::from_ref(&request))).await;
+            renewed.map_err(failed)
+        });
+        match self.unless_closed(name, renewed).await?.as_slice() {
+            [RenewOutcome::Renewed] => {
+                hold.promise(lease, sent);
+                renewal::register(store, hold, sent);
+                Ok(())
+            }
+            [RenewOutcome::NotHeld] => {
+                renewal::gone(store, hold);
+                Err(LockError::Lost { lock: name.clone(), reason: LossReason::Gone })
+            }
+            [RenewOutcome::Failed(error)] => Err(failed(error.clone())),
+            _ => {
+                let message = "the extension of one lease was not answered as one";
+                Err(failed(BackendError::new(BackendErrorKind::Protocol, message)))
+            }
+        }
+    }
+
+    /// Stops as a crash would: nothing is released any more, and nothing renewed.
+    pub(crate) fn abandon(&self) {
+        self.background.abandon();
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+        self.store.names.signal_all();
+        let now = self.store.clock.now();
+        for hold in self.store.names.all_holds() {
+            self.store.schedule.remove(&hold);
+            hold.take_back(now);
+        }
     }
 
     /// The backend has freed `name` on somebody's order: our own holds of it are over.

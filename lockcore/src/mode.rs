@@ -69,6 +69,12 @@ impl Mode {
         }
     }
 
+    /// Whether an owner that has the lock in one of these modes has the same hold in the other: a store need not tell fair from
+    /// exclusive holds.
+    pub(crate) fn is_held_as(self, other: Self) -> bool {
+        self.kind() == other.kind() && (self == Self::Write) == (other == Self::Write)
+    }
+
     /// Whether several can hold the lock in this mode at once, so that one who gets it says nothing about the next.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permit { .. })

@@ -79,12 +79,14 @@ impl LockState {
         self.remaining
     }
 
-    /// What is reported of the hold of `owner` that was acquired in `mode`: a store need not tell fair from exclusive holds.
+    /// The hold of `owner` that was acquired in `mode`.
+    pub(crate) fn holder(&self, owner: &str, mode: Mode) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.owner == owner && holder.mode.is_held_as(mode))
+    }
+
+    /// The hold of `owner` that was acquired in `mode`, to be corrected.
     pub(crate) fn holder_mut(&mut self, owner: &str, mode: Mode) -> Option<&mut Holder> {
-        let side = |mode: Mode| (mode.kind(), mode == Mode::Write);
-        self.holders
-            .iter_mut()
-            .find(|holder| holder.owner == owner && side(holder.mode) == side(mode))
+        self.holders.iter_mut().find(|holder| holder.owner == owner && holder.mode.is_held_as(mode))
     }
 }
 

@@ -6,7 +6,10 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod abandoning;
+mod asking;
 mod clients;
+mod extending;
 mod faulty_suite;
 mod hand_over;
 mod kit_catches;

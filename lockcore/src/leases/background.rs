@@ -2,7 +2,10 @@
 
 use std::{
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,8 @@ pub(crate) enum Job {
 pub(crate) struct Background {
     /// The task that runs, if one does: it ends with its runtime. Short critical sections without awaits.
     running: Mutex<Option<Running>>,
+    /// Whether all work is forgotten, for good.
+    abandoned: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -49,6 +54,9 @@ impl Background {
     /// Makes sure that the task runs. Cheap when it does; needs a runtime when it does not.
     pub(crate) fn ensure_running(&self, store: &Arc<Store>) {
         let mut running = self.running();
+        if self.is_abandoned() {
+            return;
+        }
         if running.as_ref().is_some_and(|running| !running.jobs.is_closed()) {
             return;
         }
@@ -65,6 +73,9 @@ impl Background {
     /// Hands over `job`. Works outside of a runtime as long as the one that the task runs on is there.
     pub(crate) fn submit(&self, store: &Arc<Store>, job: Job) {
         self.ensure_running(store);
+        if self.is_abandoned() {
+            return;
+        }
         if self.running().as_ref().is_none_or(|running| running.jobs.send(job).is_err()) {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
         }
@@ -78,6 +89,21 @@ impl Background {
             // An error means that its runtime is gone, and its work with it.
             let _ = task.await;
         }
+    }
+}
+
+impl Background {
+    /// Ends the task in the middle of its work, and forgets what is handed over later.
+    pub(crate) fn abandon(&self) {
+        let mut running = self.running();
+        self.abandoned.store(true, Ordering::SeqCst);
+        if let Some(Running { task, .. }) = running.take() {
+            task.abort();
+        }
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::SeqCst)
     }
 }
 

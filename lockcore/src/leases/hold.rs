@@ -157,6 +157,12 @@ impl Account {
         self.deadline = self.deadline.max(lease::deadline(sent, lease));
     }
 
+    /// As [`extended`](Self::extended), and renewals never end earlier from now on.
+    fn promise(&mut self, lease: Duration, sent: Moment) {
+        self.promised = self.promised.max(sent.after(lease));
+        self.extended(lease, sent);
+    }
+
     fn leave(&mut self, lease: Lease, now: Moment) -> Departure {
         self.count = self.count.saturating_sub(1);
         if matches!(lease, Lease::Renewed(_)) {
@@ -372,6 +378,10 @@ impl Hold {
 
     pub(crate) fn extended(&self, lease: Duration, sent: Moment) {
         self.account().extended(lease, sent);
+    }
+
+    pub(crate) fn promise(&self, lease: Duration, sent: Moment) {
+        self.account().promise(lease, sent);
     }
 
     /// How the hold stands at `now`.

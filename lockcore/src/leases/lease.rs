@@ -27,13 +27,17 @@ impl Lease {
 
 /// Refuses a lease that a backend could not keep: zero would delete a Redis key at once, and one that does not fit
 /// the server's arithmetic would leave it for ever.
-pub(crate) fn check(lease: Duration, lock: Option<&LockName>) -> Result<(), LockError> {
+pub(crate) fn check(
+    lease: Duration,
+    option: &'static str,
+    lock: Option<&LockName>,
+) -> Result<(), LockError> {
     if (MIN..=MAX).contains(&lease) {
         return Ok(());
     }
     Err(LockError::InvalidOption {
         lock: lock.cloned(),
-        option: "lease",
+        option,
         reason: format!("a lease goes from 1 ms to 365 days, {lease:?} was given"),
     })
 }
@@ -80,14 +84,14 @@ mod tests {
 
     #[test]
     fn leases_outside_the_range_are_refused() {
-        assert!(check(MIN, None).is_ok() && check(MAX, None).is_ok());
+        assert!(check(MIN, "lease", None).is_ok() && check(MAX, "lease", None).is_ok());
         for lease in [
             Duration::ZERO,
             Duration::from_micros(999),
             MAX + Duration::from_nanos(1),
             Duration::MAX,
         ] {
-            assert!(check(lease, None).is_err(), "{lease:?}");
+            assert!(check(lease, "lease", None).is_err(), "{lease:?}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    FencingToken, LockError, LockName, Loss, Mode, Owner,
+    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner,
     client::Client,
     leases::hold::{Hold, Phase},
-    leases::lease::Lease,
+    leases::lease::{self, Lease},
 };
 
 /// A lock that is held. Dropping it releases in the background, [`release`](Self::release) does so and confirms.
@@ -134,6 +134,46 @@ impl LockGuard {
         }
     }
 
+    /// Extends the lease: the hold lasts for at least `lease` from now, 1 ms to 365 days, and never
+    /// shorter than before.
+    ///
+    /// This is one round trip. A hold that is renewed goes on being renewed, and its renewals keep the
+    /// longer lease until it has passed.
+    ///
+    /// # Errors
+    /// - [`LockError::InvalidOption`] for a lease that is out of range.
+    /// - [`LockError::Lost`] if the hold was lost, also if that was not known before.
+    /// - [`LockError::NotHeld`] or [`LockError::Closed`] after `Locks::close()`.
+    /// - [`LockError::Backend`] at once if the backend fails. The lease may or may not be extended then;
+    ///   to try again does no harm.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, the lease may or may not be extended.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let import = locks.lock("import").lease(Duration::from_secs(10));
+    ///
+    /// let guard = import.acquire().await?;
+    /// assert!(guard.remaining() < Duration::from_secs(10));
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        let lock = self.lock_name();
+        lease::check(lease, "extend", Some(&lock))?;
+        self.check()?;
+        self.client.extend(&self.hold, lease).await?;
+        self.check()
+    }
+
     /// Releases, and returns when the backend has confirmed it. Releasing a nested guard makes no round trip, and neither does a release
     /// by which the next task of this client [has the lock](crate::LocksBuilder::hand_over): a loss that only the backend knows of
     /// is then told to that one.
@@ -154,6 +194,30 @@ impl LockGuard {
             Some(confirmed) => confirmed.await,
             None => Ok(()),
         }
+    }
+}
+
+impl LockState {
+    /// What this state, of the same lock, says about the hold of `guard`: `None` if the hold is not
+    /// there any more.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let lock = Locks::new(MemoryBackend::new()).lock("order:42");
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.state().await?.holder_of(&guard).is_some());
+    ///
+    /// lock.force_release().await?;
+    /// assert!(lock.state().await?.holder_of(&guard).is_none());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn holder_of(&self, guard: &LockGuard) -> Option<&Holder> {
+        self.holder(guard.wire_owner(), guard.mode())
     }
 }
 

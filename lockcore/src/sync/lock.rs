@@ -1,11 +1,12 @@
 //! [`Lock`].
 
-use std::{future::Future, panic::Location, sync::Arc, time::Duration};
+use std::{future::Future, panic::Location, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
     acquiring::acquisition::{Acquisition, Trouble},
     client::Client,
+    leases::hold::Hold,
     leases::lease::{self, Lease},
     sync::guard::{done, while_held},
 };
@@ -261,6 +262,61 @@ impl Lock {
         self.run_at(body, Location::caller())
     }
 
+    /// Like [`run`](Self::run), with a body that returns a boxed future. The future of this call can be
+    /// spawned from generic code.
+    ///
+    /// The future of [`run`](Self::run) is `Send` where the compiler sees what `body` does, but a generic
+    /// function cannot promise so: with `F: AsyncFnOnce(&LockGuard) -> T + Send`, the futures that `F`
+    /// returns are not known to be `Send`, and `tokio::spawn(lock.run(body))` does not compile. There is
+    /// no syntax for the missing bound yet.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::pin::Pin;
+    /// use lockcore::{Lock, LockError, LockGuard, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    /// use tokio::task::JoinHandle;
+    ///
+    /// fn spawn_locked<F, T>(lock: &Lock, body: F) -> JoinHandle<Result<T, LockError>>
+    /// where
+    ///     F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    ///     F: Send + 'static,
+    ///     T: Send + 'static,
+    /// {
+    ///     tokio::spawn(lock.run_boxed(body))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let token = spawn_locked(&locks.lock("account:7"), |guard| {
+    ///     Box::pin(async move { guard.token() })
+    /// });
+    /// assert!(u64::from(token.await.expect("no panic")?) > 0);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run_boxed<F, T>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockError>> + Send + use<F, T>
+    where
+        F: for<'a> FnOnce(&'a LockGuard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+        T: Send,
+    {
+        let acquire = self.acquire_at(Location::caller());
+        async move {
+            let guard = acquire.await?;
+            let output = while_held(guard.owner(), guard.lost(), body(&guard)).await?;
+            done(output, guard.release().await)
+        }
+    }
+
     pub(crate) fn run_at<F, T>(
         &self,
         body: F,
@@ -301,6 +357,38 @@ impl Lock {
         Ok(state)
     }
 
+    /// How many guards `owner` has of this lock in this client: 0 if it does not hold the lock. No I/O:
+    /// this is what the client may believe. For permits, each acquisition counts as one.
+    ///
+    /// The two sides of a read-write lock count separately.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks, Owner};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let owner = Owner::new();
+    /// let lock = Locks::new(MemoryBackend::new()).lock("order:42").owned_by(&owner);
+    ///
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?;
+    /// assert_eq!(lock.hold_count_of(&owner), 2);
+    /// assert_eq!(lock.hold_count_of(&Owner::new()), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn hold_count_of(&self, owner: &Owner) -> u32 {
+        let Ok(name) = &self.name else { return 0 };
+        let store = &self.client.store;
+        let now = store.clock.now();
+        let holds = store.names.holds_of(name);
+        let is_theirs = |hold: &&Arc<Hold>| {
+            hold.owner == *owner && hold.mode.is_held_as(self.mode) && hold.is_live(now)
+        };
+        holds.iter().filter(is_theirs).map(|hold| hold.count()).sum()
+    }
+
     /// Frees the lock, whoever holds it: an operator's tool. True if it was held.
     ///
     /// Holders in this client learn of it at once, those in other clients with their next renewal, and those with a fixed lease only
@@ -336,7 +424,7 @@ impl Lock {
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
             Some(lease) => {
-                lease::check(lease, Some(&name))?;
+                lease::check(lease, "lease", Some(&name))?;
                 Lease::Fixed(lease)
             }
         };

@@ -187,6 +187,36 @@ impl Locks {
     pub async fn close(&self) -> Result<(), LockError> {
         self.client.close().await
     }
+
+    /// Abandons every hold as a crash of this process would, for tests of crashes: nothing is released
+    /// and nothing renewed any more, so the locks are free when their leases end. Acquisitions that wait,
+    /// and later ones, fail with [`LockError::Closed`], and `lost()` of every guard resolves.
+    ///
+    /// A request that is on its way may still be carried out.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let store = MemoryBackend::new();
+    /// let (crashing, other) = (Locks::new(store.clone()), Locks::new(store));
+    ///
+    /// let guard = crashing.lock("order:42").acquire().await?;
+    /// crashing.abandon();
+    /// drop(guard); // releases nothing
+    /// assert!(other.lock("order:42").try_acquire().await?.is_none());
+    ///
+    /// tokio::time::advance(Duration::from_secs(30)).await;
+    /// assert!(other.lock("order:42").try_acquire().await?.is_some(), "the lease has ended");
+    /// # Ok(()) }
+    /// ```
+    pub fn abandon(&self) {
+        self.client.abandon();
+    }
 }
 
 /// The options of [`Locks`].
@@ -286,7 +316,7 @@ impl LocksBuilder {
     /// # Errors
     /// [`LockError::InvalidOption`] for an option out of range, [`LockError::InvalidName`] for a namespace that no name can follow.
     pub fn build(self) -> Result<Locks, LockError> {
-        lease::check(self.lease, None)?;
+        lease::check(self.lease, "lease", None)?;
         if !(Duration::from_millis(30)..=Duration::from_secs(3600)).contains(&self.queue_timeout) {
             let reason = format!("it goes from 30 ms to 1 h, {:?} was given", self.queue_timeout);
             return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });

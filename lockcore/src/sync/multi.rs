@@ -11,8 +11,8 @@ use std::{
 use tokio::task::{JoinError, JoinSet};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, Loss,
-    Owner,
+    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, LockState,
+    Loss, Owner,
     acquiring::acquisition::Trouble,
     sync::guard::{done, while_held},
 };
@@ -210,6 +210,55 @@ impl MultiLock {
         }
     }
 
+    /// The names of the locks, with the namespace, and who holds each of them now, in whatever process; in
+    /// the order of the names. The locks are asked for at once, but each answer is of a moment of its own.
+    ///
+    /// # Errors
+    /// As for [`Lock::state`], for one of those that failed; and [`LockError::InvalidOption`] if the
+    /// multi-lock could not be made.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]);
+    /// let guard = locks.lock("account:3").acquire().await?;
+    ///
+    /// let states = accounts.state().await?;
+    /// assert!(states[0].0.as_str() == "account:3" && states[0].1.is_held());
+    /// assert!(states[1].0.as_str() == "account:7" && !states[1].1.is_held());
+    ///
+    /// assert!(accounts.force_release().await?);
+    /// assert!(!accounts.state().await?[0].1.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn state(&self) -> Result<Vec<(LockName, LockState)>, LockError> {
+        let members = self.members.clone()?;
+        let names: Vec<_> = members.iter().map(Lock::lock_name).collect::<Result<_, _>>()?;
+        let states = each(members.iter().map(Lock::state)).await?;
+        Ok(names.into_iter().zip(states).collect())
+    }
+
+    /// Frees each of the locks, whoever holds it: an operator's tool. True if one of them was held. What
+    /// [`Lock::force_release`] says of holders applies.
+    ///
+    /// # Errors
+    /// As for [`Lock::force_release`], for one of those that failed; the others are freed all the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, each of the locks may or may not have been freed.
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        let members = self.members.clone()?;
+        let freed = each(members.iter().map(Lock::force_release)).await?;
+        Ok(freed.contains(&true))
+    }
+
     fn attempt(&self, site: &'static Location<'static>) -> Attempt {
         Attempt { lock: self.clone(), site }
     }
@@ -290,6 +339,27 @@ async fn try_each(
         tried[place] = guard?;
     }
     Ok(tried)
+}
+
+/// Does all of `works` at once, each to its end. Their results, in the same order.
+async fn each<T>(
+    works: impl Iterator<Item = impl Future<Output = Result<T, LockError>>>,
+) -> Result<Vec<T>, LockError> {
+    let mut works: Vec<_> = works.map(|work| (Box::pin(work), None)).collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for (work, result) in &mut works {
+            if result.is_none()
+                && let Poll::Ready(ready) = work.as_mut().poll(context)
+            {
+                *result = Some(ready);
+            }
+            is_done &= result.is_some();
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    works.into_iter().filter_map(|(_, result)| result).collect()
 }
 
 /// Passes a panic on. Otherwise the runtime is going down.

@@ -72,6 +72,7 @@ async fn without(missing: &str) -> usize {
             }
             // Somebody else of the same load is inside, or has forced it; and readers have no conditions.
             LockError::Timeout { .. }
+            | LockError::LatchTimeout { .. }
             | LockError::Lost { .. }
             | LockError::InvalidOption { .. } => {}
             error => panic!("{missing}: {error}"),
