@@ -15,17 +15,19 @@ use lockcore::{
 };
 
 use crate::{
-    entries::Entries,
-    state::{Cell, Condition},
+    expiring_map::ExpiringMap,
+    state::{ConditionQueue, NameState},
 };
 
-/// Locks in this process's memory.
+/// Locks in the memory of this process.
 ///
-/// Clones share one store: two [`Locks`](lockcore::Locks) on two clones exclude each other as two processes on one Redis would. Time is
-/// tokio's, so that a test with a paused clock sees leases end at once.
+/// Clones share one store: two [`Locks`](lockcore::Locks) on two clones exclude each other like two
+/// processes on one Redis server. Leases are measured with tokio's clock, so a test that pauses the
+/// clock does not wait for them.
 ///
-/// A name costs nothing while nobody holds it or waits for it. The answers of a latch are remembered for a minute, and the size of a
-/// semaphore that was resized for ever.
+/// A name takes no memory while it has no holders and no waiters, with two exceptions: replies to
+/// requests for a latch are remembered for a minute, and the size of a semaphore that was resized
+/// is never forgotten.
 ///
 /// # Examples
 /// ```
@@ -44,23 +46,26 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct MemoryBackend {
-    pub(crate) cells: Arc<Entries<LockName, Cell>>,
-    pub(crate) conditions: Arc<Entries<ConditionId, Condition>>,
-    /// Tokens of all names come from one sequence, so that none has to be remembered for a name that is free.
+    pub(crate) names: Arc<ExpiringMap<LockName, NameState>>,
+    pub(crate) conditions: Arc<ExpiringMap<ConditionId, ConditionQueue>>,
+    /// One sequence for all names, so that a free name needs no memory for its last token.
     last_token: Arc<AtomicU64>,
 }
 
 impl MemoryBackend {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many names and conditions somebody holds, waits for or listens to now, or has set. For tests of what is left behind.
+    /// Counts the names and conditions that are in use: those that have holds, waiters or
+    /// subscribers, a latch that is closed, or a semaphore that was resized.
+    ///
+    /// Tests use it to check that nothing is left behind.
     #[must_use]
     pub fn names_in_use(&self) -> usize {
-        self.cells.count(Cell::is_in_use) + self.conditions.count(|_| true)
+        self.names.count(NameState::is_in_use) + self.conditions.count(|_| true)
     }
 }
 
@@ -79,37 +84,37 @@ impl Backend for MemoryBackend {
         let tokens = u64::from(request.tokens.max(1));
         let next_token =
             || FencingToken::from(self.last_token.fetch_add(tokens, Ordering::Relaxed) + 1);
-        self.cells.with(&request.name, |cell, now| cell.acquire(request, now, next_token))
+        self.names.update(&request.name, |state, now| state.acquire(request, now, next_token))
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
         let renew = |request: &RenewRequest| {
-            self.cells.with(&request.name, |cell, now| cell.renew(request, now))
+            self.names.update(&request.name, |state, now| state.renew(request, now))
         };
         Ok(holds.iter().map(renew).collect())
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        Ok(self.cells.with(&request.name, |cell, _| cell.release(request)))
+        Ok(self.names.update(&request.name, |state, _| state.release(request)))
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
-        self.cells.with(name, |cell, _| cell.force_release())
+        self.names.update(name, |state, _| state.force_release())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
-        Ok(self.cells.with(name, |cell, now| cell.inspect(now)))
+        Ok(self.names.update(name, |state, now| state.inspect(now)))
     }
 
     async fn subscribe(
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.cells.subscribe(&request.name, Cell::subscribe))
+        Ok(self.names.subscribe(&request.name, NameState::subscribe))
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
-        self.cells.with(&request.name, |cell, _| cell.resize(request))
+        self.names.update(&request.name, |state, _| state.resize(request))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

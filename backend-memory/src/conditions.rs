@@ -17,7 +17,7 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         keep: Duration,
     ) -> Result<(), BackendError> {
-        self.conditions.with(condition, |queue, now| queue.join(waiter, keep, now));
+        self.conditions.update(condition, |queue, now| queue.join(waiter, keep, now));
         Ok(())
     }
 
@@ -27,7 +27,7 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         keep: Duration,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.with(condition, |queue, now| queue.stay(waiter, keep, now)))
+        Ok(self.conditions.update(condition, |queue, now| queue.stay(waiter, keep, now)))
     }
 
     async fn leave(
@@ -36,11 +36,11 @@ impl Conditions for MemoryBackend {
         waiter: &str,
         departure: Departure,
     ) -> Result<bool, BackendError> {
-        Ok(self.conditions.with(condition, |queue, _| queue.leave(waiter, departure)))
+        Ok(self.conditions.update(condition, |queue, _| queue.leave(waiter, departure)))
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
-        Ok(self.conditions.with(condition, |queue, _| queue.notify(count)))
+        Ok(self.conditions.update(condition, |queue, _| queue.notify(count)))
     }
 
     async fn subscribe(

@@ -5,27 +5,27 @@ use lockcore::{
     backend::{Latches, Wakeups, async_trait},
 };
 
-use crate::{MemoryBackend, state::Cell};
+use crate::{MemoryBackend, state::NameState};
 
 #[async_trait]
 impl Latches for MemoryBackend {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
-        self.cells.with(name, |cell, now| cell.set_count(count, id, now))
+        self.names.update(name, |state, now| state.set_count(count, id, now))
     }
 
     async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
-        self.cells.with(name, |cell, now| cell.count_down(id, now))
+        self.names.update(name, |state, now| state.count_down(id, now))
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
-        self.cells.with(name, |cell, _| cell.count())
+        self.names.update(name, |state, _| state.count())
     }
 
     async fn open(&self, name: &LockName) -> Result<u32, BackendError> {
-        self.cells.with(name, |cell, _| cell.open())
+        self.names.update(name, |state, _| state.open())
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.cells.subscribe(name, Cell::subscribe))
+        Ok(self.names.subscribe(name, NameState::subscribe))
     }
 }

@@ -2,7 +2,7 @@
 
 mod backend;
 mod conditions;
-mod entries;
+mod expiring_map;
 mod latches;
 mod state;
 

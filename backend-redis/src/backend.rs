@@ -14,22 +14,23 @@ use redis::Value;
 
 use crate::{
     RedisBackendBuilder,
-    commands::{Commands, Connection},
+    commands::{CommandConnection, Commands},
     connect::Connector,
-    exclusive::{self, Outermost},
-    keys::Keys,
+    exclusive::{self, BatchableRequest},
+    keys::LockKeys,
     permits, read_write, reply,
-    script::{self, Call},
-    wakeups::{Listener, Subscription},
+    script::{self, ScriptCall},
+    wakeups::WakeupListener,
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
 ///
-/// Clones share two connections: one for the commands of all tasks, one for the messages, which is only opened when
-/// somebody waits. Both are replaced when they break, and a waiter whose messages were interrupted tries again.
+/// Clones share two connections: one for the commands of all tasks, and one for wake-ups, which is
+/// opened when a task first waits. Both are replaced when they break. After an interruption of
+/// wake-ups, every waiter tries again.
 ///
-/// Every request is sent once. If its answer is lost, it is undone, on the same connection so that the undoing cannot
-/// overtake it.
+/// Each request is sent at most once. If the reply to an acquisition is lost, a release follows on
+/// the same connection, so that it cannot overtake the acquisition.
 ///
 /// # Examples
 /// ```no_run
@@ -44,7 +45,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RedisBackend {
     commands: Arc<Commands>,
-    listener: Arc<Listener>,
+    listener: Arc<WakeupListener>,
     key_prefix: Arc<str>,
 }
 
@@ -55,12 +56,12 @@ impl RedisBackend {
     /// See [`RedisBackendBuilder::connect`].
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, no connection is left.
+    /// If the future is dropped before it resolves, no connection is left open.
     pub async fn connect(url: impl Into<String>) -> Result<Self, BackendError> {
         Self::builder().url(url).connect().await
     }
 
-    /// Options for a connection.
+    /// Creates a builder with the default options.
     pub fn builder() -> RedisBackendBuilder {
         RedisBackendBuilder::new()
     }
@@ -73,22 +74,21 @@ impl RedisBackend {
         commands.connection().await?;
         Ok(Self {
             commands,
-            listener: Arc::new(Listener::new(connector)),
+            listener: Arc::new(WakeupListener::new(connector)),
             key_prefix: key_prefix.into(),
         })
     }
 
-    pub(crate) fn keys(&self, name: &LockName) -> Result<Keys, BackendError> {
-        Keys::new(&self.key_prefix, name)
+    pub(crate) fn keys(&self, name: &LockName) -> Result<LockKeys, BackendError> {
+        LockKeys::new(&self.key_prefix, name)
     }
 
-    pub(crate) async fn call(&self, call: &Call) -> Result<Value, BackendError> {
+    pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
         self.commands.call(call).await
     }
 
     pub(crate) async fn listen(&self, channel: String) -> Result<Box<dyn Wakeups>, BackendError> {
-        let subscription: Subscription = self.listener.subscribe(channel).await?;
-        Ok(Box::new(subscription))
+        Ok(Box::new(self.listener.subscribe(channel).await?))
     }
 }
 
@@ -105,21 +105,22 @@ impl Backend for RedisBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let keys = self.keys(&request.name)?;
-        let step = Step::acquire(keys, request)?;
+        let dispatch = Dispatch::acquire(keys, request)?;
         let connection = self.commands.connection().await?;
-        // A nested acquisition that went unanswered must not take the outer hold with it.
+        // A nested acquisition is not undone: the release would end the outer hold as well.
         let undone = (request.count == 1).then_some(request);
-        let unanswered = Unanswered { backend: self, connection: &connection, request: undone };
-        let reply = step.carry_out(&connection).await;
-        let answer = reply.and_then(reply::acquire);
-        if !matches!(&answer, Err(error) if error.is_outcome_unknown()) {
+        let unanswered =
+            ReleaseUnanswered { backend: self, connection: &connection, request: undone };
+        let reply = dispatch.send(&connection).await;
+        let outcome = reply.and_then(reply::acquire);
+        if !matches!(&outcome, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
         }
-        answer
+        outcome
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let mut call = Call { script: &script::RENEW, keys: Vec::new(), args: Vec::new() };
+        let mut call = ScriptCall { script: &script::RENEW, keys: Vec::new(), args: Vec::new() };
         for hold in holds {
             let keys = self.keys(&hold.name)?;
             let (keys, args) = match hold.mode {
@@ -131,36 +132,36 @@ impl Backend for RedisBackend {
             call.keys.extend(keys);
             call.args.extend(args);
         }
-        reply::renew(self.commands.call_in_time(&call).await?)
+        reply::renew(self.commands.call_or_discard(&call).await?)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let step = Step::release(self.keys(&request.name)?, request)?;
+        let dispatch = Dispatch::release(self.keys(&request.name)?, request)?;
         let connection = self.commands.connection().await?;
-        reply::release(&step.carry_out(&connection).await?)
+        reply::release(&dispatch.send(&connection).await?)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         let keys = self.keys(name)?;
-        let [queue, times] = keys.queue();
+        let [queue, expiries] = keys.queue();
         let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
-        let call = Call {
+        let call = ScriptCall {
             script: &script::FORCE_RELEASE,
             keys: vec![
                 keys.lock(),
                 keys.hold(),
                 queue,
-                times,
+                expiries,
                 leased,
                 plain,
-                keys.permits(),
-                keys.latch(),
+                keys.permit_holds(),
+                keys.latch_state(),
             ],
             args: vec![
                 keys.channel().to_string(),
                 keys.read_write_channel(),
                 keys.permits_channel(),
-                keys.leases(),
+                keys.lease_prefix(),
             ],
         };
         reply::flag(&self.call(&call).await?, "force_release")
@@ -168,21 +169,21 @@ impl Backend for RedisBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name)?;
-        let [queue, times] = keys.queue();
+        let [queue, expiries] = keys.queue();
         let (leased, plain) = (keys.permit_leases(), keys.plain_permit_leases());
-        let call = Call {
+        let call = ScriptCall {
             script: &script::INSPECT,
             keys: vec![
                 keys.lock(),
                 keys.writers(),
                 leased,
                 plain,
-                keys.permits(),
-                keys.latch(),
+                keys.permit_holds(),
+                keys.latch_state(),
                 queue,
-                times,
+                expiries,
             ],
-            args: vec![keys.leases()],
+            args: vec![keys.lease_prefix()],
         };
         reply::inspect(self.call(&call).await?)
     }
@@ -193,7 +194,7 @@ impl Backend for RedisBackend {
     ) -> Result<Box<dyn Wakeups>, BackendError> {
         let keys = self.keys(&request.name)?;
         self.listen(match request.mode {
-            Mode::Fair => keys.channel_of(request.hold.owner()),
+            Mode::Fair => keys.owner_channel(request.hold.owner()),
             Mode::Read | Mode::Write => keys.read_write_channel(),
             Mode::Permit { .. } => keys.permits_channel(),
             Mode::Exclusive => keys.channel().to_string(),
@@ -216,81 +217,80 @@ impl Backend for RedisBackend {
     }
 }
 
-/// A mode that is newer than this backend.
+/// The error for a mode that is newer than this backend.
 fn not_supported(mode: Mode) -> BackendError {
     BackendError::unsupported(format_args!("locks in {mode} mode"))
 }
 
-/// What is sent for a request.
-enum Step {
-    Alone(Call),
-    /// Or with others.
-    Shared(Outermost),
+/// How a request is sent.
+enum Dispatch {
+    Single(ScriptCall),
+    Batched(BatchableRequest),
 }
 
-impl Step {
-    fn acquire(keys: Keys, request: &AcquireRequest) -> Result<Self, BackendError> {
+impl Dispatch {
+    fn acquire(keys: LockKeys, request: &AcquireRequest) -> Result<Self, BackendError> {
         Ok(match request.mode {
-            Mode::Read | Mode::Write => Self::Alone(read_write::acquire(&keys, request)?),
+            Mode::Read | Mode::Write => Self::Single(read_write::acquire(&keys, request)?),
             Mode::Permit { count, limit, .. } => {
-                Self::Alone(permits::acquire(&keys, request, count, limit))
+                Self::Single(permits::acquire(&keys, request, count, limit))
             }
-            Mode::Exclusive if Outermost::is_acquired(request) => {
-                Self::Shared(Outermost::acquire(keys, request))
+            Mode::Exclusive if BatchableRequest::can_acquire(request) => {
+                Self::Batched(BatchableRequest::acquire(keys, request))
             }
-            Mode::Exclusive | Mode::Fair => Self::Alone(exclusive::acquire(&keys, request)),
+            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::acquire(&keys, request)),
             unknown => return Err(not_supported(unknown)),
         })
     }
 
-    fn release(keys: Keys, request: &ReleaseRequest) -> Result<Self, BackendError> {
+    fn release(keys: LockKeys, request: &ReleaseRequest) -> Result<Self, BackendError> {
         Ok(match request.mode {
-            Mode::Read | Mode::Write => Self::Alone(read_write::release(&keys, request)),
-            Mode::Permit { .. } => Self::Alone(permits::release(&keys, request)),
-            Mode::Exclusive if Outermost::is_released(request) => {
-                Self::Shared(Outermost::release(keys, request))
+            Mode::Read | Mode::Write => Self::Single(read_write::release(&keys, request)),
+            Mode::Permit { .. } => Self::Single(permits::release(&keys, request)),
+            Mode::Exclusive if BatchableRequest::can_release(request) => {
+                Self::Batched(BatchableRequest::release(keys, request))
             }
-            Mode::Exclusive | Mode::Fair => Self::Alone(exclusive::release(&keys, request)),
+            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::release(&keys, request)),
             unknown => return Err(not_supported(unknown)),
         })
     }
 
-    async fn carry_out(self, connection: &Arc<Connection>) -> Result<Value, BackendError> {
+    async fn send(self, connection: &Arc<CommandConnection>) -> Result<Value, BackendError> {
         match self {
-            Self::Shared(request) => connection.share(request).await,
-            // In a box, as it is large.
-            Self::Alone(call) => Box::pin(connection.call(&call)).await,
+            Self::Batched(request) => connection.send_batched(request).await,
+            // Boxed, because this future is large.
+            Self::Single(call) => Box::pin(connection.call(&call)).await,
         }
     }
 }
 
-/// Sends a release behind an acquire that goes unanswered, on the same connection.
+/// Sends a release behind an acquisition whose reply is lost, on the same connection.
 ///
-/// The core releases such a hold as well; but by then commands may go through a new connection, and the server may read
-/// that one first.
-struct Unanswered<'a> {
+/// The core releases such a hold as well. But it may do so through a new connection, and the server
+/// may read that connection first.
+struct ReleaseUnanswered<'a> {
     backend: &'a RedisBackend,
-    connection: &'a Arc<Connection>,
+    connection: &'a Arc<CommandConnection>,
     request: Option<&'a AcquireRequest>,
 }
 
-impl Unanswered<'_> {
+impl ReleaseUnanswered<'_> {
     fn disarm(mut self) {
         self.request = None;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for ReleaseUnanswered<'_> {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
-        // Without a runtime the connection is dead as well.
+        // Without a runtime, the connection does not work either.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let Ok(undo) = Step::release(keys, &request.undo()) else { return };
+        let Ok(undo) = Dispatch::release(keys, &request.undo()) else { return };
         let connection = self.connection.clone();
         runtime.spawn(async move {
-            if let Err(error) = undo.carry_out(&connection).await {
-                tracing::debug!(%error, "an unanswered acquire could not be undone on its own connection");
+            if let Err(error) = undo.send(&connection).await {
+                tracing::debug!(%error, "failed to release a hold after a lost reply to acquire");
             }
         });
     }

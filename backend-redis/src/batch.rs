@@ -1,19 +1,26 @@
-//! Requests for exclusive locks that are made at the same time share one call of a script.
+//! Batches: requests for exclusive locks that are made at the same time share one call of a script.
 //!
-//! Each of them would cost the client a command of its own, and the server the start of a script. What is shared is what is made
-//! often: outermost acquisitions, and releases, of owners without a name. The others go as they are.
+//! On its own, each request costs the client a command, and the server the start of a script. Only
+//! frequent requests are batched: outermost acquisitions and full releases of owners without a
+//! name. All others are sent on their own.
 //!
-//! - A request that finds no other on the connection goes alone, in the caller's own future. The others wait for a task that takes
-//!   what there is as soon as the tasks that are ready now have had their turn. Nothing waits for time to pass.
-//! - For each lock, requests take effect in the order in which they were made. What waits is taken in order, up to the first that the
-//!   script would do in another order, and a batch is sent before the next is taken. So the undoing of an acquisition stays behind it.
-//! - A request whose caller is gone is not sent any more. If it has been sent, the caller has its undoing sent behind it.
-//! - Each request has its own answer: the error of one is not that of another. A failure of the connection is that of all. A batch
-//!   that the server refuses for the keys in it is not run; its requests are sent again, each alone.
-//! - No request depends on the future of another caller, nor on its runtime: the task runs where the connection does. If that runtime
-//!   ends, callers are told that the outcome is unknown, as the connection has ended with it.
+//! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
+//!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
+//!   run once; there is no timer.
+//! - For each lock, requests take effect in the order in which they were made. A batch is taken
+//!   from the head of the queue and ends before the first request that the script would run out of
+//!   order. It is sent before the next batch is taken. So the release that undoes an acquisition
+//!   stays behind it.
+//! - A request whose caller is gone is not sent. If it has been sent already, the caller has a
+//!   release sent behind it.
+//! - Each request has its own reply, and an error of one does not fail the others. An error of the
+//!   connection fails all. If the server refuses a batch because of the keys in it, it has not run
+//!   it; its requests are sent again, each on its own.
+//! - No request depends on the future or the runtime of another caller: the task runs on the
+//!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
-//! All keys of a batch have to be on one server: with a cluster there would be a batch for each slot.
+//! All keys of a batch have to be on one server. With a cluster, there would be a batch for each
+//! slot.
 
 use std::{
     collections::VecDeque,
@@ -31,98 +38,104 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
 use crate::{
-    commands::Connection,
+    commands::CommandConnection,
     error,
-    exclusive::{Kind, Outermost},
+    exclusive::{BatchOperation, BatchableRequest},
     script,
-    wire::{millis, token_memory},
+    wire::{millis, token_ttl},
 };
 
-/// The server does nothing else while it runs a script.
-const MOST: usize = 128;
+/// The maximum number of requests in a batch. The server does nothing else while a script runs.
+const MAX_BATCH: usize = 128;
 
-/// What a connection has to send.
+/// The requests of a connection that wait to be sent.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
-    /// Held while something is taken and sent, so that what is taken first is sent first.
+pub(crate) struct SendQueue {
+    state: Mutex<SendState>,
+    /// Held while a batch is taken and written, so that batches are sent in the order in which they
+    /// are taken.
     sending: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: VecDeque<Request>,
-    /// How many calls are under way.
-    calls: usize,
-    /// Whether there is a task that will take what waits.
-    is_attended: bool,
+struct SendState {
+    pending: VecDeque<PendingRequest>,
+    /// The number of calls in flight.
+    in_flight: usize,
+    /// Whether a sender has been started that has not taken a batch yet.
+    has_sender: bool,
 }
 
-impl State {
-    /// Whether somebody has to start a task for what waits.
-    fn wants_sender(&mut self) -> bool {
-        let wants = !self.waiting.is_empty() && !self.is_attended;
-        self.is_attended |= wants;
-        wants
+impl SendState {
+    /// Returns `true` if the caller has to start a sender for the pending requests.
+    fn needs_sender(&mut self) -> bool {
+        let needs = !self.pending.is_empty() && !self.has_sender;
+        self.has_sender |= needs;
+        needs
     }
 
-    /// How many of those that wait the script does in their order: releases first, no lock twice.
-    fn next(&self) -> usize {
-        let most = self.waiting.len().min(MOST);
+    /// The length of the next batch. The script runs releases before acquisitions, so a batch has
+    /// no lock twice in either part, and no release of a lock after its acquisition.
+    fn next_batch_len(&self) -> usize {
+        let most = self.pending.len().min(MAX_BATCH);
         let [mut released, mut acquired] =
             [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
-        let fitting =
-            self.waiting.iter().take(most).take_while(|Request { request, is_alone, .. }| {
+        let fitting = self.pending.iter().take(most).take_while(
+            |PendingRequest { request, send_alone, .. }| {
                 let lock = request.keys.as_str();
-                !is_alone
-                    && match request.kind {
-                        Kind::Release => !acquired.contains(lock) && released.insert(lock),
-                        Kind::Acquire { .. } => acquired.insert(lock),
+                !send_alone
+                    && match request.operation {
+                        BatchOperation::Release => {
+                            !acquired.contains(lock) && released.insert(lock)
+                        }
+                        BatchOperation::Acquire { .. } => acquired.insert(lock),
                     }
-            });
-        // One that goes alone is the first when it is its turn.
-        fitting.count().max(1).min(self.waiting.len())
+            },
+        );
+        // At least one: a request to be sent alone is not counted as fitting.
+        fitting.count().max(1).min(self.pending.len())
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SendQueue {
+    fn lock(&self) -> MutexGuard<'_, SendState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-type Answered = oneshot::Receiver<Result<Value, BackendError>>;
+type ReplyReceiver = oneshot::Receiver<Result<Value, BackendError>>;
 
-struct Request {
-    request: Outermost,
-    /// For one that was refused together with others, whose fault it may not be.
-    is_alone: bool,
-    answer: oneshot::Sender<Result<Value, BackendError>>,
+struct PendingRequest {
+    request: BatchableRequest,
+    /// Set after a batch was refused, because of this request or of another one in it.
+    send_alone: bool,
+    reply: oneshot::Sender<Result<Value, BackendError>>,
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for PendingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("request", &self.request).finish_non_exhaustive()
+        f.debug_struct("PendingRequest").field("request", &self.request).finish_non_exhaustive()
     }
 }
 
-impl Request {
+impl PendingRequest {
+    /// Returns `true` if the caller still waits for the reply.
     fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
+        !self.reply.is_closed()
     }
 
     fn succeed(self, reply: Value) {
-        let answer = match (self.request.kind, reply) {
+        let result = match (self.request.operation, reply) {
             (_, Value::BulkString(text)) => Err(self.refusal(&String::from_utf8_lossy(&text))),
-            (Kind::Acquire { .. }, token @ Value::Int(_)) => {
+            (BatchOperation::Acquire { .. }, token @ Value::Int(_)) => {
                 Ok(Value::Array(vec![Value::Int(1), token]))
             }
             (_, reply) => Ok(reply),
         };
-        let _ = self.answer.send(answer);
+        let _ = self.reply.send(result);
     }
 
-    /// What it would have been told if it had been alone.
+    /// The error that the request would have got on its own.
     fn refusal(&self, text: &str) -> BackendError {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
         let refusal = redis::make_extension_error(code.into(), Some(detail.into()));
@@ -131,31 +144,32 @@ impl Request {
 
     fn fail(self, failure: &RedisError) {
         let failure = error::of_request(failure.clone(), self.request.script().name);
-        let _ = self.answer.send(Err(failure));
+        let _ = self.reply.send(Err(failure));
     }
 }
 
-/// What is sent with one call, in order.
+/// The requests of one call, in the order in which they were made.
 #[derive(Debug, Default)]
 struct Batch {
-    requests: Vec<Request>,
+    requests: Vec<PendingRequest>,
 }
 
 impl Batch {
-    /// Those to be released, and those to be acquired.
-    fn parts(&self) -> [Vec<&Outermost>; 2] {
+    /// The releases and the acquisitions.
+    fn split(&self) -> [Vec<&BatchableRequest>; 2] {
         let requests = self.requests.iter().map(|request| &request.request);
-        let (released, acquired) = requests.partition(|request| request.kind == Kind::Release);
+        let (released, acquired) =
+            requests.partition(|request| request.operation == BatchOperation::Release);
         [released, acquired]
     }
 
     fn command(&self, by_digest: bool) -> Option<Cmd> {
         let [released, acquired] = match self.requests.as_slice() {
             [] => return None,
-            [alone] => return Some(alone.request.command(by_digest)),
-            _ => self.parts(),
+            [single] => return Some(single.request.command(by_digest)),
+            _ => self.split(),
         };
-        let groups = acquired.chunk_by(|one, next| one.kind == next.kind);
+        let groups = acquired.chunk_by(|one, next| one.operation == next.operation);
         let keys = released.len() + 2 * acquired.len();
         let args = 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count();
         let size = released.iter().chain(&acquired).map(|request| request.size()).sum();
@@ -171,10 +185,9 @@ impl Batch {
             command.arg(request.hold.owner()).arg(request.keys.channel());
         }
         for group in groups {
-            let [Outermost { kind: Kind::Acquire { lease, tokens }, .. }, ..] = group else {
-                continue;
-            };
-            command.arg(group.len()).arg(millis(*lease)).arg(token_memory(*lease)).arg(tokens);
+            let [first, ..] = group else { continue };
+            let BatchOperation::Acquire { lease, tokens } = first.operation else { continue };
+            command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
             for request in group {
                 command.arg(request.hold.owner());
             }
@@ -185,17 +198,17 @@ impl Batch {
     fn succeed(self, reply: Value) {
         let mut requests = self.requests;
         if let [_] = requests.as_slice() {
-            // Its own script has no texts as replies.
-            requests.into_iter().for_each(|alone| drop(alone.answer.send(Ok(reply.clone()))));
+            // A single request was sent with its own script, whose replies need no conversion.
+            requests.into_iter().for_each(|single| drop(single.reply.send(Ok(reply.clone()))));
             return;
         }
         let replies = match reply {
             Value::Array(replies) if replies.len() == requests.len() => replies,
-            // Which no request understands.
+            // Fails every request with a protocol error.
             _ => iter::repeat_n(Value::Nil, requests.len()).collect(),
         };
-        // As the script has them.
-        requests.sort_by_key(|request| request.request.kind != Kind::Release);
+        // The order of the replies. The sort is stable.
+        requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
         requests.into_iter().zip(replies).for_each(|(request, reply)| request.succeed(reply));
     }
 
@@ -204,54 +217,54 @@ impl Batch {
     }
 }
 
-/// A call that is under way. It is over when this is dropped, however that happens.
-struct UnderWay<'a>(&'a Connection);
+/// Counts a call as in flight until dropped.
+struct InFlight<'a>(&'a CommandConnection);
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.queue.lock().calls -= 1;
+        self.0.queue.lock().in_flight -= 1;
     }
 }
 
-/// The duty to take what waits. Those whose task has gone without having done it are told.
-struct Duty {
-    connection: Arc<Connection>,
-    is_done: bool,
+/// Takes and sends one batch. If dropped before that, it fails the pending requests.
+struct BatchSender {
+    connection: Arc<CommandConnection>,
+    has_taken: bool,
 }
 
-impl Duty {
-    /// What is sent next. Nothing if all callers are gone.
+impl BatchSender {
+    /// Takes the next batch. It is empty if all callers are gone.
     fn take(&mut self) -> Batch {
-        self.is_done = true;
+        self.has_taken = true;
         let mut state = self.connection.queue.lock();
-        state.is_attended = false;
-        state.waiting.retain(Request::is_wanted);
-        let count = state.next();
-        let batch = Batch { requests: state.waiting.drain(..count).collect() };
-        state.calls += usize::from(count > 0);
-        let wants_sender = state.wants_sender();
+        state.has_sender = false;
+        state.pending.retain(PendingRequest::is_wanted);
+        let len = state.next_batch_len();
+        let batch = Batch { requests: state.pending.drain(..len).collect() };
+        state.in_flight += usize::from(len > 0);
+        let needs_sender = state.needs_sender();
         drop(state);
-        if wants_sender {
+        if needs_sender {
             self.connection.start_sender();
         }
         batch
     }
 
-    async fn fulfil(mut self) {
-        // So that those that are ready now can join.
+    async fn send(mut self) {
+        // Tasks that are ready now can add their requests first.
         tokio::task::yield_now().await;
         let connection = self.connection.clone();
-        let (mut batch, mut under_way) = (Batch::default(), None);
+        let (mut batch, mut in_flight) = (Batch::default(), None);
         let by_digest = connection.send_next(|| {
             batch = self.take();
-            under_way = (!batch.requests.is_empty()).then(|| UnderWay(&connection));
+            in_flight = (!batch.requests.is_empty()).then(|| InFlight(&connection));
             batch.command(true)
         });
         let Some(by_digest) = by_digest.await else { return };
         let reply = match by_digest {
-            Err(error) if script::is_unknown(&error) => {
+            Err(error) if script::is_unknown_script(&error) => {
                 let by_source = connection.send_next(|| {
-                    batch.requests.retain(Request::is_wanted);
+                    batch.requests.retain(PendingRequest::is_wanted);
                     batch.command(false)
                 });
                 by_source.await.unwrap_or(Ok(Value::Nil))
@@ -260,84 +273,92 @@ impl Duty {
         };
         match reply {
             Ok(reply) => batch.succeed(reply),
-            // Some lock is not this user's to take, and nothing was done for the others either.
+            // The user has no right to some key, and the server has not run the script at all.
             Err(failure) if batch.requests.len() > 1 && failure.code() == Some("NOPERM") => {
                 let mut state = connection.queue.lock();
                 for request in batch.requests.into_iter().rev() {
-                    state.waiting.push_front(Request { is_alone: true, ..request });
+                    state.pending.push_front(PendingRequest { send_alone: true, ..request });
                 }
-                let wants_sender = state.wants_sender();
+                let needs_sender = state.needs_sender();
                 drop(state);
-                if wants_sender {
+                if needs_sender {
                     connection.start_sender();
                 }
             }
             Err(failure) => {
-                connection.give_up_after(&error::of_request(failure.clone(), script::BATCH.name));
+                connection
+                    .discard_if_broken(&error::of_request(failure.clone(), script::BATCH.name));
                 batch.fail(&failure);
             }
         }
-        drop(under_way);
+        drop(in_flight);
     }
 }
 
-impl Drop for Duty {
+impl Drop for BatchSender {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.has_taken {
             let mut state = self.connection.queue.lock();
-            state.is_attended = false;
-            let abandoned = mem::take(&mut state.waiting);
+            state.has_sender = false;
+            let abandoned = mem::take(&mut state.pending);
             drop(state);
-            // Which tells their callers.
+            // Closes the reply channels, which the callers see.
             drop(abandoned);
         }
     }
 }
 
-impl Connection {
-    /// Sends `request` once, together with others if there are some.
-    pub(crate) async fn share(self: &Arc<Self>, request: Outermost) -> Result<Value, BackendError> {
+impl CommandConnection {
+    /// Sends `request` once, in a batch with others if there are any.
+    pub(crate) async fn send_batched(
+        self: &Arc<Self>,
+        request: BatchableRequest,
+    ) -> Result<Value, BackendError> {
         let doing = request.script().name;
-        match self.wait_for_others(request) {
-            // In a box, as it is large.
+        match self.enqueue_if_busy(request) {
+            // Boxed, because this future is large.
             Err(request) => Box::pin(self.send_alone(&request)).await,
-            Ok(answered) => answered.await.unwrap_or_else(|_| {
-                let text =
-                    format!("{doing} on Redis failed: the connection has ended with its runtime");
-                Err(BackendError::new(BackendErrorKind::Connection, text))
+            Ok(reply) => reply.await.unwrap_or_else(|_| {
+                let message =
+                    format!("{doing} on Redis failed: the runtime of the connection has shut down");
+                Err(BackendError::new(BackendErrorKind::Connection, message))
             }),
         }
     }
 
-    async fn send_alone(&self, request: &Outermost) -> Result<Value, BackendError> {
-        let _under_way = UnderWay(self);
+    async fn send_alone(&self, request: &BatchableRequest) -> Result<Value, BackendError> {
+        let _in_flight = InFlight(self);
         self.send(request.script(), |by_digest| request.command(by_digest)).await
     }
 
-    /// Puts a request where others wait. If there are none, it is given back, and is under way.
-    fn wait_for_others(self: &Arc<Self>, request: Outermost) -> Result<Answered, Outermost> {
+    /// Adds a request to the queue. If the connection is idle, counts the request as in flight and
+    /// gives it back instead: the caller has to send it.
+    fn enqueue_if_busy(
+        self: &Arc<Self>,
+        request: BatchableRequest,
+    ) -> Result<ReplyReceiver, BatchableRequest> {
         let mut state = self.queue.lock();
-        if state.calls == 0 && state.waiting.is_empty() {
-            state.calls = 1;
+        if state.in_flight == 0 && state.pending.is_empty() {
+            state.in_flight = 1;
             return Err(request);
         }
-        let (answer, answered) = oneshot::channel();
-        state.waiting.push_back(Request { request, is_alone: false, answer });
-        let wants_sender = state.wants_sender();
+        let (reply, receiver) = oneshot::channel();
+        state.pending.push_back(PendingRequest { request, send_alone: false, reply });
+        let needs_sender = state.needs_sender();
         drop(state);
-        if wants_sender {
+        if needs_sender {
             self.start_sender();
         }
-        Ok(answered)
+        Ok(receiver)
     }
 
-    /// For [`State::wants_sender`].
+    /// Starts a sender. Called if [`SendState::needs_sender`] returned `true`.
     fn start_sender(self: &Arc<Self>) {
-        let duty = Duty { connection: self.clone(), is_done: false };
-        self.runtime.spawn(duty.fulfil());
+        let sender = BatchSender { connection: self.clone(), has_taken: false };
+        self.runtime.spawn(sender.send());
     }
 
-    /// Sends what `next` gives behind all that was sent before, and before all that is sent later.
+    /// Sends the command that `next` returns, in the order in which `next` is called.
     async fn send_next(&self, next: impl FnOnce() -> Option<Cmd>) -> Option<RedisResult<Value>> {
         let (mut next, mut request) =
             (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>);
@@ -345,7 +366,7 @@ impl Connection {
             if let Some(request) = &mut request {
                 return request.as_mut().poll(context).map(Some);
             }
-            // Polled once, the command has its place on the connection.
+            // The first poll gives the command its place on the connection.
             let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(command) = next.take().and_then(|next| next()) else {
                 return Poll::Ready(None);

@@ -1,4 +1,4 @@
-//! Conditions of locks.
+//! The conditions of a [`RedisBackend`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lockcore::{
 
 use crate::{
     RedisBackend, reply,
-    script::{self, Call},
+    script::{self, ScriptCall},
     wire::millis,
 };
 
@@ -23,7 +23,7 @@ impl Conditions for RedisBackend {
     ) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        self.call(&Call { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
+        self.call(&ScriptCall { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
     }
 
     async fn stay(
@@ -34,7 +34,7 @@ impl Conditions for RedisBackend {
     ) -> Result<bool, BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        let reply = self.call(&Call { script: &script::CONDITION_STAY, keys, args }).await?;
+        let reply = self.call(&ScriptCall { script: &script::CONDITION_STAY, keys, args }).await?;
         reply::flag(&reply, "stay")
     }
 
@@ -48,7 +48,7 @@ impl Conditions for RedisBackend {
         let keys = names.condition(&condition.name).to_vec();
         let pass_on = u8::from(departure == Departure::Cancelled);
         let args = vec![waiter.into(), pass_on.to_string(), names.condition_channel()];
-        let reply = self.call(&Call { script: &script::CONDITION_LEAVE, keys, args }).await?;
+        let reply = self.call(&ScriptCall { script: &script::CONDITION_LEAVE, keys, args }).await?;
         reply::flag(&reply, "leave")
     }
 
@@ -56,7 +56,8 @@ impl Conditions for RedisBackend {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
         let args = vec![count.to_string(), names.condition_channel()];
-        let reply = self.call(&Call { script: &script::CONDITION_NOTIFY, keys, args }).await?;
+        let reply =
+            self.call(&ScriptCall { script: &script::CONDITION_NOTIFY, keys, args }).await?;
         reply::number(reply, "notify")
     }
 

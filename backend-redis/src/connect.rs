@@ -1,4 +1,4 @@
-//! [`RedisBackendBuilder`], and opening connections.
+//! [`RedisBackendBuilder`], and [`Connector`], which opens connections.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use redis::{
 
 use crate::{RedisBackend, error, health};
 
-/// Where and how to connect. Made by [`RedisBackend::builder`].
+/// The options of a connection. Created by [`RedisBackend::builder`].
 ///
 /// # Examples
 /// ```no_run
@@ -28,16 +28,16 @@ use crate::{RedisBackend, error, health};
 /// let locks = Locks::new(backend);
 /// # Ok(()) }
 /// ```
-#[must_use = "nothing is connected before `connect()`"]
+#[must_use = "a builder does nothing before `connect()` is called"]
 pub struct RedisBackendBuilder {
-    source: Source,
+    source: ConnectionSource,
     response_timeout: Duration,
     connect_timeout: Duration,
     key_prefix: String,
     eviction_allowed: bool,
 }
 
-enum Source {
+enum ConnectionSource {
     Url(String),
     Client(Box<Client>),
 }
@@ -45,7 +45,7 @@ enum Source {
 impl RedisBackendBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            source: Source::Url("redis://127.0.0.1:6379".into()),
+            source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
             response_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             key_prefix: String::new(),
@@ -53,51 +53,55 @@ impl RedisBackendBuilder {
         }
     }
 
-    /// The server. Default `redis://127.0.0.1:6379`.
+    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`.
     ///
     /// - `redis://[user][:password@]host[:port][/database]`
-    /// - `rediss://…`: the same over TLS, with the system's root certificates. Needs the feature `tls`.
-    ///   There is no fall-back to plain text.
-    /// - `unix:///path/to/socket[?db=1&user=…&pass=…]`
+    /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
+    ///   fallback to plain text. Needs the feature `tls`.
+    /// - `unix:///path/to/socket[?db=1&user=...&pass=...]`
     ///
-    /// Percent-encode characters that have a meaning in URLs. `valkey://` and `valkeys://` mean the same as
-    /// `redis://` and `rediss://`.
+    /// `valkey://` and `valkeys://` work like `redis://` and `rediss://`. Percent-encode characters
+    /// that are special in URLs.
     pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.source = Source::Url(url.into());
+        self.source = ConnectionSource::Url(url.into());
         self
     }
 
-    /// Connects as `client` does instead of by URL. For client certificates or a private certificate authority,
-    /// see `redis::Client::build_with_tls`, which exists with the feature `tls`. The connections are the
-    /// backend's own, with RESP3 and its time-outs.
+    /// Uses the settings of `client` instead of a URL. This allows client certificates and a
+    /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the feature
+    /// `tls`. The backend opens its own connections, with RESP3 and with the timeouts set here.
     pub fn client(mut self, client: Client) -> Self {
-        self.source = Source::Client(Box::new(client));
+        self.source = ConnectionSource::Client(Box::new(client));
         self
     }
 
-    /// How long an answer may take: at least 1 ms, default 3 s. After that the request may have been carried out or not, and it is
-    /// undone. Keep it well below a third of the lease, so that a renewal can be tried again in time. More than 5 s has no
-    /// effect: the core waits no longer.
+    /// Sets how long a reply may take: at least 1 ms, 3 s by default. After that, the outcome of
+    /// the request is unknown, and an acquisition is undone.
+    ///
+    /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
+    /// More than 5 s has no effect, because the core does not wait longer.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// How long connecting, with TLS and log-in, may take: at least 1 ms, default 5 s.
+    /// Sets how long connecting may take, including TLS and authentication: at least 1 ms, 5 s by
+    /// default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// What every key begins with, as a name mapper in Redisson would have it. Default: nothing. At most 128 bytes, without
-    /// braces or NUL.
+    /// Sets a prefix for the names of all locks in Redis, like a name mapper in Redisson. It is at
+    /// most 128 bytes long, without braces and NUL. By default it is empty.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
     }
 
-    /// Accepts a server that evicts keys when its memory is full, with a warning. A lock that is evicted is lost: its holder
-    /// learns of it with the next renewal, and until then somebody else can be inside.
+    /// Accepts a server that evicts keys when its memory is full, and logs a warning. If the key of
+    /// a lock is evicted, the lock is lost. Its holder learns of that with the next renewal; until
+    /// then, another owner can acquire the lock.
     pub fn allow_eviction(mut self) -> Self {
         self.eviction_allowed = true;
         self
@@ -106,13 +110,15 @@ impl RedisBackendBuilder {
     /// Connects, and checks that the server can be trusted with locks.
     ///
     /// # Errors
-    /// [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, a URL that needs the
-    /// feature `tls` in a build without it, or a server that evicts keys or is part of a cluster; [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica; [`Auth`](BackendErrorKind::Auth) for wrong credentials;
-    /// [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if the server cannot be
-    /// reached.
+    /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
+    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a Sentinel, or is part of a cluster.
+    /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
+    /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
+    /// - [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if
+    ///   the server cannot be reached.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, no connection is left.
+    /// If the future is dropped before it resolves, no connection is left open.
     pub async fn connect(self) -> Result<RedisBackend, BackendError> {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
@@ -127,7 +133,7 @@ impl RedisBackendBuilder {
     }
 }
 
-/// Without the URL: it may carry a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for RedisBackendBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackendBuilder")
@@ -144,7 +150,7 @@ fn misconfigured(message: impl Into<String>) -> BackendError {
 
 fn check_timeout(option: &str, timeout: Duration) -> Result<(), BackendError> {
     if timeout < Duration::from_millis(1) {
-        return Err(misconfigured(format!("`{option}` is at least 1 ms, {timeout:?} was given")));
+        return Err(misconfigured(format!("`{option}` must be at least 1 ms, but is {timeout:?}")));
     }
     Ok(())
 }
@@ -152,21 +158,23 @@ fn check_timeout(option: &str, timeout: Duration) -> Result<(), BackendError> {
 fn check_prefix(prefix: &str) -> Result<(), BackendError> {
     const MAX_LEN: usize = 128;
     if prefix.len() > MAX_LEN || prefix.contains(['{', '}', '\0']) {
-        return Err(misconfigured("`key_prefix` has at most 128 bytes, without braces or NUL"));
+        return Err(misconfigured(
+            "`key_prefix` must be at most 128 bytes long, without braces and NUL",
+        ));
     }
     Ok(())
 }
 
-/// The connection that `url` stands for; one over TLS only if this build `has_tls`. The parser's own error is
-/// not shown, since it may quote its input.
+/// Parses a URL. One over TLS is refused unless this build `has_tls`. The parser's own error is
+/// dropped: it may quote the URL, and with it the password.
 fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
-    // Behind the host there is no `@`. One that is there belongs to a password with a `/`, `?` or `#` in it,
-    // whose beginning would be taken for the host: looked up, and shown in messages.
+    // An `@` after the host means that the password has a `/`, `?` or `#` in it. Its first part was
+    // then parsed as the host, which would be looked up and shown in messages.
     let url = redis::parse_redis_url(url).filter(|url| {
-        let behind = [Some(url.path()), url.query(), url.fragment()];
-        let is_torn =
-            url.host().is_some() && behind.into_iter().flatten().any(|part| part.contains('@'));
-        !is_torn
+        let after_host = [Some(url.path()), url.query(), url.fragment()];
+        let has_split_password =
+            url.host().is_some() && after_host.into_iter().flatten().any(|part| part.contains('@'));
+        !has_split_password
     });
     if !has_tls && url.as_ref().is_some_and(|url| matches!(url.scheme(), "rediss" | "valkeys")) {
         return Err(misconfigured(
@@ -177,7 +185,8 @@ fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
     let info = url.and_then(|url| url.into_connection_info().ok());
     info.ok_or_else(|| {
         misconfigured(
-            "this is no URL of a Redis server; use redis://, rediss:// or unix:// with host, and percent-encode what is special in URLs",
+            "the URL is not that of a Redis server; use redis://, rediss:// or unix:// with a host \
+             or path, and percent-encode special characters",
         )
     })
 }
@@ -185,7 +194,7 @@ fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
 /// Opens connections to one server.
 pub(crate) struct Connector {
     client: Client,
-    /// Host and port, or the path of the socket: fit for messages.
+    /// Host and port, or the path of the socket. Shown in messages, so it has no credentials.
     address: String,
     pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
@@ -194,21 +203,21 @@ pub(crate) struct Connector {
 
 impl Connector {
     fn new(
-        source: &Source,
+        source: &ConnectionSource,
         response_timeout: Duration,
         connect_timeout: Duration,
         eviction_allowed: bool,
     ) -> Result<Self, BackendError> {
         let info = match source {
-            Source::Client(client) => client.get_connection_info().clone(),
-            Source::Url(url) => parse(url, cfg!(feature = "tls"))?,
+            ConnectionSource::Client(client) => client.get_connection_info().clone(),
+            ConnectionSource::Url(url) => parse(url, cfg!(feature = "tls"))?,
         };
         let address = info.addr().to_string();
         #[cfg(feature = "tls")]
         if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             ensure_crypto_provider();
         }
-        // Two probes lost in a row tell of a dead peer in well under a minute; a request that waits notices by its own time-out.
+        // Detects a dead peer in well under a minute. A pending request has its own timeout.
         let probe = Duration::from_secs(5);
         let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
         let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
@@ -218,7 +227,7 @@ impl Connector {
         Ok(Self { client, address, response_timeout, connect_timeout, eviction_allowed })
     }
 
-    /// Opens a connection for commands, to a server that can be trusted with locks.
+    /// Opens a connection for commands, and checks that the server can be trusted with locks.
     pub(crate) async fn open_checked(
         &self,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -228,7 +237,7 @@ impl Connector {
         Ok(connection)
     }
 
-    /// Opens a connection. `on_push` is called for messages, and when the connection breaks.
+    /// Opens a connection. `on_push` is called for each message, and when the connection breaks.
     pub(crate) async fn open(
         &self,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -247,18 +256,19 @@ impl Connector {
     }
 }
 
-/// Without the client: it knows the password.
+/// Omits the client, which knows the password.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-/// rustls refuses to choose when a program links several crypto providers and has installed none.
+/// Installs a crypto provider if the program has installed none. rustls does not choose one itself
+/// if several are linked.
 #[cfg(feature = "tls")]
 fn ensure_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that somebody else was faster, which is as good.
+        // An error means that another thread has installed one meanwhile, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -311,7 +321,7 @@ mod fuzz {
 
     const PASSWORD: &str = "c4n4ry";
 
-    /// Something like a URL, with the password where passwords are, encoded or not.
+    /// Generates text that looks like a URL with a password, percent-encoded or not.
     fn url(u: &mut arbtest::arbitrary::Unstructured<'_>) -> arbtest::arbitrary::Result<String> {
         const ODD: [&str; 22] = [
             "", "", "", "", "@", ":", "/", "?", "#", "%", "%40", "[", "]", "\\", " ", "\n", "1",
@@ -350,7 +360,7 @@ mod fuzz {
             format!("{scheme}://{user}:{password}@{host}{rest}")
         };
         if u.ratio(1, 4)? {
-            // Anything anywhere, but in the password.
+            // Any character at any place before the password.
             let place = u.int_in_range(0..=url.len())?;
             if url.is_char_boundary(place) && !url[..place].contains("c4") {
                 url.insert(place, char::arbitrary(u)?);
@@ -360,7 +370,7 @@ mod fuzz {
     }
 
     #[test]
-    fn whatever_is_made_from_a_url_does_not_show_the_password() {
+    fn no_error_and_no_debug_output_shows_the_password_of_a_url() {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);

@@ -1,9 +1,9 @@
-//! From what the redis crate and the server report to [`BackendError`].
+//! Conversion of errors of the redis crate and of the server to [`BackendError`].
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
-/// What a failed request means. `doing` says what was attempted.
+/// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
     let (kind, applied) = classify(&error);
     let mapped = BackendError::new(kind, format!("{doing} on Redis failed"));
@@ -11,26 +11,23 @@ pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
     mapped.with_source(error)
 }
 
-/// What a failed connection attempt means. Nothing was requested yet.
+/// Converts the error of an attempt to connect. No request has been sent at that point.
 pub(crate) fn of_connecting(error: RedisError, address: &str) -> BackendError {
     let (kind, _) = classify(&error);
-    BackendError::new(kind, format!("no connection to Redis at {address}"))
+    BackendError::new(kind, format!("could not connect to Redis at {address}"))
         .not_applied()
         .with_source(error)
 }
 
-/// What the text of an error means that a script returned for one of several holds.
+/// Converts the text of an error that a script returned for one of several holds.
 pub(crate) fn of_text(text: &str) -> BackendError {
-    let kind = by_code(text).unwrap_or(BackendErrorKind::Other);
-    BackendError::new(kind, format!("Redis refused: {text}")).not_applied()
+    let kind = kind_of_message(text).unwrap_or(BackendErrorKind::Other);
+    BackendError::new(kind, format!("Redis refused the request: {text}")).not_applied()
 }
 
-/// An answer that is not what the script returns.
+/// A reply that the script of `doing` never returns.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Protocol,
-        format!("the answer to {doing} was not understood"),
-    )
+    BackendError::new(BackendErrorKind::Protocol, format!("unexpected reply to {doing} from Redis"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,28 +44,28 @@ fn classify(error: &RedisError) -> (BackendErrorKind, Applied) {
         ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => {
             (BackendErrorKind::Configuration, Applied::No)
         }
-        // The connection has ended in the middle of an answer, which the redis crate tells so.
+        // The redis crate reports a connection that ended within a reply as a parse error.
         ErrorKind::Parse if error.to_string().contains("end of input") => {
             (BackendErrorKind::Connection, Applied::Unknown)
         }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             (BackendErrorKind::Protocol, Applied::Unknown)
         }
-        // The server has answered. Scripts validate before they write, so a refusal means that nothing was done.
+        // The server has replied. Scripts check before they write, so an error means no effect.
         _ => {
             let text = format!(
                 "{} {}",
                 error.code().unwrap_or_default(),
                 error.detail().unwrap_or_default()
             );
-            (by_code(&text).unwrap_or(BackendErrorKind::Other), Applied::No)
+            (kind_of_message(&text).unwrap_or(BackendErrorKind::Other), Applied::No)
         }
     }
 }
 
-/// The kind by the error code that begins the text. Servers before 7.0 wrap the error of a script's command into another, so
-/// that the code stands further back.
-fn by_code(text: &str) -> Option<BackendErrorKind> {
+/// Finds the kind for the error code in a message. The code is usually the first word. Servers
+/// before 7.0 wrap the error of a script's command into a message that has the code further back.
+fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
     const CODES: [(&str, BackendErrorKind); 19] = [
         ("NOAUTH", BackendErrorKind::Auth),
         ("WRONGPASS", BackendErrorKind::Auth),
@@ -99,9 +96,12 @@ fn by_code(text: &str) -> Option<BackendErrorKind> {
         if text.contains("max number of clients") {
             return Some(BackendErrorKind::Unavailable);
         }
-        // Redis 7.0 reports a right that a script's command lacks without its code.
-        let refused = ["can't run this command", "no permissions", "can't access"];
-        refused.iter().any(|part| text.contains(part)).then_some(BackendErrorKind::Permission)
+        // Redis 7.0 omits the code if a command of a script lacks a right.
+        let refusals = ["can't run this command", "no permissions", "can't access"];
+        refusals
+            .iter()
+            .any(|refusal| text.contains(refusal))
+            .then_some(BackendErrorKind::Permission)
     })
 }
 
@@ -110,14 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_code_wherever_the_server_puts_it() {
+    fn the_code_is_found_wherever_the_server_puts_it() {
         for (text, kind) in [
             (
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 BackendErrorKind::OutOfMemory,
             ),
             (
-                "ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key",
+                "ERR Error running script (call to f_1): @user_script:1: \
+                 WRONGTYPE Operation against a key",
                 BackendErrorKind::WrongType,
             ),
             (
@@ -126,22 +127,22 @@ mod tests {
             ),
             ("READONLY You can't write against a read only replica.", BackendErrorKind::ReadOnly),
         ] {
-            assert_eq!(by_code(text), Some(kind), "{text}");
+            assert_eq!(kind_of_message(text), Some(kind), "{text}");
         }
-        assert_eq!(by_code("ERR something else"), None);
+        assert_eq!(kind_of_message("ERR something else"), None);
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_is_a_broken_connection() {
-        for half in [&b"*2\r\n:1\r\n$16\r\n17000"[..], b"*2\r\n:1\r", b"*2\r\n", b"$5\r\nab"] {
-            let error = of_request(redis::parse_redis_value(half).unwrap_err(), "acquire");
+    fn a_truncated_reply_is_a_broken_connection() {
+        for truncated in [&b"*2\r\n:1\r\n$16\r\n17000"[..], b"*2\r\n:1\r", b"*2\r\n", b"$5\r\nab"] {
+            let error = of_request(redis::parse_redis_value(truncated).unwrap_err(), "acquire");
             assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
             assert!(error.is_outcome_unknown() && error.is_retryable());
         }
     }
 
     #[test]
-    fn a_time_out_may_have_been_carried_out_and_a_refusal_not() {
+    fn a_timeout_leaves_the_outcome_unknown_and_a_refusal_does_not() {
         let timeout =
             of_request(std::io::Error::from(std::io::ErrorKind::TimedOut).into(), "acquire");
         assert!(timeout.is_outcome_unknown() && timeout.is_retryable());

@@ -9,69 +9,75 @@ use lockcore::{
 use redis::Cmd;
 
 use crate::{
-    keys::Keys,
-    script::{self, Call, Script},
-    wire::{millis, token_memory},
+    keys::LockKeys,
+    script::{self, LuaScript, ScriptCall},
+    wire::{millis, token_ttl},
 };
 
-/// The request of an owner without a name for the whole of a hold in [`Mode::Exclusive`]. Of those, many can share a call.
+/// A request that can be sent in a batch: an acquisition or a full release of an exclusive hold,
+/// not nested, by an owner without a name.
 #[derive(Debug)]
-pub(crate) struct Outermost {
-    pub(crate) keys: Keys,
+pub(crate) struct BatchableRequest {
+    pub(crate) keys: LockKeys,
     pub(crate) hold: HoldId,
-    pub(crate) kind: Kind,
+    pub(crate) operation: BatchOperation,
 }
 
+/// The operation of a [`BatchableRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BatchOperation {
     Release,
     Acquire { lease: Duration, tokens: u32 },
 }
 
-impl Outermost {
-    /// Whether this is such a request.
-    pub(crate) fn is_acquired(request: &AcquireRequest) -> bool {
+impl BatchableRequest {
+    /// Returns `true` if the request can be sent in a batch.
+    pub(crate) fn can_acquire(request: &AcquireRequest) -> bool {
         request.mode == Mode::Exclusive && request.count == 1 && !request.hold.is_named()
     }
 
-    pub(crate) fn acquire(keys: Keys, request: &AcquireRequest) -> Self {
+    pub(crate) fn acquire(keys: LockKeys, request: &AcquireRequest) -> Self {
         let AcquireRequest { lease, tokens, .. } = *request;
-        Self { keys, hold: request.hold.clone(), kind: Kind::Acquire { lease, tokens } }
+        Self {
+            keys,
+            hold: request.hold.clone(),
+            operation: BatchOperation::Acquire { lease, tokens },
+        }
     }
 
-    /// Whether this is such a request.
-    pub(crate) fn is_released(request: &ReleaseRequest) -> bool {
+    /// Returns `true` if the request can be sent in a batch.
+    pub(crate) fn can_release(request: &ReleaseRequest) -> bool {
         request.mode == Mode::Exclusive && request.remaining == 0 && !request.hold.is_named()
     }
 
-    pub(crate) fn release(keys: Keys, request: &ReleaseRequest) -> Self {
-        Self { keys, hold: request.hold.clone(), kind: Kind::Release }
+    pub(crate) fn release(keys: LockKeys, request: &ReleaseRequest) -> Self {
+        Self { keys, hold: request.hold.clone(), operation: BatchOperation::Release }
     }
 
-    /// What does it alone.
-    pub(crate) fn script(&self) -> &'static Script {
-        match self.kind {
-            Kind::Release => &script::RELEASE,
-            Kind::Acquire { .. } => &script::ACQUIRE,
+    /// The script for the request when it is sent on its own.
+    pub(crate) fn script(&self) -> &'static LuaScript {
+        match self.operation {
+            BatchOperation::Release => &script::RELEASE,
+            BatchOperation::Acquire { .. } => &script::ACQUIRE,
         }
     }
 
     pub(crate) fn command(&self, by_digest: bool) -> Cmd {
         let (lock, owner) = (self.keys.as_str(), self.hold.owner());
-        match self.kind {
-            Kind::Release => {
+        match self.operation {
+            BatchOperation::Release => {
                 let mut command = self.script().command(by_digest, 1, 4, self.size());
                 command.arg(lock).arg(owner).arg(0).arg(self.keys.channel()).arg("");
                 command
             }
-            Kind::Acquire { lease, tokens } => {
+            BatchOperation::Acquire { lease, tokens } => {
                 let mut command = self.script().command(by_digest, 2, 6, self.size());
                 command.arg(lock).arg(self.keys.token());
                 command
                     .arg(owner)
                     .arg(millis(lease))
                     .arg(1)
-                    .arg(token_memory(lease))
+                    .arg(token_ttl(lease))
                     .arg("")
                     .arg(tokens);
                 command
@@ -79,15 +85,15 @@ impl Outermost {
         }
     }
 
-    /// About how many bytes its keys and arguments have.
+    /// An estimate of the size of the keys and arguments in bytes.
     pub(crate) fn size(&self) -> usize {
         64 + 2 * self.keys.as_str().len() + self.hold.owner().len()
     }
 }
 
-pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
+pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
     let (script, keys) = match request.mode {
-        Mode::Fair => (&script::ACQUIRE_FAIR, all(keys)),
+        Mode::Fair => (&script::ACQUIRE_FAIR, fair_keys(keys)),
         _ if request.hold.is_named() => {
             (&script::ACQUIRE, vec![keys.lock(), keys.token().to_string(), keys.hold()])
         }
@@ -97,7 +103,7 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
         request.hold.owner().into(),
         millis(request.lease).to_string(),
         request.count.to_string(),
-        token_memory(request.lease).to_string(),
+        token_ttl(request.lease).to_string(),
         id_if_named(&request.hold),
         if request.mode == Mode::Fair {
             millis(request.queue.unwrap_or_default()).to_string()
@@ -105,10 +111,10 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Call {
             request.tokens.to_string()
         },
     ];
-    Call { script, keys, args }
+    ScriptCall { script, keys, args }
 }
 
-pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
+pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     let args = vec![
         request.hold.owner().into(),
         request.remaining.to_string(),
@@ -116,15 +122,15 @@ pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
         id_if_named(&request.hold),
     ];
     let (script, keys) = match request.mode {
-        Mode::Fair => (&script::RELEASE_FAIR, all(keys)),
+        Mode::Fair => (&script::RELEASE_FAIR, fair_keys(keys)),
         _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock(), keys.hold()]),
         _ => (&script::RELEASE, vec![keys.lock()]),
     };
-    Call { script, keys, args }
+    ScriptCall { script, keys, args }
 }
 
-/// The part of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+/// The keys and arguments of one hold in a call of `RENEW`.
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
     let RenewRequest { hold, lease, .. } = request;
     let args = [
         "exclusive".into(),
@@ -136,13 +142,14 @@ pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [Strin
     (vec![keys.lock(), keys.hold()], args)
 }
 
-/// The keys of a fair lock, in the order in which its scripts number them.
-fn all(keys: &Keys) -> Vec<String> {
-    let [queue, times] = keys.queue();
-    vec![keys.lock(), keys.token().to_string(), keys.hold(), queue, times]
+/// The keys of a fair lock, in the order of its scripts.
+fn fair_keys(keys: &LockKeys) -> Vec<String> {
+    let [queue, expiries] = keys.queue();
+    vec![keys.lock(), keys.token().to_string(), keys.hold(), queue, expiries]
 }
 
-/// What tells one hold of a named owner from the next; nothing for other owners, whose field does.
+/// The id of the hold of a named owner, which tells it from the owner's next hold. Empty for other
+/// owners, whose id is stored as the owner.
 fn id_if_named(hold: &HoldId) -> String {
     if hold.is_named() { hold.id().into() } else { String::new() }
 }

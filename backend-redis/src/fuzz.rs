@@ -1,8 +1,10 @@
-//! What a server, or whoever names a lock, may throw at the decoders and at the rules for keys. Run for longer with `./scripts/fuzz`.
+//! Fuzz tests of the decoders and of the rules for keys, with arbitrary replies and names. Run them
+//! for longer with `./scripts/fuzz`.
 //!
-//! The fuzzer is `arbtest`: random input shaped by `arbitrary`, on a stable toolchain, with a time limit, and a seed to repeat what has failed.
-//! The code under test has few branches, and the shapes here reach all of them, so it does without the guidance of coverage. The
-//! properties take what libFuzzer gives as well, should that be wanted one day.
+//! The fuzzer is `arbtest`: random input shaped by `arbitrary`, on a stable toolchain, with a time
+//! limit, and with a seed that repeats a failure. It is not guided by coverage. The code under test
+//! has few branches, and the shapes here reach all of them. The properties take the input of
+//! libFuzzer too, should that be needed.
 
 use arbtest::{
     arbitrary::{Arbitrary, Result, Unstructured},
@@ -12,9 +14,9 @@ use lockcore::{BackendErrorKind, LockName, backend::RenewOutcome};
 use lockcore_testkit::RedisServer;
 use redis::{PushKind, Value, VerbatimFormat};
 
-use crate::{keys::Keys, reply};
+use crate::{keys::LockKeys, reply};
 
-/// Texts that the decoders know, or should not trip over.
+/// Words that the decoders know, and words that they must tolerate.
 const WORDS: [&str; 20] = [
     "exclusive",
     "read_write",
@@ -40,7 +42,7 @@ const WORDS: [&str; 20] = [
 
 const NUMBERS: [i64; 10] = [0, 1, 2, 3, -1, -2, 30_000, u32::MAX as i64 + 1, i64::MAX, i64::MIN];
 
-/// A value such as servers send, and such as none would.
+/// Generates a value, whether or not a server would send it.
 pub(crate) fn value(u: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     let kinds = if depth == 0 { 10 } else { 15 };
     Ok(match u.int_in_range(0..=kinds - 1)? {
@@ -62,8 +64,8 @@ fn values(u: &mut Unstructured<'_>, depth: usize) -> Result<Vec<Value>> {
     (0..u.int_in_range(0..=6)?).map(|_| value(u, depth - 1)).collect()
 }
 
-/// An answer of a script, often with something wrong in it.
-fn answer(u: &mut Unstructured<'_>) -> Result<Value> {
+/// Generates a reply of a script, often with errors in it.
+fn reply(u: &mut Unstructured<'_>) -> Result<Value> {
     let bulk = |text: &str| Value::BulkString(text.into());
     let (int, list) = (Value::Int, |values: &[Value]| Value::Array(values.to_vec()));
     let holds = list(&[bulk("owner:1"), int(2)]);
@@ -94,49 +96,45 @@ fn answer(u: &mut Unstructured<'_>) -> Result<Value> {
     Ok(Value::Array(parts))
 }
 
-/// Has every decoder look at `reply`: either it makes sense, or it was not understood.
+/// Passes `reply` to every decoder. Each must decode it or return a protocol error.
 fn decode(reply: &Value) {
-    let understood = |error: Option<lockcore::BackendError>| {
+    let expect_protocol_error = |error: Option<lockcore::BackendError>| {
         if let Some(error) = error {
             assert_eq!(error.kind(), BackendErrorKind::Protocol, "{error}: {reply:?}");
-            assert!(error.is_outcome_unknown(), "whoever is not understood may have done it");
+            assert!(error.is_outcome_unknown(), "the request may have been applied");
         }
     };
-    understood(reply::acquire(reply.clone()).err());
-    understood(reply::release(reply).err());
-    understood(reply::flag(reply, "x").err());
-    understood(reply::number(reply.clone(), "x").err());
+    expect_protocol_error(reply::acquire(reply.clone()).err());
+    expect_protocol_error(reply::release(reply).err());
+    expect_protocol_error(reply::flag(reply, "x").err());
+    expect_protocol_error(reply::number(reply.clone(), "x").err());
     match (reply::renew(reply.clone()), reply) {
         (Ok(outcomes), Value::Array(parts)) => {
-            assert_eq!(
-                outcomes.len(),
-                parts.len(),
-                "one that cannot be read does not spoil the others"
-            );
+            assert_eq!(outcomes.len(), parts.len(), "one outcome for each part");
             for (outcome, part) in outcomes.iter().zip(parts) {
                 let is_renewed = matches!(outcome, RenewOutcome::Renewed);
-                assert_eq!(is_renewed, part == &Value::Int(1), "only a clear yes is a renewal");
+                assert_eq!(is_renewed, part == &Value::Int(1), "only 1 is a renewal");
             }
         }
-        (result, _) => understood(Some(result.unwrap_err())),
+        (result, _) => expect_protocol_error(Some(result.unwrap_err())),
     }
     match reply::inspect(reply.clone()) {
         Err(error) if error.kind() == BackendErrorKind::WrongType => {
             assert!(!error.is_outcome_unknown())
         }
-        result => understood(result.err()),
+        result => expect_protocol_error(result.err()),
     }
 }
 
 #[test]
-fn any_answer_is_understood_or_a_protocol_error() {
+fn any_reply_is_decoded_or_a_protocol_error() {
     arbtest(|u| {
-        decode(&answer(u)?);
+        decode(&reply(u)?);
         Ok(())
     });
 }
 
-/// As it goes over the wire.
+/// Encodes a value as RESP.
 fn encode(value: &Value, wire: &mut Vec<u8>) {
     let list = |sign: char, values: &[Value], wire: &mut Vec<u8>| {
         wire.extend(format!("{sign}{}\r\n", values.len()).bytes());
@@ -170,7 +168,7 @@ fn encode(value: &Value, wire: &mut Vec<u8>) {
     }
 }
 
-/// Spoils what goes over the wire.
+/// Mutates encoded bytes.
 fn mutate(u: &mut Unstructured<'_>, wire: &mut Vec<u8>) -> Result<()> {
     const SIGNS: [&[u8]; 18] = [
         b"*",
@@ -208,11 +206,11 @@ fn mutate(u: &mut Unstructured<'_>, wire: &mut Vec<u8>) -> Result<()> {
 }
 
 #[test]
-fn whatever_comes_over_the_wire_is_a_value_or_an_error() {
+fn any_bytes_are_parsed_or_an_error() {
     arbtest(|u| {
         let mut wire = Vec::new();
         if u.ratio(9, 10)? {
-            encode(&answer(u)?, &mut wire);
+            encode(&reply(u)?, &mut wire);
             mutate(u, &mut wire)?;
         } else {
             wire = Vec::arbitrary(u)?;
@@ -224,7 +222,7 @@ fn whatever_comes_over_the_wire_is_a_value_or_an_error() {
     });
 }
 
-/// The slot of a key in a Redis Cluster, as the specification of Redis Cluster has it.
+/// The slot of a key, by the specification of Redis Cluster.
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -236,7 +234,7 @@ fn slot(key: &str) -> u16 {
     crc % 16384
 }
 
-/// A name, often with braces, that follows the rules.
+/// Generates a name, often with braces. Returns `None` if it is not valid.
 fn name(u: &mut Unstructured<'_>) -> Result<Option<LockName>> {
     const PARTS: [&str; 12] = [
         "{",
@@ -262,8 +260,8 @@ fn name(u: &mut Unstructured<'_>) -> Result<Option<LockName>> {
     Ok(LockName::new(name).ok())
 }
 
-/// Every key that is used together with others of its name in one script.
-fn keys_of(keys: &Keys, condition: &LockName, owner: &str) -> Vec<String> {
+/// All keys of a name that scripts use together.
+fn keys_of(keys: &LockKeys, condition: &LockName, owner: &str) -> Vec<String> {
     let single = [
         keys.lock(),
         keys.token().to_string(),
@@ -272,8 +270,8 @@ fn keys_of(keys: &Keys, condition: &LockName, owner: &str) -> Vec<String> {
         keys.writers(),
         keys.permit_leases(),
         keys.plain_permit_leases(),
-        keys.permits(),
-        keys.latch(),
+        keys.permit_holds(),
+        keys.latch_state(),
     ];
     single.into_iter().chain(keys.queue()).chain(keys.condition(condition)).collect()
 }
@@ -286,7 +284,7 @@ fn all_keys_of_a_name_are_in_one_slot() {
         else {
             return Ok(());
         };
-        if let Ok(keys) = Keys::new(prefix, &name) {
+        if let Ok(keys) = LockKeys::new(prefix, &name) {
             for key in keys_of(&keys, &condition, &owner) {
                 assert_eq!(slot(&key), slot(&keys.lock()), "{key:?} of {name:?}");
             }
@@ -296,21 +294,22 @@ fn all_keys_of_a_name_are_in_one_slot() {
 }
 
 #[test]
-fn the_keys_that_are_ours_are_those_of_one_name_and_one_purpose() {
+fn our_own_keys_belong_to_one_name_and_one_purpose() {
     arbtest(|u| {
         let (Some(one), Some(other), Some(condition)) = (name(u)?, name(u)?, name(u)?) else {
             return Ok(());
         };
-        let (Ok(one_keys), Ok(other_keys)) = (Keys::new("", &one), Keys::new("", &other)) else {
+        let (Ok(one_keys), Ok(other_keys)) = (LockKeys::new("", &one), LockKeys::new("", &other))
+        else {
             return Ok(());
         };
-        let ours = |keys: &Keys, owner| {
+        let ours = |keys: &LockKeys, owner| {
             let mut keys = keys_of(keys, &condition, owner);
             keys.retain(|key| key.starts_with("lockcore_"));
             keys
         };
         let mut all = ours(&one_keys, "a");
-        assert!(!all.contains(&other_keys.lock()), "{other:?} is called like a key of {one:?}");
+        assert!(!all.contains(&other_keys.lock()), "{other:?} has the name of a key of {one:?}");
         if one != other {
             all.extend(ours(&other_keys, "a"));
         }
@@ -323,7 +322,7 @@ fn the_keys_that_are_ours_are_those_of_one_name_and_one_purpose() {
 }
 
 #[tokio::test]
-async fn the_slots_here_are_those_of_a_real_server() {
+async fn the_slots_computed_here_are_those_of_a_real_server() {
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let names = [
         "",

@@ -1,11 +1,12 @@
-//! The keys and the channels of a name, by Redisson's rules.
+//! [`LockKeys`]: the keys and channels of a name, by Redisson's rules.
 
 use std::fmt;
 
 use lockcore::{BackendError, BackendErrorKind, LockName};
 use redis::{RedisWrite, ToRedisArgs};
 
-/// Prefixes of the keys that belong to a lock. A lock that was called like one would be mistaken for it.
+/// Prefixes of the keys that belong to a lock. No lock can have a name that begins with one: its
+/// key would be taken for one of those.
 const RESERVED: [&str; 5] = [
     "lockcore_",
     "redisson_lock_token:",
@@ -14,16 +15,17 @@ const RESERVED: [&str; 5] = [
     "redisson_unlock_latch:",
 ];
 
-/// In the keys of leases of a read-write lock, which begin with its name.
+/// Part of the lease keys of a read-write lock. These begin with the name of the lock, so names
+/// that contain it are reserved as well.
 const LEASE: &str = ":rwlock_timeout:";
 
-/// The names under which one lock is stored.
+/// Derives the keys and channels of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub(crate) struct LockKeys {
     lock: String,
 }
 
-impl Keys {
+impl LockKeys {
     pub(crate) fn new(prefix: &str, name: &LockName) -> Result<Self, BackendError> {
         let lock = format!("{prefix}{name}", name = name.as_str());
         let reserved = RESERVED.iter().find(|reserved| lock.starts_with(*reserved));
@@ -41,7 +43,7 @@ impl Keys {
         }
     }
 
-    /// The lock itself, of whatever kind.
+    /// The lock itself, of any kind.
     pub(crate) fn lock(&self) -> String {
         self.lock.clone()
     }
@@ -51,7 +53,7 @@ impl Keys {
     }
 
     /// The last fencing token.
-    pub(crate) fn token(&self) -> Derived<'_> {
+    pub(crate) fn token(&self) -> DerivedKey<'_> {
         derived("redisson_lock_token", &self.lock)
     }
 
@@ -60,82 +62,83 @@ impl Keys {
         self.own("lockcore_hold")
     }
 
-    /// Who waits for a fair lock, and when their places lapse.
+    /// The queue of a fair lock, and the times at which its places expire.
     pub(crate) fn queue(&self) -> [String; 2] {
         ["redisson_lock_queue", "redisson_lock_timeout"]
             .map(|prefix| derived(prefix, &self.lock).to_string())
     }
 
-    /// Where waiters listen.
-    pub(crate) fn channel(&self) -> Derived<'_> {
+    /// The channel of exclusive and fair locks.
+    pub(crate) fn channel(&self) -> DerivedKey<'_> {
         derived("redisson_lock__channel", &self.lock)
     }
 
-    /// Where one owner that waits for a fair lock listens.
-    pub(crate) fn channel_of(&self, owner: &str) -> String {
+    /// The channel of one owner that waits for a fair lock.
+    pub(crate) fn owner_channel(&self, owner: &str) -> String {
         format!("{}:{owner}", self.channel())
     }
 
-    /// What stands before a field of a read-write lock in the names of its leases.
-    pub(crate) fn leases(&self) -> String {
+    /// The prefix of a field of a read-write lock in its lease key.
+    pub(crate) fn lease_prefix(&self) -> String {
         self.suffixed("")
     }
 
-    /// The lease of a hold of a read-write lock.
+    /// The lease of a hold of a read-write lock: its token and id.
     pub(crate) fn lease(&self, field: &str) -> String {
-        format!("{}{field}{LEASE}1", self.leases())
+        format!("{}{field}{LEASE}1", self.lease_prefix())
     }
 
-    /// The writers that keep new readers out.
+    /// The waiting writers that block new readers.
     pub(crate) fn writers(&self) -> String {
         self.own("lockcore_writer")
     }
 
-    /// Where those listen who wait for a read-write lock.
+    /// The channel of read-write locks.
     pub(crate) fn read_write_channel(&self) -> String {
         derived("redisson_rwlock", &self.lock).to_string()
     }
 
-    /// When each leased permit of a semaphore ends.
+    /// The times at which leased permits of a semaphore end.
     pub(crate) fn permit_leases(&self) -> String {
         self.suffixed("timeout")
     }
 
-    /// When the plain permits end that were taken with a lease. For Redisson they have none.
+    /// The times at which plain permits end that were taken through this backend. Redisson's own
+    /// plain permits have no lease.
     pub(crate) fn plain_permit_leases(&self) -> String {
         self.own("lockcore_permits_timeout")
     }
 
-    /// Whose the permits are.
-    pub(crate) fn permits(&self) -> String {
+    /// The holds of a semaphore.
+    pub(crate) fn permit_holds(&self) -> String {
         self.own("lockcore_permits")
     }
 
-    /// Where those listen who wait for permits.
+    /// The channel of semaphores.
     pub(crate) fn permits_channel(&self) -> String {
         derived("redisson_sc", &self.lock).to_string()
     }
 
-    /// What is known of the latch, and of the requests for it.
-    pub(crate) fn latch(&self) -> String {
+    /// The state of a latch beside its count: the remembered requests.
+    pub(crate) fn latch_state(&self) -> String {
         self.own("lockcore_latch")
     }
 
-    /// Where those listen who wait for the latch. Redisson adds braces to any name.
+    /// The channel of latches. Redisson adds braces to any name here.
     pub(crate) fn latch_channel(&self) -> String {
         format!("redisson_countdownlatch__channel__{{{}}}", self.lock)
     }
 
-    /// Who waits for a condition of the lock, and when their places lapse.
+    /// The queue of a condition of the lock, and the times at which its places expire.
     pub(crate) fn condition(&self, name: &LockName) -> [String; 2] {
         ["lockcore_condition", "lockcore_condition_timeout"].map(|prefix| match self.is_tagged() {
             false => format!("{prefix}:{{{}}}:{}", self.lock, name.as_str()),
-            // Its length says where the name of the lock ends.
+            // The length tells where the name of the lock ends.
             true => format!("{prefix}_tagged:{}:{}:{}", self.lock.len(), self.lock, name.as_str()),
         })
     }
 
-    /// Where those listen who wait for conditions of the lock, without the waiter.
+    /// The channel of conditions of the lock, without the waiter.
     pub(crate) fn condition_channel(&self) -> String {
         derived("lockcore_condition__channel", &self.lock).to_string()
     }
@@ -144,8 +147,8 @@ impl Keys {
         self.lock.contains('{')
     }
 
-    /// A key that Redisson does not have. Unlike its keys it is never that of another name: by Redisson's rule `x` and `{x}`
-    /// have the same.
+    /// A key that Redisson does not have. Different names have different keys, which is not so with
+    /// Redisson's rule: by that, `x` and `{x}` share their keys.
     fn own(&self, prefix: &'static str) -> String {
         match self.is_tagged() {
             true => format!("{prefix}_tagged:{}", self.lock),
@@ -163,21 +166,22 @@ impl Keys {
     }
 }
 
-/// `prefix:{name}`, or `prefix:name` if the name has a hash tag of its own: either way the slot is that of the name.
-fn derived<'a>(prefix: &'static str, name: &'a str) -> Derived<'a> {
+/// `prefix:{name}`, or `prefix:name` if the name has a hash tag of its own. Either way, the key is
+/// in the slot of the name.
+fn derived<'a>(prefix: &'static str, name: &'a str) -> DerivedKey<'a> {
     let braces = if name.contains('{') { ["", ""] } else { ["{", "}"] };
-    Derived { prefix, braces, name }
+    DerivedKey { prefix, braces, name }
 }
 
-/// What is derived from the name of a lock.
+/// A key or channel derived from the name of a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Derived<'a> {
+pub(crate) struct DerivedKey<'a> {
     prefix: &'static str,
     braces: [&'static str; 2],
     name: &'a str,
 }
 
-impl fmt::Display for Derived<'_> {
+impl fmt::Display for DerivedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [open, close] = self.braces;
         [self.prefix, ":", open, self.name, close]
@@ -186,8 +190,8 @@ impl fmt::Display for Derived<'_> {
     }
 }
 
-/// Written into the command itself.
-impl ToRedisArgs for Derived<'_> {
+/// Writes the parts into the command, without a string in between.
+impl ToRedisArgs for DerivedKey<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
         out.write_arg_fmt(self);
     }
@@ -197,12 +201,12 @@ impl ToRedisArgs for Derived<'_> {
 mod tests {
     use super::*;
 
-    fn keys(prefix: &str, name: &str) -> Result<Keys, BackendError> {
-        Keys::new(prefix, &LockName::new(name).unwrap())
+    fn keys(prefix: &str, name: &str) -> Result<LockKeys, BackendError> {
+        LockKeys::new(prefix, &LockName::new(name).unwrap())
     }
 
     #[test]
-    fn are_those_of_redisson() {
+    fn keys_are_those_of_redisson() {
         let plain = keys("", "order:42").unwrap();
         assert_eq!(plain.lock(), "order:42");
         assert_eq!(plain.channel().to_string(), "redisson_lock__channel:{order:42}");
@@ -214,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_cannot_be_called_like_a_key_of_another() {
+    fn a_name_that_looks_like_a_key_of_another_lock_is_reserved() {
         let error = keys("", "redisson_lock_token:{a}").unwrap_err();
         assert!(error.to_string().contains("reserved"), "{error}");
         assert!(!error.is_outcome_unknown() && !error.is_retryable());

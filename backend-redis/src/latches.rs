@@ -1,4 +1,4 @@
-//! Count-down latches.
+//! The latches of a [`RedisBackend`].
 
 use lockcore::{
     BackendError, LockName,
@@ -7,31 +7,31 @@ use lockcore::{
 
 use crate::{
     RedisBackend,
-    keys::Keys,
+    keys::LockKeys,
     reply,
-    script::{self, Call, Script},
+    script::{self, LuaScript, ScriptCall},
 };
 
 #[async_trait]
 impl Latches for RedisBackend {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
-        let mut call = call(&script::LATCH_SET, &self.keys(name)?, id);
+        let mut call = latch_call(&script::LATCH_SET, &self.keys(name)?, id);
         call.args.push(count.to_string());
         reply::flag(&self.call(&call).await?, "set_count")
     }
 
     async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
-        let call = call(&script::LATCH_COUNT_DOWN, &self.keys(name)?, id);
+        let call = latch_call(&script::LATCH_COUNT_DOWN, &self.keys(name)?, id);
         reply::number(self.call(&call).await?, "count_down")
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
-        let call = call(&script::LATCH_COUNT, &self.keys(name)?, "");
+        let call = latch_call(&script::LATCH_COUNT, &self.keys(name)?, "");
         reply::number(self.call(&call).await?, "count")
     }
 
     async fn open(&self, name: &LockName) -> Result<u32, BackendError> {
-        let call = call(&script::LATCH_OPEN, &self.keys(name)?, "");
+        let call = latch_call(&script::LATCH_OPEN, &self.keys(name)?, "");
         reply::number(self.call(&call).await?, "open")
     }
 
@@ -40,8 +40,8 @@ impl Latches for RedisBackend {
     }
 }
 
-/// The keys and arguments that all scripts of latches begin with.
-fn call(script: &'static Script, keys: &Keys, id: &str) -> Call {
-    let names = vec![keys.lock(), keys.latch(), keys.permits()];
-    Call { script, keys: names, args: vec![id.into(), keys.latch_channel()] }
+/// A call with the keys and arguments that all scripts of latches have in common.
+fn latch_call(script: &'static LuaScript, keys: &LockKeys, id: &str) -> ScriptCall {
+    let names = vec![keys.lock(), keys.latch_state(), keys.permit_holds()];
+    ScriptCall { script, keys: names, args: vec![id.into(), keys.latch_channel()] }
 }

@@ -1,52 +1,88 @@
 #![doc = include_str!("../README.md")]
 //!
-//! ## What is stored
-//! For a lock called `order:42`. Keys that begin with `lockcore_` are our own, and are called `lockcore_hold_tagged:` and so on
-//! if the name has a hash tag of its own; the others are Redisson's.
+//! ## Stored keys
+//! The examples are for a lock named `order:42`. Keys that begin with `lockcore_` are our own; the
+//! others are Redisson's. If the name of the lock has a hash tag, our own keys have no braces and a
+//! longer prefix, such as `lockcore_hold_tagged:`.
 //!
-//! | key | type | content | time to live |
-//! |---|---|---|---|
-//! | **every kind of hold** | | | |
-//! | `redisson_lock_token:{order:42}` | string | the last fencing token | a day, or twice the lease if that is longer; none if Redisson's `RFencedLock` has made it |
-//! | **exclusive and fair locks** | | | |
-//! | `order:42` | hash | owner to hold count | the lease |
-//! | `lockcore_hold:{order:42}` | string | the id of the hold, for named owners only | the lease |
-//! | `redisson_lock_queue:{order:42}` | list | for fair locks: owners that wait, in their order | an hour longer than the last place |
-//! | `redisson_lock_timeout:{order:42}` | sorted set | for fair locks: when each place lapses | the same |
-//! | **read-write locks** | | | |
-//! | `order:42` | hash | `mode` to `read` or `write`, owner of a reader and `OWNER:lockcore:write` of a writer to hold count | the longest lease |
-//! | `{order:42}:FIELD:rwlock_timeout:1` | string | `TOKEN:ID` of the hold | its lease |
-//! | `lockcore_writer:{order:42}` | sorted set | `ID OWNER` of the writers that keep new readers out, and until when | the longest of these |
-//! | **semaphores** | | | |
-//! | `order:42` | string | how many permits can be taken | a day after the last grant or renewal, or twice the lease if that is longer; none once it was set, or if Redisson has made it |
-//! | `{order:42}:timeout` | sorted set | the ids of leased permits, and when each ends | the same |
-//! | `lockcore_permits_timeout:{order:42}` | sorted set | the same of plain permits that we have taken | the same |
-//! | `lockcore_permits:{order:42}` | hash | `kind` to `leased` or `plain`, hold id to `COUNT:TOKEN:OWNER` | the same |
-//! | **latches** | | | |
-//! | `order:42` | string | what is left to be counted down | none |
-//! | `lockcore_latch:{order:42}` | sorted set | the requests of the last minute; `latch` while there is one | a minute; 30 days after the last request while there is a latch |
-//! | **conditions** | | | |
-//! | `lockcore_condition:{order:42}:NAME` | list | those who wait, in their order | until the last place lapses |
-//! | `lockcore_condition_timeout:{order:42}:NAME` | sorted set | when each place lapses | the same |
+//! **All kinds of holds**
 //!
+//! - `redisson_lock_token:{order:42}`, a string: the last fencing token. Lives for a day, or twice
+//!   the lease if that is longer. Has no expiry if Redisson's `RFencedLock` created it.
+//!
+//! **Exclusive and fair locks**
+//!
+//! - `order:42`, a hash: owner to hold count. Lives as long as the lease.
+//! - `lockcore_hold:{order:42}`, a string: the id of the hold, for named owners only. Lives as long
+//!   as the lease.
+//! - `redisson_lock_queue:{order:42}`, a list, for fair locks: the waiting owners in order of
+//!   arrival. Lives for an hour after the last place expires.
+//! - `redisson_lock_timeout:{order:42}`, a sorted set, for fair locks: when each place expires.
+//!   Lives as long as the queue.
+//!
+//! **Read-write locks**
+//!
+//! - `order:42`, a hash: `mode` to `read` or `write`, and field to hold count. The field of a
+//!   reader is `OWNER`, the field of a writer is `OWNER:lockcore:write`. Lives as long as the
+//!   longest lease.
+//! - `{order:42}:FIELD:rwlock_timeout:1`, a string: `TOKEN:ID` of the hold. Lives as long as the
+//!   lease of that hold.
+//! - `lockcore_writer:{order:42}`, a sorted set: `ID OWNER` of each waiting writer that blocks new
+//!   readers, and until when. Lives until the last of these times.
+//!
+//! **Semaphores**
+//!
+//! - `order:42`, a string: the number of available permits. Lives for a day after the last grant or
+//!   renewal, or for twice the lease if that is longer. Has no expiry if the number was set with
+//!   `resize`, or if Redisson created the key.
+//! - `{order:42}:timeout`, a sorted set: the ids of leased permits, and when each ends. Lives as
+//!   long as the number.
+//! - `lockcore_permits_timeout:{order:42}`, a sorted set: the same for plain permits that this
+//!   backend took. Lives as long as the number.
+//! - `lockcore_permits:{order:42}`, a hash: `kind` to `leased` or `plain`, and hold id to
+//!   `COUNT:TOKEN:OWNER`. Lives as long as the number.
+//!
+//! **Latches**
+//!
+//! - `order:42`, a string: the count. Has no expiry.
+//! - `lockcore_latch:{order:42}`, a sorted set: the requests of the last minute, and `latch` while
+//!   the latch is closed. Lives for a minute after the last request, or for 30 days while the latch
+//!   is closed.
+//!
+//! **Conditions**
+//!
+//! - `lockcore_condition:{order:42}:NAME`, a list: the waiters in order of arrival. Lives until the
+//!   last place expires.
+//! - `lockcore_condition_timeout:{order:42}:NAME`, a sorted set: when each place expires. Lives as
+//!   long as the list.
+//!
+//! # Channels
 //! | kind | channel | message |
 //! |---|---|---|
 //! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
-//! | fair lock | the same, and `redisson_lock__channel:{order:42}:OWNER` of whoever is first in the queue | `0` |
-//! | read-write lock | `redisson_rwlock:{order:42}` | `0` of a reader, `1` of a writer |
-//! | semaphore | `redisson_sc:{order:42}` | how many permits can be taken |
-//! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` open, `1` set |
+//! | fair lock | that one, and `redisson_lock__channel:{order:42}:OWNER` | `0` |
+//! | read-write lock | `redisson_rwlock:{order:42}` | `0` from a reader, `1` from a writer |
+//! | semaphore | `redisson_sc:{order:42}` | the number of available permits |
+//! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` opened, `1` set |
 //! | condition | `lockcore_condition__channel:{order:42}:WAITER` | `1` |
 //!
-//! By Redisson's rules `x` and `{x}` have the same tokens, leases of permits, and leases of read and write holds: a semaphore
-//! must not be called like one, nor a read-write lock of the same named owner. Where names have hash tags of their own, named owners of
-//! read-write locks should have no colon: `{s}:p` of the owner `eu:job` and `{s}:p:eu` of `job` have the same lease. A lock must not
-//! be called like the key of a semaphore's leases, `{x}:timeout`: whoever comes second is refused with `WrongType`.
+//! `OWNER` is the first owner in the queue of a fair lock.
 //!
-//! ## Rights
-//! With ACLs, the user needs (`&`, the right to channels, exists since Redis 6.2):
+//! ## Names to avoid
+//! By Redisson's rules, different names can have the same derived keys:
+//!
+//! - `x` and `{x}` have the same token, the same permit leases, and the same read and write leases.
+//!   Do not use both as semaphores, or as read-write locks with the same named owner.
+//! - If names have hash tags, the names of owners of read-write locks should have no colon: `{s}:p`
+//!   with the owner `eu:job` and `{s}:p:eu` with the owner `job` have the same lease.
+//! - A lock must not have the name of the key of a semaphore's leases, `{x}:timeout`. The second of
+//!   the two to be used is refused with `WrongType`.
+//!
+//! ## Access rights
+//! With ACLs, the user needs these rights (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
-//! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* &redisson_* &lockcore_*
+//! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
+//! ~lockcore_* &redisson_* &lockcore_*
 //! +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping
 //! +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore
 //! +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zincrby +zrange +zrem +zscore
@@ -54,10 +90,13 @@
 //! +hkeys +incrby +persist +zcard +zcount
 //! +decr
 //! ```
-//! The first line of commands is for the connection. The others are for exclusive locks, fair locks, read-write locks,
-//! semaphores and conditions, and latches: each kind needs its line and those before it. `client` is used for its harmless
-//! `SETINFO` alone and may be left out, and so may `info`, but then the check for a server that evicts keys cannot be made.
-//! `mget` is not needed; a user who has it spares the server some work when many locks are taken at the same time.
+//! The first line of commands is for the connection. The next lines are for exclusive locks, fair
+//! locks, read-write locks, semaphores with conditions, and latches. Each of these needs its own
+//! line and all lines before it.
+//!
+//! - `client` is used for `SETINFO` only and can be left out.
+//! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
+//! - `mget` is not needed. With it, many acquisitions at the same time cost the server less.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -6,71 +6,83 @@ use lockcore::{
 };
 
 use crate::{
-    keys::Keys,
-    script::{self, Call},
-    wire::{millis, token_memory},
+    keys::LockKeys,
+    script::{self, ScriptCall},
+    wire::{millis, token_ttl},
 };
 
-/// Takes `count` permits, of `limit` if the server does not know how many there are.
-pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest, count: u32, limit: u32) -> Call {
-    Call {
+/// Acquires `count` permits. `limit` is the total, used if the server does not have it.
+pub(crate) fn acquire(
+    keys: &LockKeys,
+    request: &AcquireRequest,
+    count: u32,
+    limit: u32,
+) -> ScriptCall {
+    ScriptCall {
         script: &script::ACQUIRE_PERMITS,
-        keys: all(keys, request.mode),
+        keys: semaphore_keys(keys, request.mode),
         args: vec![
-            kind(request.mode).into(),
+            kind_of(request.mode).into(),
             keys.permits_channel(),
             limit.to_string(),
-            token_memory(request.lease).to_string(),
+            token_ttl(request.lease).to_string(),
             request.hold.id().into(),
             count.to_string(),
             millis(request.lease).to_string(),
             request.hold.owner().into(),
-            token_memory(request.lease).to_string(),
+            token_ttl(request.lease).to_string(),
         ],
     }
 }
 
-pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
-    Call {
+pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
+    ScriptCall {
         script: &script::RELEASE_PERMITS,
-        keys: vec![keys.lock(), leases(keys, request.mode), keys.permits()],
+        keys: vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()],
         args: vec![request.hold.id().into(), keys.permits_channel()],
     }
 }
 
-/// The part of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+/// The keys and arguments of one hold in a call of `RENEW`.
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
     let RenewRequest { hold, lease, .. } = request;
-    let names = vec![keys.lock(), leases(keys, request.mode), keys.permits()];
+    let names = vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()];
     let (owner, id) = (hold.owner().into(), hold.id().into());
     (
         names,
-        ["permits".into(), owner, millis(*lease).to_string(), id, token_memory(*lease).to_string()],
+        ["permits".into(), owner, millis(*lease).to_string(), id, token_ttl(*lease).to_string()],
     )
 }
 
-pub(crate) fn resize(keys: &Keys, request: &ResizeRequest) -> Call {
+pub(crate) fn resize(keys: &LockKeys, request: &ResizeRequest) -> ScriptCall {
     let mode = Mode::permits(0, request.permits);
     let args = vec![
-        kind(mode).into(),
+        kind_of(mode).into(),
         keys.permits_channel(),
         request.permits.to_string(),
         u8::from(request.only_if_unset).to_string(),
     ];
-    Call { script: &script::RESIZE, keys: all(keys, mode), args }
+    ScriptCall { script: &script::RESIZE, keys: semaphore_keys(keys, mode), args }
 }
 
-/// The keys in the order in which `semaphore.lua` numbers them.
-fn all(keys: &Keys, mode: Mode) -> Vec<String> {
-    vec![keys.lock(), keys.token().to_string(), leases(keys, mode), keys.permits(), keys.latch()]
+/// The keys of a semaphore, in the order of `semaphore.lua`.
+fn semaphore_keys(keys: &LockKeys, mode: Mode) -> Vec<String> {
+    vec![
+        keys.lock(),
+        keys.token().to_string(),
+        leases(keys, mode),
+        keys.permit_holds(),
+        keys.latch_state(),
+    ]
 }
 
-fn kind(mode: Mode) -> &'static str {
+fn kind_of(mode: Mode) -> &'static str {
     if is_plain(mode) { "plain" } else { "leased" }
 }
 
-/// Redisson's plain permits have no leases, and it does not know of ours.
-fn leases(keys: &Keys, mode: Mode) -> String {
+/// The key with the ends of the leases. Redisson's plain permits have no leases, so those that this
+/// backend takes have theirs in a key that Redisson does not use.
+fn leases(keys: &LockKeys, mode: Mode) -> String {
     if is_plain(mode) { keys.plain_permit_leases() } else { keys.permit_leases() }
 }
 

@@ -6,15 +6,19 @@ use lockcore::{
 };
 
 use crate::{
-    keys::Keys,
-    script::{self, Call},
-    wire::{millis, token_memory},
+    keys::LockKeys,
+    script::{self, ScriptCall},
+    wire::{millis, token_ttl},
 };
 
-pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, BackendError> {
+pub(crate) fn acquire(
+    keys: &LockKeys,
+    request: &AcquireRequest,
+) -> Result<ScriptCall, BackendError> {
     let field = field(&request.hold, request.mode);
     if field == "mode" || request.mode == Mode::Read && field.ends_with(":write") {
-        let message = "a reader cannot be called `mode` or `..:write`: Redisson takes such fields for something else";
+        let message = "a reader's owner must not be named `mode` or end with `:write`: \
+                       these fields have another meaning for Redisson";
         return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
     }
     let mut names = vec![keys.lock(), keys.token().to_string(), keys.writers(), keys.lease(&field)];
@@ -22,11 +26,14 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, Bac
         field,
         millis(request.lease).to_string(),
         request.count.to_string(),
-        token_memory(request.lease).to_string(),
+        token_ttl(request.lease).to_string(),
         request.hold.id().into(),
     ];
     let script = if request.mode == Mode::Write {
-        args.extend([millis(request.queue.unwrap_or_default()).to_string(), waiter(&request.hold)]);
+        args.extend([
+            millis(request.queue.unwrap_or_default()).to_string(),
+            waiting_writer(&request.hold),
+        ]);
         &script::ACQUIRE_WRITE
     } else {
         let within =
@@ -36,14 +43,15 @@ pub(crate) fn acquire(keys: &Keys, request: &AcquireRequest) -> Result<Call, Bac
         args.extend([field, id.into()]);
         &script::ACQUIRE_READ
     };
-    args.push(keys.leases());
-    Ok(Call { script, keys: names, args })
+    args.push(keys.lease_prefix());
+    Ok(ScriptCall { script, keys: names, args })
 }
 
-pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
+pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     let field = field(&request.hold, request.mode);
-    let waiter = if request.mode == Mode::Write { waiter(&request.hold) } else { String::new() };
-    Call {
+    let waiting =
+        if request.mode == Mode::Write { waiting_writer(&request.hold) } else { String::new() };
+    ScriptCall {
         script: &script::RELEASE_READ_WRITE,
         keys: vec![keys.lock(), keys.lease(&field), keys.writers()],
         args: vec![
@@ -51,22 +59,22 @@ pub(crate) fn release(keys: &Keys, request: &ReleaseRequest) -> Call {
             request.remaining.to_string(),
             keys.read_write_channel(),
             request.hold.id().into(),
-            waiter,
-            keys.leases(),
+            waiting,
+            keys.lease_prefix(),
         ],
     }
 }
 
-/// The part of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &Keys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+/// The keys and arguments of one hold in a call of `RENEW`.
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
     let field = field(&request.hold, request.mode);
     let names = vec![keys.lock(), keys.lease(&field)];
     let id = request.hold.id().into();
     (names, ["read_write".into(), field, millis(request.lease).to_string(), id, String::new()])
 }
 
-/// The field of a hold in the hash. Redisson knows a writer by the end; what is before it says that this one has a lease of its
-/// own.
+/// The field of a hold in the hash. Redisson recognizes a writer by `:write` at the end; our
+/// scripts recognize one that has a lease of its own by `:lockcore` before that.
 fn field(hold: &HoldId, mode: Mode) -> String {
     match mode {
         Mode::Write => format!("{}:lockcore:write", hold.owner()),
@@ -74,7 +82,7 @@ fn field(hold: &HoldId, mode: Mode) -> String {
     }
 }
 
-/// A writer that keeps readers out.
-fn waiter(hold: &HoldId) -> String {
+/// The entry of a writer among those that block new readers.
+fn waiting_writer(hold: &HoldId) -> String {
     format!("{} {}", hold.id(), hold.owner())
 }

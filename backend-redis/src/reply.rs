@@ -1,4 +1,4 @@
-//! Decoding of what the scripts return. Pure.
+//! Decoding of the replies of scripts. Pure: no I/O and no clock.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use redis::{Value, from_redis_value};
 use crate::error;
 
 pub(crate) fn acquire(reply: Value) -> Result<AcquireOutcome, BackendError> {
-    let not_understood = || error::unexpected("acquire");
-    let Value::Array(parts) = reply else { return Err(not_understood()) };
+    let unexpected = || error::unexpected("acquire");
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
     match parts.as_slice() {
         [Value::Int(1), token] => {
-            let token: u64 = from_redis_value(token.clone()).map_err(|_| not_understood())?;
+            let token: u64 = from_redis_value(token.clone()).map_err(|_| unexpected())?;
             Ok(AcquireOutcome::Acquired { token: FencingToken::from(token) })
         }
-        [Value::Int(0), Value::Int(left)] => Ok(AcquireOutcome::Held { remaining: millis(*left) }),
+        [Value::Int(0), Value::Int(ms)] => Ok(AcquireOutcome::Held { remaining: millis(*ms) }),
         [Value::Int(2)] => Ok(AcquireOutcome::NotHeld),
         [Value::Int(3), Value::Int(limit)] => {
             Ok(AcquireOutcome::TooMany { limit: saturated(*limit) })
         }
-        _ => Err(not_understood()),
+        _ => Err(unexpected()),
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn resize(reply: &Value) -> Result<ResizeOutcome, BackendError> {
     })
 }
 
-/// Yes or no, as the answer to `doing`.
+/// Decodes a reply of 1 or 0. `doing` names the operation.
 pub(crate) fn flag(reply: &Value, doing: &str) -> Result<bool, BackendError> {
     match reply {
         Value::Int(flag @ (0 | 1)) => Ok(*flag == 1),
@@ -67,7 +67,7 @@ pub(crate) fn flag(reply: &Value, doing: &str) -> Result<bool, BackendError> {
     }
 }
 
-/// A number that others may have made larger, or smaller, than we know numbers to be.
+/// Decodes a number. Other clients may have stored one out of our range, so it saturates.
 pub(crate) fn number(reply: Value, doing: &str) -> Result<u32, BackendError> {
     from_redis_value::<i64>(reply).map(saturated).map_err(|_| error::unexpected(doing))
 }
@@ -77,44 +77,44 @@ fn saturated(number: i64) -> u32 {
 }
 
 pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
-    let not_understood = || error::unexpected("inspect");
-    let Value::Array(parts) = reply else { return Err(not_understood()) };
-    let [Value::BulkString(kind), Value::Int(left), Value::Array(holds), rest @ ..] =
+    let unexpected = || error::unexpected("inspect");
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let [Value::BulkString(kind), Value::Int(ms), Value::Array(holds), rest @ ..] =
         parts.as_slice()
     else {
-        return Err(not_understood());
+        return Err(unexpected());
     };
-    let state = |holders| LockState::held(holders, millis(*left));
+    let state = |holders| LockState::held(holders, millis(*ms));
     match (kind.as_slice(), rest) {
         (b"exclusive", [Value::Array(waiting)]) => {
             let holders =
                 holds.chunks(2).map(exclusive_holder).collect::<Option<_>>().ok_or_else(|| {
-                    let message = "the hash under this name is not a lock";
+                    let message = "the hash stored under the name is not a lock";
                     BackendError::new(BackendErrorKind::WrongType, message).not_applied()
                 })?;
             let waiters = waiting.iter().map(text).collect::<Option<_>>();
             waiters.map(|waiters| state(holders).with_waiters(waiters))
         }
         (b"read_write", [Value::Array(waiting)]) => {
-            let waiters = waiting.iter().map(waiter).collect::<Option<_>>();
+            let waiters = waiting.iter().map(waiting_writer).collect::<Option<_>>();
             let holders = holds.chunks(3).map(read_write_holder).collect::<Option<_>>();
             holders.zip(waiters).map(|(holders, waiters)| state(holders).with_waiters(waiters))
         }
         (kind, [Value::Int(available), Value::Int(total), Value::Array(others)]) => {
             let (available, total) = (saturated(*available), saturated(*total));
-            // Others may have taken plain permits, of whom nothing is known but that the permits are not there.
+            // There is no record of plain permits that Redisson took, so their total is unknown.
             let (mode, limit): (fn(u32, u32) -> Mode, _) = match kind {
                 b"plain" => (Mode::plain_permits, None),
                 _ => (Mode::permits, Some(total)),
             };
             let ours = holds.chunks(2).map(|hold| permits_holder(hold, |count| mode(count, total)));
-            let others = others.iter().map(|id| stranger_with_permit(id, mode(1, total)));
+            let others = others.iter().map(|id| foreign_permit_holder(id, mode(1, total)));
             let holders = ours.chain(others).collect::<Option<_>>();
             holders.map(|holders| state(holders).with_permits(available, limit))
         }
         _ => None,
     }
-    .ok_or_else(not_understood)
+    .ok_or_else(unexpected)
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -126,20 +126,20 @@ fn count(value: &Value) -> Option<u32> {
 }
 
 fn exclusive_holder(hold: &[Value]) -> Option<Holder> {
-    let [owner, entered] = hold else { return None };
-    Some(Holder::new(text(owner)?, Mode::Exclusive, count(entered)?))
+    let [owner, hold_count] = hold else { return None };
+    Some(Holder::new(text(owner)?, Mode::Exclusive, count(hold_count)?))
 }
 
 fn read_write_holder(hold: &[Value]) -> Option<Holder> {
-    let [owner, Value::BulkString(mode), entered] = hold else { return None };
+    let [owner, Value::BulkString(mode), hold_count] = hold else { return None };
     let mode = if mode == b"write" { Mode::Write } else { Mode::Read };
-    Some(Holder::new(text(owner)?, mode, count(entered)?))
+    Some(Holder::new(text(owner)?, mode, count(hold_count)?))
 }
 
-/// A writer that waits is stored as `<id> <owner>`.
-fn waiter(waiting: &Value) -> Option<String> {
-    let waiting = text(waiting)?;
-    waiting.split_once(' ').map(|(_, owner)| owner.to_owned())
+/// The owner of a waiting writer, which is stored as `<id> <owner>`.
+fn waiting_writer(entry: &Value) -> Option<String> {
+    let entry = text(entry)?;
+    entry.split_once(' ').map(|(_, owner)| owner.to_owned())
 }
 
 fn permits_holder(hold: &[Value], mode: impl FnOnce(u32) -> Mode) -> Option<Holder> {
@@ -147,16 +147,17 @@ fn permits_holder(hold: &[Value], mode: impl FnOnce(u32) -> Mode) -> Option<Hold
     Some(Holder::new(text(owner)?, mode(count(permits)?), 1))
 }
 
-/// Redisson's permits have no owner. Their id is shown as Redisson shows it, in hexadecimal digits.
-fn stranger_with_permit(id: &Value, mode: Mode) -> Option<Holder> {
+/// The holder of a permit that Redisson took. It has no owner: the id takes its place, in
+/// hexadecimal digits as in Redisson.
+fn foreign_permit_holder(id: &Value, mode: Mode) -> Option<Holder> {
     let Value::BulkString(id) = id else { return None };
     let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(Holder::new(digits, mode, 1))
 }
 
-/// What `PTTL` says; nothing for a key without an expiry.
-fn millis(left: i64) -> Option<Duration> {
-    u64::try_from(left).ok().map(Duration::from_millis)
+/// Converts a reply of `PTTL`. Returns `None` for a key without an expiry.
+fn millis(remaining: i64) -> Option<Duration> {
+    u64::try_from(remaining).ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_every_reply_of_acquire_and_nothing_else() {
+    fn every_reply_of_acquire_is_decoded_and_others_are_refused() {
         let acquired =
             acquire(Value::Array(vec![Value::Int(1), bulk("1790000000000000")])).unwrap();
         assert_eq!(
@@ -180,13 +181,13 @@ mod tests {
         let endless = acquire(Value::Array(vec![Value::Int(0), Value::Int(-1)])).unwrap();
         assert_eq!(endless, AcquireOutcome::Held { remaining: None });
         assert_eq!(acquire(Value::Array(vec![Value::Int(2)])).unwrap(), AcquireOutcome::NotHeld);
-        for odd in [
+        for unknown in [
             Value::Nil,
             Value::Int(1),
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(1), bulk("x")]),
         ] {
-            assert_eq!(acquire(odd).unwrap_err().kind(), BackendErrorKind::Protocol);
+            assert_eq!(acquire(unknown).unwrap_err().kind(), BackendErrorKind::Protocol);
         }
     }
 
@@ -203,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_that_is_no_lock_is_reported_as_such() {
+    fn a_hash_that_is_not_a_lock_has_the_wrong_type() {
         let fields = Value::Array(vec![bulk("name"), bulk("Ada")]);
-        let nobody = Value::Array(Vec::new());
-        let reply = Value::Array(vec![bulk("exclusive"), Value::Int(-1), fields, nobody.clone()]);
+        let empty = Value::Array(Vec::new());
+        let reply = Value::Array(vec![bulk("exclusive"), Value::Int(-1), fields, empty.clone()]);
         assert_eq!(inspect(reply).unwrap_err().kind(), BackendErrorKind::WrongType);
-        let reply = Value::Array(vec![bulk("read_write"), Value::Int(-2), nobody.clone(), nobody]);
+        let reply = Value::Array(vec![bulk("read_write"), Value::Int(-2), empty.clone(), empty]);
         assert_eq!(inspect(reply).unwrap(), LockState::free());
         assert_eq!(inspect(Value::Array(vec![])).unwrap_err().kind(), BackendErrorKind::Protocol);
     }

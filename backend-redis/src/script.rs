@@ -1,4 +1,4 @@
-//! The scripts, and how one is called.
+//! The Lua scripts, and the commands that call them.
 
 use std::sync::LazyLock;
 
@@ -6,19 +6,20 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 /// A script and its digest.
 #[derive(Debug)]
-pub(crate) struct Script {
-    /// What it does, for error messages.
+pub(crate) struct LuaScript {
+    /// What the script does, for error messages.
     pub(crate) name: &'static str,
     source: &'static str,
     digest: LazyLock<String>,
 }
 
-impl Script {
+impl LuaScript {
     const fn new(name: &'static str, source: &'static str, digest: fn() -> String) -> Self {
         Self { name, source, digest: LazyLock::new(digest) }
     }
 
-    /// A command to run it, with so many keys and arguments to be added, which have about so many bytes.
+    /// Creates a command that calls the script. The caller adds `keys` keys and then `args`
+    /// arguments. `size` is about how many bytes they have together.
     pub(crate) fn command(&self, by_digest: bool, keys: usize, args: usize, size: usize) -> Cmd {
         let (name, script) = match by_digest {
             true => ("EVALSHA", self.digest.as_str()),
@@ -30,7 +31,7 @@ impl Script {
     }
 }
 
-/// Scripts as a function of their KEYS and ARGV, for another script.
+/// Makes a script a Lua function of its KEYS and ARGV, for use in another script.
 macro_rules! function {
     ($name:literal, $($file:literal)+) => {
         concat!(
@@ -41,37 +42,52 @@ macro_rules! function {
     };
 }
 
-pub(crate) static BATCH: Script = {
+pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "grant"),
         function!("release", "release"),
         include_str!("scripts/batch.lua"),
     );
-    Script::new("batch", SOURCE, || digest(SOURCE))
+    LuaScript::new("batch", SOURCE, || digest(SOURCE))
 };
 
-/// Declares a script that consists of these files, one after the other.
+/// Declares a script as the concatenation of files.
 macro_rules! script {
     ($script:ident, $name:literal, $($file:literal)+) => {
-        pub(crate) static $script: Script = {
+        pub(crate) static $script: LuaScript = {
             const SOURCE: &str = concat!($(include_str!(concat!("scripts/", $file, ".lua"))),+);
-            Script::new($name, SOURCE, || digest(SOURCE))
+            LuaScript::new($name, SOURCE, || digest(SOURCE))
         };
     };
 }
 
 script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "grant");
 script!(ACQUIRE_FAIR, "acquire", "now" "queue" "token" "overtaken" "hold" "acquire_fair" "grant");
-script!(ACQUIRE_READ, "acquire", "now" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write");
-script!(ACQUIRE_WRITE, "acquire", "now" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write");
+script!(
+    ACQUIRE_READ, "acquire",
+    "now" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
+);
+script!(
+    ACQUIRE_WRITE, "acquire",
+    "now" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
+);
 script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "token" "semaphore" "acquire_permits");
-script!(RENEW, "renew", "now" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew");
+script!(
+    RENEW, "renew",
+    "now" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"
+);
 script!(RELEASE, "release", "release");
 script!(RELEASE_FAIR, "release", "now" "queue" "release_fair");
 script!(RELEASE_READ_WRITE, "release", "holds" "release_read_write");
 script!(RELEASE_PERMITS, "release", "now" "permits" "release_permits");
-script!(FORCE_RELEASE, "force_release", "now" "queue" "holds" "permits" "force_read_write" "force_permits" "force_release");
-script!(INSPECT, "inspect", "now" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect");
+script!(
+    FORCE_RELEASE, "force_release",
+    "now" "queue" "holds" "permits" "force_read_write" "force_permits" "force_release"
+);
+script!(
+    INSPECT, "inspect",
+    "now" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
+);
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
 script!(LATCH_SET, "set_count", "now" "latch" "latch_set");
 script!(LATCH_COUNT_DOWN, "count_down", "now" "latch" "latch_count_down");
@@ -86,27 +102,27 @@ fn digest(source: &str) -> String {
     redis::Script::new(source).get_hash().to_owned()
 }
 
-/// Whether the server does not know the script that it was to run.
-pub(crate) fn is_unknown(error: &RedisError) -> bool {
+/// Returns `true` if the server does not know the script, so that its source has to be sent.
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// One call of a script.
+/// A call of a script with its keys and arguments.
 #[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) script: &'static Script,
+pub(crate) struct ScriptCall {
+    pub(crate) script: &'static LuaScript,
     pub(crate) keys: Vec<String>,
     pub(crate) args: Vec<String>,
 }
 
-impl Call {
+impl ScriptCall {
     pub(crate) fn command(&self, by_digest: bool) -> Cmd {
-        let texts = self.keys.iter().chain(&self.args);
+        let parts = self.keys.iter().chain(&self.args);
         let mut command = self.script.command(
             by_digest,
             self.keys.len(),
             self.args.len(),
-            texts.map(String::len).sum(),
+            parts.map(String::len).sum(),
         );
         for key in &self.keys {
             command.arg(key);

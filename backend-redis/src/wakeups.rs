@@ -1,7 +1,7 @@
-//! The connection for messages: one subscription a channel while somebody listens, and none after.
+//! The connection for wake-ups: one subscription for each channel that has listeners.
 //!
-//! A [`Listener`] is the handle, its task is the only one that touches the connection. A subscription that was
-//! interrupted is made again, and then everybody is woken, since a message may have been missed.
+//! [`WakeupListener`] is the handle. Its task alone uses the connection. After an interruption, the
+//! task subscribes again and wakes all listeners, since a message may have been missed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,76 +22,78 @@ use tokio::sync::{
 
 use crate::{connect::Connector, error};
 
-/// How often an idle connection is asked whether it is still there, while somebody listens.
+/// The interval of pings on an idle connection that has subscriptions.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// Pauses between attempts to connect again.
-const RECONNECT: std::ops::RangeInclusive<Duration> =
+/// The range of the pause between attempts to reconnect.
+const RECONNECT_PAUSE: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_secs(1);
 
 /// Subscribes to channels.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct WakeupListener {
     connector: Arc<Connector>,
-    channels: Arc<Channels>,
-    /// To the task, if one runs: it ends with its runtime. Short critical sections without awaits.
-    orders: Mutex<Option<UnboundedSender<Order>>>,
+    channels: Arc<ChannelMap>,
+    /// The requests to the task, if one runs: a task ends with its runtime. Critical sections are
+    /// short and do not await.
+    requests: Mutex<Option<UnboundedSender<ListenerRequest>>>,
 }
 
-/// What the task is asked to do. Orders for one channel are carried out in the order in which its listeners came
-/// and went.
+/// A request to the task. Requests for one channel are handled in the order in which its listeners
+/// come and go.
 #[derive(Debug)]
-enum Order {
+enum ListenerRequest {
     Subscribe { channel: String, done: oneshot::Sender<Result<(), BackendError>> },
     Unsubscribe { channel: String },
 }
 
-/// Who listens to which channel.
+/// The channels that have listeners.
 #[derive(Debug, Default)]
-struct Channels {
-    /// Short critical sections without awaits, hence not tokio's mutex.
-    listeners: Mutex<HashMap<String, Listeners>>,
+struct ChannelMap {
+    /// Critical sections are short and do not await, so this is not tokio's mutex.
+    channels: Mutex<HashMap<String, ChannelListeners>>,
 }
 
 #[derive(Debug)]
-struct Listeners {
+struct ChannelListeners {
     count: usize,
-    news: watch::Sender<()>,
+    wake: watch::Sender<()>,
 }
 
-impl Channels {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Listeners>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+impl ChannelMap {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, ChannelListeners>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message came. Whatever it says: it carries no authority, it is a reason to look.
+    /// Wakes the listeners of the channel of a message. The content is ignored: a message proves
+    /// nothing, it is only a reason to try again.
     fn on_message(&self, push: &PushInfo) {
         if let Some(Value::BulkString(channel)) = push.data.first()
             && let Ok(channel) = std::str::from_utf8(channel)
             && let Some(listeners) = self.lock().get(channel)
         {
-            listeners.news.send_replace(());
+            listeners.wake.send_replace(());
         }
     }
 
     fn wake_all(&self) {
         for listeners in self.lock().values() {
-            listeners.news.send_replace(());
+            listeners.wake.send_replace(());
         }
     }
 }
 
-impl Listener {
+impl WakeupListener {
     pub(crate) fn new(connector: Arc<Connector>) -> Self {
-        Self { connector, channels: Arc::default(), orders: Mutex::default() }
+        Self { connector, channels: Arc::default(), requests: Mutex::default() }
     }
 
-    /// Listens to `channel`. The subscription is in effect when this returns.
+    /// Subscribes to `channel`. The subscription is in effect when this returns.
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
         channel: String,
-    ) -> Result<Subscription, BackendError> {
+    ) -> Result<RedisSubscription, BackendError> {
         let (done, confirmed) = oneshot::channel();
-        let subscription = self.order_subscription(channel, done);
+        let subscription = self.request_subscription(channel, done);
         match confirmed.await {
             Ok(Ok(())) => Ok(subscription),
             Ok(Err(error)) => Err(error),
@@ -102,47 +104,47 @@ impl Listener {
         }
     }
 
-    /// Counts a listener in, and orders the subscription under the same lock, so that the orders of listeners that come and
-    /// go cannot overtake each other.
-    fn order_subscription(
+    /// Counts the listener and sends the request under one lock, so that requests of listeners that
+    /// come and go cannot overtake each other.
+    fn request_subscription(
         self: &Arc<Self>,
         channel: String,
         done: oneshot::Sender<Result<(), BackendError>>,
-    ) -> Subscription {
-        let orders = self.task();
-        let mut listeners = self.channels.lock();
-        let entry = listeners
+    ) -> RedisSubscription {
+        let requests = self.requests_to_task();
+        let mut channels = self.channels.lock();
+        let listeners = channels
             .entry(channel.clone())
-            .or_insert_with(|| Listeners { count: 0, news: watch::Sender::new(()) });
-        entry.count += 1;
-        let news = entry.news.subscribe();
+            .or_insert_with(|| ChannelListeners { count: 0, wake: watch::Sender::new(()) });
+        listeners.count += 1;
+        let woken = listeners.wake.subscribe();
         // If the task is gone, `done` is dropped, which the caller sees.
-        let _ = orders.send(Order::Subscribe { channel: channel.clone(), done });
-        drop(listeners);
-        Subscription { listener: self.clone(), orders, channel, news }
+        let _ = requests.send(ListenerRequest::Subscribe { channel: channel.clone(), done });
+        drop(channels);
+        RedisSubscription { listener: self.clone(), requests, channel, woken }
     }
 
-    fn orders(&self) -> MutexGuard<'_, Option<UnboundedSender<Order>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Option<UnboundedSender<ListenerRequest>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way to the task, which is started if none runs.
-    fn task(&self) -> UnboundedSender<Order> {
-        let mut orders = self.orders();
-        match orders.as_ref().filter(|orders| !orders.is_closed()) {
-            Some(orders) => orders.clone(),
+    /// Returns a sender of requests to the task. Starts the task if none runs.
+    fn requests_to_task(&self) -> UnboundedSender<ListenerRequest> {
+        let mut requests = self.requests();
+        match requests.as_ref().filter(|requests| !requests.is_closed()) {
+            Some(requests) => requests.clone(),
             None => {
                 let (sender, receiver) = unbounded_channel();
-                let task = Task {
+                let task = ListenerTask {
                     connector: self.connector.clone(),
                     channels: self.channels.clone(),
                     subscribed: HashSet::new(),
                     connection: None,
                     broken: Arc::default(),
-                    pause: *RECONNECT.start(),
+                    pause: *RECONNECT_PAUSE.start(),
                 };
                 tokio::spawn(task.serve(receiver));
-                *orders = Some(sender.clone());
+                *requests = Some(sender.clone());
                 sender
             }
         }
@@ -151,98 +153,102 @@ impl Listener {
 
 /// One listener of one channel.
 #[derive(Debug)]
-pub(crate) struct Subscription {
-    listener: Arc<Listener>,
-    /// To the task that has made the subscription.
-    orders: UnboundedSender<Order>,
+pub(crate) struct RedisSubscription {
+    listener: Arc<WakeupListener>,
+    /// The requests to the task that made the subscription.
+    requests: UnboundedSender<ListenerRequest>,
     channel: String,
-    news: watch::Receiver<()>,
+    woken: watch::Receiver<()>,
 }
 
 #[async_trait]
-impl Wakeups for Subscription {
+impl Wakeups for RedisSubscription {
     async fn woken(&mut self) {
         tokio::select! {
-            changed = self.news.changed() => {
+            changed = self.woken.changed() => {
                 if changed.is_err() {
-                    // The sender goes with the last listener, and this is one.
+                    // Unreachable: the sender is dropped with the last listener, and this is one.
                     std::future::pending::<()>().await;
                 }
             }
-            // The task went with its runtime, and the subscription with it. Another runtime goes on; what came in between was not
-            // heard, so this is a reason to look.
-            () = self.orders.closed() => *self = self.renewed().await,
+            // The task ended with its runtime, and its subscriptions with it. A new task takes over
+            // on this runtime. A message may have been missed, so this counts as a wake-up.
+            () = self.requests.closed() => *self = self.resubscribe().await,
         }
     }
 }
 
-impl Subscription {
-    /// The same subscription, made by a task that lives.
-    async fn renewed(&self) -> Self {
+impl RedisSubscription {
+    /// Subscribes again through a live task. Retries until it succeeds.
+    async fn resubscribe(&self) -> Self {
         loop {
             match self.listener.subscribe(self.channel.clone()).await {
-                Ok(renewed) => return renewed,
+                Ok(subscription) => return subscription,
                 Err(error) => {
-                    tracing::debug!(%error, "the subscription for wake-ups is not restored yet");
-                    tokio::time::sleep(*RECONNECT.end()).await;
+                    tracing::debug!(%error, "failed to subscribe to wake-ups again");
+                    tokio::time::sleep(*RECONNECT_PAUSE.end()).await;
                 }
             }
         }
     }
 }
 
-impl Drop for Subscription {
+impl Drop for RedisSubscription {
     fn drop(&mut self) {
-        let mut listeners = self.listener.channels.lock();
-        let Some(entry) = listeners.get_mut(&self.channel) else { return };
-        entry.count -= 1;
-        if entry.count == 0 {
-            listeners.remove(&self.channel);
-            // By the task that lives now. If none does, there are no subscriptions.
-            if let Some(orders) = self.listener.orders().as_ref() {
-                let _ =
-                    orders.send(Order::Unsubscribe { channel: std::mem::take(&mut self.channel) });
+        let mut channels = self.listener.channels.lock();
+        let Some(listeners) = channels.get_mut(&self.channel) else { return };
+        listeners.count -= 1;
+        if listeners.count == 0 {
+            channels.remove(&self.channel);
+            // Goes to the current task. If there is none, there are no subscriptions.
+            if let Some(requests) = self.listener.requests().as_ref() {
+                let channel = std::mem::take(&mut self.channel);
+                let _ = requests.send(ListenerRequest::Unsubscribe { channel });
             }
         }
     }
 }
 
-/// Channels that the server does not let us listen to, and why.
-type Refused = HashMap<String, BackendError>;
+/// The channels that the server refused to subscribe to, and its errors.
+type RefusedChannels = HashMap<String, BackendError>;
 
-/// The only user of the connection.
-struct Task {
+/// The task that owns the connection.
+struct ListenerTask {
     connector: Arc<Connector>,
-    channels: Arc<Channels>,
-    /// What the server is to send messages of.
+    channels: Arc<ChannelMap>,
+    /// The channels to be subscribed to, on this connection or on the next.
     subscribed: HashSet<String>,
     connection: Option<MultiplexedConnection>,
-    /// Signals that this very connection broke.
+    /// Signals that the current connection broke.
     broken: Arc<Notify>,
-    /// Before the next attempt to connect again.
+    /// The pause before the next attempt to reconnect.
     pause: Duration,
 }
 
-impl Task {
-    /// Serves until the last handle is gone.
-    async fn serve(mut self, mut orders: UnboundedReceiver<Order>) {
+impl ListenerTask {
+    /// Handles requests until the last handle is dropped.
+    async fn serve(mut self, mut requests: UnboundedReceiver<ListenerRequest>) {
         loop {
             let broken = self.broken.clone();
             tokio::select! {
                 biased;
                 () = broken.notified() => self.lose_connection(),
-                order = orders.recv() => match order {
-                    Some(order) => {
-                        let mut batch = vec![order];
-                        while let Ok(order) = orders.try_recv() {
-                            batch.push(order);
+                request = requests.recv() => match request {
+                    Some(request) => {
+                        let mut batch = vec![request];
+                        while let Ok(request) = requests.try_recv() {
+                            batch.push(request);
                         }
-                        self.carry_out(batch).await;
+                        self.handle(batch).await;
                     }
                     None => return,
                 },
-                () = tokio::time::sleep(self.pause), if self.is_interrupted() => self.restore().await,
-                () = tokio::time::sleep(PING_EVERY), if self.is_listening() => self.ping().await,
+                () = tokio::time::sleep(self.pause), if self.is_interrupted() => {
+                    self.restore().await;
+                }
+                () = tokio::time::sleep(PING_EVERY), if self.has_subscriptions() => {
+                    self.ping().await;
+                }
             }
         }
     }
@@ -251,38 +257,40 @@ impl Task {
         self.connection.is_none() && !self.subscribed.is_empty()
     }
 
-    fn is_listening(&self) -> bool {
+    fn has_subscriptions(&self) -> bool {
         self.connection.is_some() && !self.subscribed.is_empty()
     }
 
     fn lose_connection(&mut self) {
         if self.connection.take().is_some() {
-            tracing::debug!("the connection for wake-ups broke");
+            tracing::debug!("lost the connection for wake-ups");
         }
     }
 
-    /// Carries out what was ordered meanwhile, with one command for all new subscriptions and one for all that ended.
-    async fn carry_out(&mut self, batch: Vec<Order>) {
-        let nobody_listened = self.subscribed.is_empty();
+    /// Handles a batch of requests, with one command for all new subscriptions and one for all that
+    /// ended.
+    async fn handle(&mut self, batch: Vec<ListenerRequest>) {
+        let had_none = self.subscribed.is_empty();
         let mut waiting = Vec::new();
-        // Of those that orders are for: whether they were subscribed before. There may be thousands of others.
+        // Whether the channels of these requests were subscribed before. Only these channels are
+        // looked at, since there may be thousands of others.
         let mut before = HashMap::new();
-        for order in batch {
-            match order {
-                Order::Subscribe { channel, done } => {
+        for request in batch {
+            match request {
+                ListenerRequest::Subscribe { channel, done } => {
                     let is_new = self.subscribed.insert(channel.clone());
                     before.entry(channel.clone()).or_insert(!is_new);
                     waiting.push((channel, done));
                 }
-                Order::Unsubscribe { channel } => {
-                    let was_in = self.subscribed.remove(&channel);
-                    before.entry(channel).or_insert(was_in);
+                ListenerRequest::Unsubscribe { channel } => {
+                    let was_subscribed = self.subscribed.remove(&channel);
+                    before.entry(channel).or_insert(was_subscribed);
                 }
             }
         }
         let (mut ended, mut new) = (Vec::new(), Vec::new());
-        for (channel, was_in) in before {
-            match (was_in, self.subscribed.contains(&channel)) {
+        for (channel, was_subscribed) in before {
+            match (was_subscribed, self.subscribed.contains(&channel)) {
                 (true, false) => ended.push(channel),
                 (false, true) => new.push(channel),
                 _ => {}
@@ -292,15 +300,15 @@ impl Task {
             && let Some(connection) = &mut self.connection
             && connection.unsubscribe(&ended).await.is_err()
         {
-            // A new connection will not have them.
+            // The next connection starts without them.
             self.lose_connection();
         }
         if waiting.is_empty() {
             return;
         }
-        let result = self.subscribe(&new, nobody_listened).await;
+        let result = self.subscribe(&new, had_none).await;
         let refused: Vec<&String> = match &result {
-            // Whoever is told of the failure asks again; the channel is not kept for one who gave up.
+            // The callers get the error and may ask again, so none of the channels is kept.
             Err(_) => new.iter().collect(),
             Ok(refused) => refused.keys().collect(),
         };
@@ -312,26 +320,27 @@ impl Task {
                 Ok(refused) => refused.get(&channel).cloned().map_or(Ok(()), Err),
                 Err(error) => Err(error.clone()),
             };
-            // One who no longer waits has unsubscribed.
+            // A caller that no longer waits has unsubscribed.
             let _ = done.send(result);
         }
     }
 
-    /// Adds channels to the connection, which is opened if there is none. A connection that broke under others is
-    /// restored for all of them. Returns the channels that the server refuses.
+    /// Subscribes to the `new` channels, and opens a connection if there is none. `had_none` is
+    /// `true` if there were no subscriptions before; otherwise a missing connection means that it
+    /// broke, and it is restored for all channels. Returns the channels that the server refused.
     async fn subscribe(
         &mut self,
         new: &[String],
-        nobody_listened: bool,
-    ) -> Result<Refused, BackendError> {
+        had_none: bool,
+    ) -> Result<RefusedChannels, BackendError> {
         if self.connection.is_none() {
-            if !nobody_listened {
+            if !had_none {
                 return self.reconnect().await;
             }
             self.open().await?;
         }
         if new.is_empty() {
-            return Ok(Refused::new());
+            return Ok(RefusedChannels::new());
         }
         self.add(new).await
     }
@@ -348,25 +357,26 @@ impl Task {
         Ok(())
     }
 
-    /// Opens a new connection with all channels, and wakes everybody.
-    async fn reconnect(&mut self) -> Result<Refused, BackendError> {
+    /// Opens a new connection, subscribes to all channels, and wakes all listeners.
+    async fn reconnect(&mut self) -> Result<RefusedChannels, BackendError> {
         self.open().await?;
         let all: Vec<String> = self.subscribed.iter().cloned().collect();
         let refused = self.add(&all).await?;
-        self.pause = *RECONNECT.start();
+        self.pause = *RECONNECT_PAUSE.start();
         self.channels.wake_all();
         Ok(refused)
     }
 
-    /// Subscribes to `channels`, to all at once if the server accepts all. A connection that fails is given up.
-    async fn add(&mut self, channels: &[String]) -> Result<Refused, BackendError> {
-        let mut refused = Refused::new();
+    /// Subscribes to `channels`, with one command if the server accepts all of them. If the
+    /// connection fails, it is dropped.
+    async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
+        let mut refused = RefusedChannels::new();
         let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
         if let [channel] = channels {
             refused.insert(channel.clone(), error);
             return Ok(refused);
         }
-        // One that may not be listened to must not spoil the others.
+        // The server refuses the whole command if the user has no right to one channel.
         for channel in channels {
             if let Err(error) = self.subscribe_to(std::slice::from_ref(channel)).await? {
                 refused.insert(channel.clone(), error);
@@ -375,7 +385,7 @@ impl Task {
         Ok(refused)
     }
 
-    /// Sends one command. The inner result is what the server has answered.
+    /// Sends one command. The inner result is the reply of the server.
     async fn subscribe_to(
         &mut self,
         channels: &[String],
@@ -390,24 +400,24 @@ impl Task {
                 self.lose_connection();
                 Err(error)
             }
-            answer => Ok(answer),
+            reply => Ok(reply),
         }
     }
 
-    /// Tries to reconnect, and makes the pause before the next attempt longer if that fails.
+    /// Tries to reconnect. If that fails, doubles the pause before the next attempt.
     async fn restore(&mut self) {
         match self.reconnect().await {
             Ok(refused) => {
-                tracing::debug!(refused = refused.len(), "the connection for wake-ups is restored")
+                tracing::debug!(refused = refused.len(), "restored the connection for wake-ups")
             }
             Err(error) => {
-                tracing::debug!(%error, "the connection for wake-ups is not restored yet");
-                self.pause = (self.pause * 2).min(*RECONNECT.end());
+                tracing::debug!(%error, "failed to restore the connection for wake-ups");
+                self.pause = (self.pause * 2).min(*RECONNECT_PAUSE.end());
             }
         }
     }
 
-    /// Finds out about a connection that is dead without having been closed.
+    /// Detects a connection that is dead but was not closed.
     async fn ping(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         if redis::cmd("PING")
@@ -427,31 +437,31 @@ mod fuzz {
     use super::*;
     use crate::fuzz::value;
 
-    /// Channels with one listener each.
-    fn channels(names: [&str; 2]) -> (Channels, [watch::Receiver<()>; 2]) {
-        let channels = Channels::default();
+    /// Creates channels with one listener each.
+    fn channels(names: [&str; 2]) -> (ChannelMap, [watch::Receiver<()>; 2]) {
+        let channels = ChannelMap::default();
         let receivers = names.map(|name| {
-            let news = watch::Sender::new(());
-            let receiver = news.subscribe();
-            channels.lock().insert(name.to_owned(), Listeners { count: 1, news });
+            let wake = watch::Sender::new(());
+            let receiver = wake.subscribe();
+            channels.lock().insert(name.to_owned(), ChannelListeners { count: 1, wake });
             receiver
         });
         (channels, receivers)
     }
 
     #[test]
-    fn a_message_wakes_those_of_its_channel_whatever_it_says() {
+    fn a_message_wakes_the_listeners_of_its_channel_whatever_its_content() {
         let (channels, mut receivers) = channels(["owner:1", "permits"]);
         arbtest(|u| {
             let data =
                 (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
             channels.on_message(&PushInfo { kind: PushKind::Message, data: data.clone() });
             for (name, receiver) in ["owner:1", "permits"].into_iter().zip(&mut receivers) {
-                let is_theirs = data.first() == Some(&Value::BulkString(name.into()));
-                assert_eq!(receiver.has_changed().unwrap(), is_theirs, "{data:?}");
+                let is_for_channel = data.first() == Some(&Value::BulkString(name.into()));
+                assert_eq!(receiver.has_changed().unwrap(), is_for_channel, "{data:?}");
                 receiver.mark_unchanged();
             }
-            assert_eq!(channels.lock().len(), 2, "a message makes no listeners");
+            assert_eq!(channels.lock().len(), 2, "a message adds no channel");
             Ok(())
         });
     }

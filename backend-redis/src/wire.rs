@@ -1,19 +1,20 @@
-//! How times are written.
+//! Durations as the scripts expect them.
 
 use std::time::Duration;
 
-/// How long a token is remembered at least. It only matters if the server's clock is set back.
-const TOKEN_MEMORY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The minimum time for which a token is kept. A kept token only matters if the server's clock is
+/// set back.
+const MIN_TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Milliseconds: whole ones, rounded up, so that no lease becomes zero.
+/// Whole milliseconds, rounded up, so that no lease becomes zero.
 pub(crate) fn millis(span: Duration) -> u64 {
     let parts = u64::from(span.subsec_nanos().div_ceil(1_000_000));
     span.as_secs().saturating_mul(1_000).saturating_add(parts)
 }
 
-/// For how long a token is remembered, and the number of permits: longer than any hold.
-pub(crate) fn token_memory(lease: Duration) -> u64 {
-    millis(TOKEN_MEMORY.max(lease * 2))
+/// The time to live of a token, and of the counter of a semaphore: longer than the lease, in ms.
+pub(crate) fn token_ttl(lease: Duration) -> u64 {
+    millis(MIN_TOKEN_TTL.max(lease * 2))
 }
 
 #[cfg(test)]

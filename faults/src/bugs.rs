@@ -114,8 +114,8 @@ const BUGS: &[Bug] = &[
     bug(
         "tokens are counted and not kept above the clock, so that they begin anew",
         "backend-redis/src/scripts/token.lua",
-        "known >= micros and known + 1 or micros",
-        "known + 1",
+        "last >= micros and last + 1 or micros",
+        "last + 1",
         ("redis", "a_server_that_comes_back_empty_is_noticed_and_used_again"),
     ),
     bug(
@@ -170,7 +170,7 @@ const BUGS: &[Bug] = &[
     bug(
         "a latch counts a repeated request twice",
         "backend-redis/src/scripts/latch_count_down.lua",
-        "if not is_known('down') then",
+        "if not is_remembered('down') then",
         "if true then",
         ("redis", "conformance::latches::"),
     ),
@@ -191,8 +191,8 @@ const BUGS: &[Bug] = &[
     bug(
         "permits come back although they have ended already",
         "backend-redis/src/scripts/permits.lua",
-        "removed = removed + redis.call('ZREM', times, permit_id(id, i))",
-        "redis.call('ZREM', times, permit_id(id, i))\n        removed = removed + 1",
+        "removed = removed + redis.call('ZREM', leases, permit_id(id, i))",
+        "redis.call('ZREM', leases, permit_id(id, i))\n        removed = removed + 1",
         ("redis", "permits_whose_lease_is_over_come_back_once"),
     ),
     bug(

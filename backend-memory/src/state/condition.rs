@@ -1,4 +1,4 @@
-//! [`Condition`]: who waits to be notified.
+//! [`ConditionQueue`]: the waiters of one condition.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,50 +8,52 @@ use std::{
 use lockcore::backend::Departure;
 use tokio::{sync::watch, time::Instant};
 
-use super::listeners::Listeners;
+use super::wake_channel::WakeChannel;
 
-/// A queue of waiters. Who is notified is taken out.
+/// The waiters of a condition in order of arrival. A notification removes a waiter from the
+/// queue, so a waiter that is still queued has not been notified.
 #[derive(Debug, Default)]
-pub(crate) struct Condition {
-    places: VecDeque<Place>,
-    listeners: HashMap<String, Listeners>,
+pub(crate) struct ConditionQueue {
+    waiters: VecDeque<ConditionWaiter>,
+    channels: HashMap<String, WakeChannel>,
 }
 
 #[derive(Debug)]
-struct Place {
-    waiter: String,
-    until: Instant,
+struct ConditionWaiter {
+    id: String,
+    expires_at: Instant,
 }
 
-impl Condition {
-    /// Drops what has ended.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        self.places.retain(|place| place.until > now);
-        self.listeners.retain(|_, listeners| {
-            listeners.settle();
-            listeners.are_there()
+impl ConditionQueue {
+    /// Drops waiters whose places have expired, and channels without subscribers.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.waiters.retain(|waiter| waiter.expires_at > now);
+        self.channels.retain(|_, channel| {
+            channel.expire();
+            channel.has_subscribers()
         });
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.places.is_empty() && self.listeners.is_empty()
+        self.waiters.is_empty() && self.channels.is_empty()
     }
 
     pub(crate) fn join(&mut self, waiter: &str, keep: Duration, now: Instant) {
         if !self.stay(waiter, keep, now) {
-            self.places.push_back(Place { waiter: waiter.to_owned(), until: now + keep });
+            let waiter = ConditionWaiter { id: waiter.to_owned(), expires_at: now + keep };
+            self.waiters.push_back(waiter);
         }
     }
 
     pub(crate) fn stay(&mut self, waiter: &str, keep: Duration, now: Instant) -> bool {
-        let place = self.places.iter_mut().find(|place| place.waiter == waiter);
-        place.map(|place| place.until = now + keep).is_some()
+        let queued = self.waiters.iter_mut().find(|queued| queued.id == waiter);
+        queued.map(|queued| queued.expires_at = now + keep).is_some()
     }
 
     pub(crate) fn leave(&mut self, waiter: &str, departure: Departure) -> bool {
-        let before = self.places.len();
-        self.places.retain(|place| place.waiter != waiter);
-        let was_in = self.places.len() < before;
+        let before = self.waiters.len();
+        self.waiters.retain(|queued| queued.id != waiter);
+        let was_in = self.waiters.len() < before;
         if !was_in && departure == Departure::Cancelled {
             self.notify(1);
         }
@@ -61,10 +63,10 @@ impl Condition {
     pub(crate) fn notify(&mut self, count: u32) -> u32 {
         let mut notified = 0;
         while notified < count
-            && let Some(place) = self.places.pop_front()
+            && let Some(waiter) = self.waiters.pop_front()
         {
-            if let Some(listeners) = self.listeners.get(&place.waiter) {
-                listeners.wake();
+            if let Some(channel) = self.channels.get(&waiter.id) {
+                channel.wake();
             }
             notified += 1;
         }
@@ -72,6 +74,6 @@ impl Condition {
     }
 
     pub(crate) fn subscribe(&mut self, waiter: &str) -> watch::Receiver<()> {
-        self.listeners.entry(waiter.to_owned()).or_default().subscribe()
+        self.channels.entry(waiter.to_owned()).or_default().subscribe()
     }
 }

@@ -1,11 +1,11 @@
-//! What is stored under one name, and what each request does to it: no clock, no map.
+//! The state of one name, and the effect of each request on it. Pure: no clock and no map.
 
 mod condition;
 mod exclusive;
 mod latch;
-mod listeners;
 mod permits;
 mod read_write;
+mod wake_channel;
 
 use std::{collections::VecDeque, fmt};
 
@@ -19,28 +19,30 @@ use lockcore::{
 use smallvec::SmallVec;
 use tokio::{sync::watch, time::Instant};
 
-pub(crate) use self::condition::Condition;
-use self::{latch::Latch, listeners::Listeners};
+pub(crate) use self::condition::ConditionQueue;
+use self::{latch::LatchState, wake_channel::WakeChannel};
 
-/// The holds of a name, who waits for it, and who listens.
+/// The holds, the queue and the subscribers of one name.
 ///
-/// What all kinds of locks have in common is here; in whose way a hold is, and who comes first, is in a file a kind.
+/// This module has what all kinds of locks share. Each kind has a file for its own rules: which
+/// holds exclude a request, and which waiters go first.
 #[derive(Debug, Default)]
-pub(crate) struct Cell {
-    /// What the holds and the queue are of, if there are any.
-    kind: Kind,
-    holds: SmallVec<[Stored; 1]>,
-    /// Of a fair lock: who was refused, in that order. Of a read-write lock: the writers that keep new readers out.
-    queue: VecDeque<Queued>,
-    /// How many permits there are, once that was set.
+pub(crate) struct NameState {
+    /// The kind of the holds, the queue and the permits. Meaningless while there are none.
+    kind: NameKind,
+    holds: SmallVec<[StoredHold; 1]>,
+    /// Fair locks: the refused requests in order of arrival. Read-write locks: the waiting writers
+    /// that block new readers.
+    queue: VecDeque<QueuedHold>,
+    /// The number of permits, once it was set with `resize`.
     permits: Option<u32>,
-    latch: Latch,
-    listeners: Listeners,
+    latch: LatchState,
+    wakeups: WakeChannel,
 }
 
-/// What a name can be in use as.
+/// The kinds of synchronizers that a name can be in use as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum NameKind {
     #[default]
     Lock,
     ReadWrite,
@@ -50,53 +52,53 @@ enum Kind {
 }
 
 #[derive(Debug)]
-struct Stored {
+struct StoredHold {
     hold: HoldId,
-    /// Of permits, with as many as there were.
+    /// For permits, the limit in it is the total at the time of the grant.
     mode: Mode,
     count: u32,
     token: FencingToken,
-    ends: Instant,
+    expires_at: Instant,
 }
 
 #[derive(Debug)]
-struct Queued {
+struct QueuedHold {
     hold: HoldId,
-    /// When the place is forgotten.
-    until: Instant,
+    expires_at: Instant,
 }
 
-impl Cell {
-    /// Drops what has ended. Every request is preceded by this, so that nobody else has to look at the ends.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        self.holds.retain(|stored| stored.ends > now);
-        self.queue.retain(|queued| queued.until > now);
-        self.latch.settle(now);
-        self.listeners.settle();
+impl NameState {
+    /// Drops expired holds, places and replies. It precedes every request, so that no other code
+    /// has to compare times of expiry with the clock.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.holds.retain(|stored| stored.expires_at > now);
+        self.queue.retain(|queued| queued.expires_at > now);
+        self.latch.expire(now);
+        self.wakeups.expire();
     }
 
-    /// Whether anybody holds the name, waits for it or listens, or has set something.
+    /// Returns `true` if the name has holds, waiters, subscribers, a number of permits or a count.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.used_as().is_some() || self.listeners.are_there()
+        self.used_as().is_some() || self.wakeups.has_subscribers()
     }
 
-    /// Whether nothing would be missed if the cell were gone.
+    /// Returns `true` if the state can be removed: a new one would behave the same.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.is_in_use() && !self.latch.remembers()
+        !self.is_in_use() && !self.latch.remembers_replies()
     }
 
-    fn used_as(&self) -> Option<Kind> {
+    fn used_as(&self) -> Option<NameKind> {
         if !self.latch.is_open() {
-            return Some(Kind::Latch);
+            return Some(NameKind::Latch);
         }
         let is_used = !self.holds.is_empty() || !self.queue.is_empty() || self.permits.is_some();
         is_used.then_some(self.kind)
     }
 
-    /// Refuses to use as `kind` what is in use as another.
-    fn use_as(&mut self, kind: Kind) -> Result<(), BackendError> {
+    /// Marks the name as in use as `kind`. Fails if it is in use as another kind.
+    fn use_as(&mut self, kind: NameKind) -> Result<(), BackendError> {
         match self.used_as() {
-            Some(used) if used != kind => Err(used.is_not_asked_for()),
+            Some(used) if used != kind => Err(used.wrong_type()),
             _ => {
                 self.kind = kind;
                 Ok(())
@@ -110,17 +112,17 @@ impl Cell {
         now: Instant,
         next_token: impl FnOnce() -> FencingToken,
     ) -> Result<AcquireOutcome, BackendError> {
-        self.use_as(Kind::of(request.mode)?)?;
-        let outcome = self.decide(request, now, next_token);
+        self.use_as(NameKind::of(request.mode)?)?;
+        let outcome = self.try_grant(request, now, next_token);
         if let (AcquireOutcome::Held { .. }, Some(queue)) = (&outcome, request.queue)
-            && self.has_queue_for(request.mode)
+            && self.queues_refused(request.mode)
         {
             self.enqueue(&request.hold, now + queue);
         }
         Ok(outcome)
     }
 
-    fn decide(
+    fn try_grant(
         &mut self,
         request: &AcquireRequest,
         now: Instant,
@@ -129,104 +131,105 @@ impl Cell {
         let held = |until| AcquireOutcome::Held { remaining: Some(until - now) };
         if let Some(stored) = self.find(&request.hold) {
             stored.count = request.count;
-            stored.ends = stored.ends.max(now + request.lease);
+            stored.expires_at = stored.expires_at.max(now + request.lease);
             return AcquireOutcome::Acquired { token: stored.token };
         }
-        if let Some(limit) = self.limit_below(request.mode) {
+        if let Some(limit) = self.exceeded_limit(request.mode) {
             return AcquireOutcome::TooMany { limit };
         }
-        if let Some(until) = self.in_the_way_of(request) {
+        if let Some(until) = self.blocked_until(request) {
             return held(until);
         }
         if request.count > 1 {
             return AcquireOutcome::NotHeld;
         }
-        match self.ahead_of(request) {
+        match self.turn_blocked_until(request) {
             Some(until) => held(until),
             None => self.grant(request, now, next_token()),
         }
     }
 
-    /// When the holds end that exclude this one.
-    fn in_the_way_of(&self, request: &AcquireRequest) -> Option<Instant> {
+    /// When to ask again, if existing holds exclude the request.
+    fn blocked_until(&self, request: &AcquireRequest) -> Option<Instant> {
         match request.mode {
-            Mode::Read => self.in_the_way_of_a_reader(request),
-            Mode::Write => self.in_the_way_of_a_writer(request),
-            Mode::Permit { count, limit, .. } => self.in_the_way_of_permits(count, limit),
-            Mode::Exclusive | Mode::Fair => self.in_the_way_of_a_stranger(request),
-            // `Kind::of` has refused all others.
+            Mode::Read => self.read_blocked_until(request),
+            Mode::Write => self.write_blocked_until(request),
+            Mode::Permit { count, limit, .. } => self.permits_blocked_until(count, limit),
+            Mode::Exclusive | Mode::Fair => self.exclusive_blocked_until(request),
+            // Unreachable: `NameKind::of` refuses unknown modes.
             _ => None,
         }
     }
 
-    /// Until when somebody else who waits is to be let in first.
-    fn ahead_of(&self, request: &AcquireRequest) -> Option<Instant> {
+    /// When to ask again, if a queued request goes first.
+    fn turn_blocked_until(&self, request: &AcquireRequest) -> Option<Instant> {
         match request.mode {
-            Mode::Fair => self.ahead_of_a_fair_hold(request),
-            Mode::Read => self.ahead_of_a_reader(request),
+            Mode::Fair => self.fair_turn_blocked_until(request),
+            Mode::Read => self.read_turn_blocked_until(request),
             _ => None,
         }
     }
 
-    /// Whether a hold that was refused gets a place.
-    fn has_queue_for(&self, mode: Mode) -> bool {
+    /// Returns `true` if a refused request in this mode gets a place in the queue.
+    fn queues_refused(&self, mode: Mode) -> bool {
         match mode {
             Mode::Fair => true,
-            Mode::Write => self.keeps_a_writers_place(),
+            Mode::Write => self.refused_writer_blocks_readers(),
             _ => false,
         }
     }
 
-    /// Gives a hold that was refused its place at the end of the queue, or lets it keep the one that it has.
-    fn enqueue(&mut self, hold: &HoldId, until: Instant) {
+    /// Adds a hold at the end of the queue, or extends the place that it has.
+    fn enqueue(&mut self, hold: &HoldId, expires_at: Instant) {
         match self.queue.iter_mut().find(|queued| queued.hold == *hold) {
-            Some(queued) => queued.until = until,
-            None => self.queue.push_back(Queued { hold: hold.clone(), until }),
+            Some(queued) => queued.expires_at = expires_at,
+            None => self.queue.push_back(QueuedHold { hold: hold.clone(), expires_at }),
         }
     }
 
-    /// Stores the hold, in the place of an older one that it takes over.
+    /// Stores the hold. It replaces an older hold that it takes over.
     fn grant(
         &mut self,
         request: &AcquireRequest,
         now: Instant,
         token: FencingToken,
     ) -> AcquireOutcome {
-        let (hold, ends) = (request.hold.clone(), now + request.lease);
+        let (hold, expires_at) = (request.hold.clone(), now + request.lease);
         let mode = self.mode_to_store(request.mode);
-        if self.told_to_others(request).is_some_and(|told| told > ends) {
-            self.listeners.wake();
+        if self.announced_expiry(request).is_some_and(|announced| announced > expires_at) {
+            self.wakeups.wake();
         }
         self.queue.retain(|queued| queued.hold != hold);
-        self.holds.retain(|stored| !stored.gives_way_to(request));
-        self.holds.push(Stored { hold, mode, count: 1, token, ends });
+        self.holds.retain(|stored| !stored.is_replaced_by(request));
+        self.holds.push(StoredHold { hold, mode, count: 1, token, expires_at });
         AcquireOutcome::Acquired { token }
     }
 
-    /// Until when others were told to wait for what the hold now replaces: its place in the queue, or an older hold. It may end earlier,
-    /// of which there is no message.
-    fn told_to_others(&self, request: &AcquireRequest) -> Option<Instant> {
+    /// The time that refused requests were given for the things that this hold replaces: its place
+    /// in the queue, or an older hold. If the new hold expires earlier than that, they have to be
+    /// woken: the expiry of a hold wakes nobody.
+    fn announced_expiry(&self, request: &AcquireRequest) -> Option<Instant> {
         let place = self
             .queue
             .iter()
             .filter(|queued| queued.hold == request.hold)
-            .map(|queued| queued.until);
+            .map(|queued| queued.expires_at);
         let older = self
             .holds
             .iter()
-            .filter(|stored| stored.gives_way_to(request))
-            .map(|stored| stored.ends);
+            .filter(|stored| stored.is_replaced_by(request))
+            .map(|stored| stored.expires_at);
         place.chain(older).max()
     }
 
-    fn find(&mut self, hold: &HoldId) -> Option<&mut Stored> {
+    fn find(&mut self, hold: &HoldId) -> Option<&mut StoredHold> {
         self.holds.iter_mut().find(|stored| stored.hold == *hold)
     }
 
     pub(crate) fn renew(&mut self, request: &RenewRequest, now: Instant) -> RenewOutcome {
         match self.find(&request.hold) {
             Some(stored) => {
-                stored.ends = stored.ends.max(now + request.lease);
+                stored.expires_at = stored.expires_at.max(now + request.lease);
                 RenewOutcome::Renewed
             }
             None => RenewOutcome::NotHeld,
@@ -241,38 +244,38 @@ impl Cell {
             }
             Some(_) => {
                 self.holds.retain(|stored| stored.hold != request.hold);
-                self.listeners.wake();
+                self.wakeups.wake();
                 ReleaseOutcome::Released
             }
             None => {
-                self.leave(&request.hold);
+                self.leave_queue(&request.hold);
                 ReleaseOutcome::NotHeld
             }
         }
     }
 
-    /// Removes the place that a hold has in the queue, and lets the others look.
-    fn leave(&mut self, hold: &HoldId) {
+    /// Removes a hold from the queue, and wakes the other waiters if it was queued.
+    fn leave_queue(&mut self, hold: &HoldId) {
         let before = self.queue.len();
         self.queue.retain(|queued| queued.hold != *hold);
         if self.queue.len() < before {
-            self.listeners.wake();
+            self.wakeups.wake();
         }
     }
 
     pub(crate) fn force_release(&mut self) -> Result<bool, BackendError> {
         if !self.latch.is_open() {
-            return Err(Kind::Latch.is_not_asked_for());
+            return Err(NameKind::Latch.wrong_type());
         }
         let was_held = !self.holds.is_empty();
         self.holds.clear();
-        self.listeners.wake();
+        self.wakeups.wake();
         Ok(was_held)
     }
 
     pub(crate) fn inspect(&self, now: Instant) -> LockState {
-        let holders = self.holds.iter().map(Stored::holder).collect();
-        let last = self.holds.iter().map(|stored| stored.ends).max();
+        let holders = self.holds.iter().map(StoredHold::holder).collect();
+        let last = self.holds.iter().map(|stored| stored.expires_at).max();
         let waiters = self.queue.iter().map(|queued| queued.hold.owner().to_owned()).collect();
         let state = LockState::held(holders, last.map(|last| last - now)).with_waiters(waiters);
         match self.available() {
@@ -282,18 +285,18 @@ impl Cell {
     }
 
     pub(crate) fn subscribe(&mut self) -> watch::Receiver<()> {
-        self.listeners.subscribe()
+        self.wakeups.subscribe()
     }
 }
 
-impl Stored {
+impl StoredHold {
     fn holder(&self) -> Holder {
         Holder::new(self.hold.owner(), self.mode, self.count)
     }
 
-    /// Whether this is an older hold of the same owner, which can have one in each mode of a read-write lock, and any
-    /// number of permits.
-    fn gives_way_to(&self, request: &AcquireRequest) -> bool {
+    /// Returns `true` if a grant of the request replaces this hold. An owner has one hold of an
+    /// exclusive lock and one in each mode of a read-write lock, but any number of a semaphore.
+    fn is_replaced_by(&self, request: &AcquireRequest) -> bool {
         self.hold.owner() == request.hold.owner()
             && match request.mode {
                 Mode::Exclusive | Mode::Fair => true,
@@ -304,7 +307,7 @@ impl Stored {
     }
 }
 
-impl Kind {
+impl NameKind {
     fn of(mode: Mode) -> Result<Self, BackendError> {
         match mode {
             Mode::Exclusive | Mode::Fair => Ok(Self::Lock),
@@ -315,13 +318,13 @@ impl Kind {
         }
     }
 
-    fn is_not_asked_for(self) -> BackendError {
+    fn wrong_type(self) -> BackendError {
         let message = format!("the name is in use as {self}");
         BackendError::new(BackendErrorKind::WrongType, message).not_applied()
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for NameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lock => "an exclusive or fair lock",

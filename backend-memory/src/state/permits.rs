@@ -1,4 +1,4 @@
-//! Semaphores: as many holds as there are permits for.
+//! Semaphores: any number of holds whose permits do not exceed the total.
 
 use lockcore::{
     BackendError, Mode,
@@ -6,33 +6,34 @@ use lockcore::{
 };
 use tokio::time::Instant;
 
-use super::{Cell, Kind};
+use super::{NameKind, NameState};
 
-impl Cell {
-    /// Sets how many permits there are.
+impl NameState {
+    /// Sets the number of permits.
     pub(crate) fn resize(
         &mut self,
         request: &ResizeRequest,
     ) -> Result<ResizeOutcome, BackendError> {
-        self.use_as(Kind::Permits)?;
+        self.use_as(NameKind::Permits)?;
         if request.only_if_unset && self.permits.is_some() {
             return Ok(ResizeOutcome::AlreadySet);
         }
         self.permits = Some(request.permits);
-        self.listeners.wake();
+        self.wakeups.wake();
         Ok(ResizeOutcome::Resized)
     }
 
-    /// How many permits there are: as many as were set, or else as the one said that found the name free.
-    fn total(&self, asked: u32) -> u32 {
-        let said = self.holds.first().map(|stored| match stored.mode {
+    /// The number of permits, taken or not: the number that was set, else the number given by the
+    /// acquisition that found the name free, else `requested`.
+    fn total(&self, requested: u32) -> u32 {
+        let given = self.holds.first().map(|stored| match stored.mode {
             Mode::Permit { limit, .. } => limit,
-            _ => asked,
+            _ => requested,
         });
-        self.permits.or(said).unwrap_or(asked)
+        self.permits.or(given).unwrap_or(requested)
     }
 
-    fn free(&self, total: u32) -> u32 {
+    fn available_of(&self, total: u32) -> u32 {
         let taken = self.holds.iter().map(|stored| match stored.mode {
             Mode::Permit { count, .. } => count,
             _ => 0,
@@ -40,19 +41,19 @@ impl Cell {
         total.saturating_sub(taken.sum())
     }
 
-    /// How many permits there are, if that is less than is asked for.
-    pub(super) fn limit_below(&self, mode: Mode) -> Option<u32> {
+    /// The number of permits, if the request asks for more than that.
+    pub(super) fn exceeded_limit(&self, mode: Mode) -> Option<u32> {
         let Mode::Permit { count, limit, .. } = mode else { return None };
         Some(self.total(limit)).filter(|total| *total < count)
     }
 
-    /// When the next permits come back, if there are too few now.
-    pub(super) fn in_the_way_of_permits(&self, count: u32, limit: u32) -> Option<Instant> {
-        let next = self.holds.iter().map(|stored| stored.ends).min();
-        next.filter(|_| self.free(self.total(limit)) < count)
+    /// When the next lease ends, if too few permits are available now.
+    pub(super) fn permits_blocked_until(&self, count: u32, limit: u32) -> Option<Instant> {
+        let next = self.holds.iter().map(|stored| stored.expires_at).min();
+        next.filter(|_| self.available_of(self.total(limit)) < count)
     }
 
-    /// Each hold of permits remembers how many there are, for those that come later.
+    /// The mode to store with a hold. Permits store the total, which later requests rely on.
     pub(super) fn mode_to_store(&self, mode: Mode) -> Mode {
         match mode {
             Mode::Permit { count, limit, plain: false, .. } => {
@@ -65,12 +66,14 @@ impl Cell {
         }
     }
 
-    /// How many permits can be taken of how many, if the name is in use as a semaphore.
+    /// The available permits and the total, if the name is in use as a semaphore.
     pub(super) fn available(&self) -> Option<(u32, u32)> {
-        let used = self.used_as().filter(|used| [Kind::Permits, Kind::PlainPermits].contains(used));
+        let used = self
+            .used_as()
+            .filter(|kind| [NameKind::Permits, NameKind::PlainPermits].contains(kind));
         used.map(|_| {
             let total = self.total(0);
-            (self.free(total), total)
+            (self.available_of(total), total)
         })
     }
 }

@@ -1,40 +1,43 @@
-//! Read-write locks: readers together, a writer alone but for readers within its own hold.
+//! Read-write locks: any number of readers, or one writer with the readers inside its own hold.
 
 use lockcore::{Mode, backend::AcquireRequest};
 use tokio::time::Instant;
 
-use super::{Cell, Stored};
+use super::{NameState, StoredHold};
 
-impl Cell {
-    fn writer(&self) -> Option<&Stored> {
+impl NameState {
+    fn writer(&self) -> Option<&StoredHold> {
         self.holds.iter().find(|stored| stored.mode == Mode::Write)
     }
 
-    /// Whether this owner has a hold already, which the one asked for takes over.
-    fn is_in(&self, request: &AcquireRequest) -> bool {
-        self.holds.iter().any(|stored| stored.gives_way_to(request))
+    /// Returns `true` if the owner already has a hold that the request would replace.
+    fn replaces_a_hold(&self, request: &AcquireRequest) -> bool {
+        self.holds.iter().any(|stored| stored.is_replaced_by(request))
     }
 
-    pub(super) fn in_the_way_of_a_reader(&self, request: &AcquireRequest) -> Option<Instant> {
+    /// When the write hold that excludes this reader expires, if there is one.
+    pub(super) fn read_blocked_until(&self, request: &AcquireRequest) -> Option<Instant> {
         let writer = self.writer().filter(|writer| request.within.as_ref() != Some(&writer.hold));
-        writer.filter(|_| !self.is_in(request)).map(|writer| writer.ends)
+        writer.filter(|_| !self.replaces_a_hold(request)).map(|writer| writer.expires_at)
     }
 
-    /// A named owner takes over its own write hold, whatever readers are within it.
-    pub(super) fn in_the_way_of_a_writer(&self, request: &AcquireRequest) -> Option<Instant> {
-        let ends = self.holds.iter().map(|stored| stored.ends);
-        ends.max().filter(|_| !self.is_in(request))
+    /// When the last hold that excludes this writer expires, if there is one. A named owner takes
+    /// over its own write hold despite the readers inside it.
+    pub(super) fn write_blocked_until(&self, request: &AcquireRequest) -> Option<Instant> {
+        let last = self.holds.iter().map(|stored| stored.expires_at).max();
+        last.filter(|_| !self.replaces_a_hold(request))
     }
 
-    /// The writers that keep out new readers, but neither the next hold of one that is in nor one within a
-    /// live write hold.
-    pub(super) fn ahead_of_a_reader(&self, request: &AcquireRequest) -> Option<Instant> {
-        let writers = self.queue.iter().map(|queued| queued.until);
-        writers.max().filter(|_| !self.is_in(request) && self.writer().is_none())
+    /// When the last waiting writer stops blocking this reader. Waiting writers block new readers,
+    /// but neither an owner that already reads nor a reader inside a live write hold.
+    pub(super) fn read_turn_blocked_until(&self, request: &AcquireRequest) -> Option<Instant> {
+        let writers = self.queue.iter().map(|queued| queued.expires_at);
+        writers.max().filter(|_| !self.replaces_a_hold(request) && self.writer().is_none())
     }
 
-    /// Only readers can go on coming for ever. After a writer everybody has the same chance.
-    pub(super) fn keeps_a_writers_place(&self) -> bool {
+    /// Returns `true` if a refused writer blocks new readers. Only a stream of readers can starve
+    /// a writer; when a writer releases, all waiters compete on equal terms.
+    pub(super) fn refused_writer_blocks_readers(&self) -> bool {
         self.writer().is_none()
     }
 }

@@ -1,14 +1,20 @@
--- Takes an exclusive hold: decides between what hold.lua finds and grant.lua does.
+-- Acquires an exclusive lock: decides what happens between hold.lua, which reads the state, and
+-- grant.lua, which stores the hold.
 --
--- KEYS  1 the lock: hash of owner to hold count, as Redisson's RLock
+-- KEYS  1 the lock: hash of owner to hold count, as in Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock
---       3 the id of the hold, for named owners only: their field alone does not tell one hold from the next
--- ARGV  1 owner  2 lease in ms  3 hold count to reach  4 time to live of the token in ms
---       5 id of the hold, empty if the owner is not a named one  6 how many tokens are wanted
--- Reply {1, token}  acquired; the first token, if several are wanted
---       {0, ms}     held by another owner for so long; -1 if without end
---       {2}         a count above 1 was asked for, and there is no hold to nest in
-if not count and left ~= -2 then
-    return {0, left}
+--       3 the id of the hold; for named owners only, whose field alone does not tell one hold from
+--         the next
+-- ARGV  1 owner
+--       2 lease in ms
+--       3 hold count to set
+--       4 time to live of the token in ms
+--       5 id of the hold, empty unless the owner is named
+--       6 number of tokens to issue
+-- Reply {1, token}  acquired, with the first of the tokens
+--       {0, ms}     held by another owner, whose lease ends in that time; -1 if it has no end
+--       {2}         the count is above 1, and there is no hold to nest in
+if not count and remaining ~= -2 then
+    return {0, remaining}
 end
-local tokens = tonumber(ARGV[6])
+local token_count = tonumber(ARGV[6])

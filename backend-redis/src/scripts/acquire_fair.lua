@@ -1,56 +1,64 @@
--- Takes a hold of a fair lock, or a place in its queue: decides between what queue.lua and hold.lua find and grant.lua does.
+-- Acquires a fair lock, or a place in its queue: decides what happens between queue.lua and
+-- hold.lua, which read the state, and grant.lua, which stores the hold.
 --
--- KEYS and ARGV 1 to 5, and the reply, as in acquire.lua; and
--- KEYS  4 the queue  5 its times
--- ARGV  6 for how many ms a place is kept unless it is asked for again; 0 if none is wanted
-local head, kept = first(KEYS[4], KEYS[5])
-local held = not count and left ~= -2
-if held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
+-- KEYS and ARGV 1 to 5 and the reply are those of acquire.lua. In addition:
+-- KEYS  4 the queue
+--       5 when its places expire
+-- ARGV  6 for how many ms the place is kept without another request, or 0 for no place
+local head, kept = queue_head(KEYS[4], KEYS[5])
+local is_held = not count and remaining ~= -2
+if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     local function take_place()
         local score = tonumber(redis.call('ZSCORE', KEYS[5], ARGV[1]) or 0)
-        local place = redis.call('LPOS', KEYS[4], ARGV[1])
-        if score <= now or not place then
-            leave(KEYS[4], KEYS[5], ARGV[1])
-            place = redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
+        local position = redis.call('LPOS', KEYS[4], ARGV[1])
+        if score <= now or not position then
+            leave_queue(KEYS[4], KEYS[5], ARGV[1])
+            position = redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
         end
-        -- Redisson's waiters take their own waiting time, five minutes by default, off everybody's behind them when they enter.
-        -- Behind one of them a place is counted from his, but never by more than that for each that is ahead.
-        local ahead = place > 0 and redis.call('ZSCORE', KEYS[5], redis.call('LINDEX', KEYS[4], place - 1))
+        -- A Redisson waiter that enters subtracts its own waiting time, 5 minutes by default, from
+        -- the places of all waiters behind it. So a place behind a Redisson waiter is counted from
+        -- the expiry of that one, but by no more than 5 minutes for each waiter ahead.
+        local ahead = position > 0
+            and redis.call('ZSCORE', KEYS[5], redis.call('LINDEX', KEYS[4], position - 1))
         local kept_until = now + ARGV[6]
         if ahead and tonumber(ahead) > kept_until then
-            kept_until = math.min(ahead, now + (place + 1) * 300000) + ARGV[6]
+            kept_until = math.min(ahead, now + (position + 1) * 300000) + ARGV[6]
         end
         redis.call('ZADD', KEYS[5], string.format('%.0f', kept_until), ARGV[1])
-        -- Nothing stays for ever: when the last place has lapsed, so have all.
+        -- The queue expires an hour after its last place.
         local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
-        local ms = string.format('%.0f', last - now + 3600000)
-        redis.call('PEXPIRE', KEYS[4], ms)
-        redis.call('PEXPIRE', KEYS[5], ms)
+        local ttl = string.format('%.0f', last - now + 3600000)
+        redis.call('PEXPIRE', KEYS[4], ttl)
+        redis.call('PEXPIRE', KEYS[5], ttl)
     end
-    local taken, failure = true
+    local ok, failure = true
     if ARGV[6] ~= '0' then
-        taken, failure = pcall(take_place)
+        ok, failure = pcall(take_place)
     end
-    if not taken then
-        -- Lua has no rollback: a user who lacks a right for it must not leave what has no expiry.
-        leave(KEYS[4], KEYS[5], ARGV[1])
+    if not ok then
+        -- Scripts are not rolled back. If the user lacks a right, no place must stay without an
+        -- expiry.
+        leave_queue(KEYS[4], KEYS[5], ARGV[1])
         error(failure, 0)
     end
-    return {0, held and left or kept}
+    return {0, is_held and remaining or kept}
 end
--- A nested request that finds no hold is granted nothing, and takes no place either.
-if ARGV[3] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
-    -- As they do: what this place has added to those that are counted from it is taken off again.
+-- A nested request without a hold does not touch the queue: grant.lua refuses it.
+if ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
+    -- As Redisson does: subtracts what this place has added to the places counted from it.
     local later = now + 2 * ARGV[6]
-    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')) do
-        redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], owner)
+    for _, waiter in ipairs(
+        redis.call('ZRANGEBYSCORE', KEYS[5], string.format('(%.0f', later), '+inf')
+    ) do
+        redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], waiter)
     end
-    -- Who is next was told of an earlier hold, or how long this place is kept. This hold may end before he asks again, of which there is
-    -- no message.
-    local next = tonumber(ARGV[2]) < tonumber(ARGV[6]) and first(KEYS[4], KEYS[5])
+    -- The next waiter was told the end of an earlier hold or of this place. If this hold ends
+    -- before that, the waiter has to be woken now: the end of a lease is not published.
+    local next = tonumber(ARGV[2]) < tonumber(ARGV[6]) and queue_head(KEYS[4], KEYS[5])
     if next then
-        local channel = 'redisson_lock__channel' .. string.sub(KEYS[4], #'redisson_lock_queue' + 1)
+        local channel = 'redisson_lock__channel'
+            .. string.sub(KEYS[4], #'redisson_lock_queue' + 1)
         redis.pcall('PUBLISH', channel .. ':' .. next, '0')
     end
 end
-local tokens = 1
+local token_count = 1

@@ -1,31 +1,33 @@
--- Conditions: a queue of those who wait to be notified. Needs now.lua and queue.lua.
+-- Conditions: a queue of the waiters that have not been notified. Needs now.lua and queue.lua.
 --
--- KEYS  1 the queue  2 its times
+-- KEYS  1 the queue
+--       2 when its places expire
 
--- Whether somebody has a place that has not lapsed.
-local function is_in(waiter)
+-- Returns true if the waiter has a place that has not expired.
+local function is_queued(waiter)
     return tonumber(redis.call('ZSCORE', KEYS[2], waiter) or 0) > now
 end
 
--- Keeps a place for so many ms. Nothing stays for ever: when the last place has lapsed, so have all.
-local function keep(waiter, ms)
+-- Keeps a place for `ms`. The queue expires with its last place.
+local function keep_place(waiter, ms)
     redis.call('ZADD', KEYS[2], string.format('%.0f', now + ms), waiter)
     local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
     redis.call('PEXPIRE', KEYS[1], last - now)
     redis.call('PEXPIRE', KEYS[2], last - now)
 end
 
--- Takes out up to so many, the first first, and tells each on a channel of its own. How many there were.
+-- Removes up to `count` waiters from the head of the queue and publishes to the channel of each.
+-- Returns the number of waiters that were removed.
 local function notify(count, channel)
     local notified = 0
     while notified < count do
-        local waiter = first(KEYS[1], KEYS[2])
+        local waiter = queue_head(KEYS[1], KEYS[2])
         if not waiter then
             break
         end
         redis.call('LPOP', KEYS[1])
         redis.call('ZREM', KEYS[2], waiter)
-        -- Whoever is not told asks whether it is in still.
+        -- A waiter that misses the message learns of it when it asks to keep its place.
         redis.pcall('PUBLISH', channel .. ':' .. waiter, '1')
         notified = notified + 1
     end

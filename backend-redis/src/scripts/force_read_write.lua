@@ -1,14 +1,14 @@
--- In force_release.lua: ends all holds of a read-write lock.
+-- For force_release.lua: ends all holds of a read-write lock.
 local function force_read_write()
-    local was_held = survey().mode
+    local was_held = survey_holds().mode
     local fields = redis.call('HGETALL', KEYS[1])
     redis.call('DEL', KEYS[1])
     for i = 1, #fields, 2 do
-        for entry = 1, entries(fields[i + 1]) do
-            redis.call('DEL', lease_of(fields[i], entry))
+        for entry = 1, lease_count(fields[i + 1]) do
+            redis.call('DEL', lease_key(fields[i], entry))
         end
     end
-    -- The one for Redisson's waiters that sleep, the other for one that is about to.
+    -- For Redisson: `1` wakes every sleeping waiter, `0` is kept for one that is about to sleep.
     redis.pcall('PUBLISH', ARGV[2], '1')
     redis.pcall('PUBLISH', ARGV[2], '0')
     return was_held and 1 or 0

@@ -1,23 +1,24 @@
--- The end of acquire.lua and acquire_fair.lua: the hold is there already (`same`, with `count`), or the lock is free, or held
--- by the same named owner under another id, and the hold is to be taken.
-if not same and ARGV[3] ~= '1' then
+-- The end of acquire.lua and acquire_fair.lua: grants the hold. Either it is already stored
+-- (`is_same_hold`, with `count`), or the lock is free, or the same named owner holds it with
+-- another id.
+if not is_same_hold and ARGV[3] ~= '1' then
     return {2}
 end
 local token
-if same then
-    -- The last of those that were granted with it.
-    local last = redis.call('GET', KEYS[2])
-    local known = last and tonumber(last)
-    token = known and known - tokens + 1
+if is_same_hold then
+    -- The stored token is the last of those that were issued with this hold.
+    local stored = redis.call('GET', KEYS[2])
+    local last = stored and tonumber(stored)
+    token = last and last - token_count + 1
 end
-token = token or new_tokens(tokens)
+token = token or issue_tokens(token_count)
 
-if same then
-    -- A repeated or nested request: the count is the one asked for, and the lease never gets shorter.
+if is_same_hold then
+    -- A repeated or nested request sets the count, and never shortens the lease.
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     end
-    if left < tonumber(ARGV[2]) then
+    if remaining < tonumber(ARGV[2]) then
         redis.call('PEXPIRE', KEYS[1], ARGV[2])
         if ARGV[5] ~= '' then
             redis.call('PEXPIRE', KEYS[3], ARGV[2])
@@ -30,7 +31,8 @@ if ARGV[5] ~= '' then
     redis.call('SET', KEYS[3], ARGV[5], 'PX', ARGV[2])
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
--- Lua has no rollback: a user who may not set an expiry must not leave a lock without one.
+-- Scripts are not rolled back. If the user has no right to set an expiry, the lock must not stay
+-- without one.
 local expiry = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if expiry ~= 1 then
     redis.call('DEL', KEYS[1])

@@ -1,41 +1,43 @@
--- The end of acquire_read.lua and acquire_write.lua: the hold is there already (`same`, with `count`), or nothing is in its
--- way, or the same named owner has it under another id. `mode` is how the lock is held then.
-if not same and ARGV[3] ~= '1' then
+-- The end of acquire_read.lua and acquire_write.lua: grants the hold. Either it is already stored
+-- (`is_same_hold`, with `count`), or nothing excludes it, or the same named owner has it with
+-- another id. `mode` is the mode of the lock afterwards.
+if not is_same_hold and ARGV[3] ~= '1' then
     return {2}
 end
 
-local function lengthen(key)
+local function extend(key)
     if redis.call('PTTL', key) < tonumber(ARGV[2]) then
         return redis.pcall('PEXPIRE', key, ARGV[2])
     end
 end
 
-if same then
+if is_same_hold then
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     end
-    local answer = lengthen(KEYS[1])
-    if type(answer) ~= 'table' then
-        answer = lengthen(KEYS[4])
+    local reply = extend(KEYS[1])
+    if type(reply) ~= 'table' then
+        reply = extend(KEYS[4])
     end
-    return type(answer) == 'table' and answer or {1, token}
+    return type(reply) == 'table' and reply or {1, token}
 end
 
-token = string.format('%.0f', new_tokens(1))
--- With PTTL, so that a user who may not ask for it, which `lengthen` does, fails before the first write.
+token = string.format('%.0f', issue_tokens(1))
+-- Uses PTTL, as `extend` does, so that a user without the right to it fails before the first write.
 local is_free = redis.call('PTTL', KEYS[1]) == -2
 redis.call('HSET', KEYS[1], 'mode', mode, ARGV[1], ARGV[3])
--- The lock before the lease: by that a release knows the hold that ends last. Lua has no rollback: a user who may not set
--- an expiry must not leave a lock without one.
-local answer = lengthen(KEYS[1])
-if not answer or answer == 1 then
-    answer = redis.pcall('SET', KEYS[4], token .. ':' .. ARGV[5], 'PX', ARGV[2])
+-- The lock is extended before the lease is stored: a release recognizes the last hold by that
+-- order. Scripts are not rolled back, so if the user has no right to set an expiry, the lock must
+-- not stay without one.
+local reply = extend(KEYS[1])
+if not reply or reply == 1 then
+    reply = redis.pcall('SET', KEYS[4], token .. ':' .. ARGV[5], 'PX', ARGV[2])
 end
-if type(answer) == 'table' and answer.err then
+if type(reply) == 'table' and reply.err then
     redis.call('HDEL', KEYS[1], ARGV[1])
     if is_free then
         redis.call('DEL', KEYS[1])
     end
-    return answer
+    return reply
 end
 return {1, token}

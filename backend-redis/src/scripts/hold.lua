@@ -1,16 +1,17 @@
--- In acquire.lua and acquire_fair.lua: what is there of the hold that is asked for. `left` is what is left of the lease of whoever
--- holds the lock, -2 if it is free; `count` is that of the owner, and `same` says whether it is this very hold.
-local left = redis.call('PTTL', KEYS[1])
-local count, mode, same
-if left ~= -2 then
+-- For acquire.lua and acquire_fair.lua: reads the state of the lock. `remaining` is what remains
+-- of the current lease in ms, or -2 if the lock is free. `count` is the requesting owner's hold
+-- count. `is_same_hold` is true if the requested hold is already stored.
+local remaining = redis.call('PTTL', KEYS[1])
+local count, mode, is_same_hold
+if remaining ~= -2 then
     count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
     if mode == 'read' or mode == 'write' then
         return redis.error_reply('WRONGTYPE the name is in use as a read-write lock')
     end
-    local known = count and ARGV[5] ~= '' and redis.call('GET', KEYS[3])
-    same = count and (ARGV[5] == '' or known == ARGV[5])
-    if count and known and not same and is_overtaken_by(known) then
-        return {0, left}
+    local stored_id = count and ARGV[5] ~= '' and redis.call('GET', KEYS[3])
+    is_same_hold = count and (ARGV[5] == '' or stored_id == ARGV[5])
+    if count and stored_id and not is_same_hold and is_older_than(stored_id) then
+        return {0, remaining}
     end
 end
 

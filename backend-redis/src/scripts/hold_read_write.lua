@@ -1,14 +1,15 @@
--- In acquire_read.lua and acquire_write.lua: what is there of the hold that is asked for. `count` is that of its owner in this
--- mode, and `same` says whether it is this very hold.
+-- For acquire_read.lua and acquire_write.lua: reads the state of the requested hold. `count` is the
+-- hold count of the owner in this mode. `is_same_hold` is true if the requested hold is already
+-- stored.
 local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
 if mode ~= 'read' and mode ~= 'write' and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use as an exclusive or fair lock')
 end
-local token, id = hold_of(KEYS[4])
--- What is in the hash without a lease is over.
+local token, id = read_lease(KEYS[4])
+-- A field without a lease belongs to a hold that has ended.
 count = id and count
-local same = count and id == ARGV[5]
-if count and not same and is_overtaken_by(id) then
+local is_same_hold = count and id == ARGV[5]
+if count and not is_same_hold and is_older_than(id) then
     return {0, redis.call('PTTL', KEYS[4])}
 end
 

@@ -1,10 +1,13 @@
--- The holds of a read-write lock, as Redisson's RReadWriteLock has them: a hash of `mode` to `read` or `write`, and of each
--- hold's field to its count. The field of a reader is its owner, that of a writer ends with `:write`.
+-- The holds of a read-write lock, in the layout of Redisson's RReadWriteLock: a hash of `mode` to
+-- `read` or `write`, and of the field of each hold to its count. The field of a reader is its
+-- owner; the field of a writer ends with `:write`.
 --
--- ARGV  the last one: what stands before a field in the names of its lease keys
+-- KEYS  1 the lock: that hash
+-- ARGV  the last one: the prefix of a field in its lease keys
 
--- The token and the id of the hold that a lease key belongs to; nothing if the lease is over, or is not one of ours.
-local function hold_of(lease)
+-- Returns the token and the id of the hold that a lease key belongs to, or nil if the lease has
+-- ended or is not one of ours.
+local function read_lease(lease)
     return string.match(redis.call('GET', lease) or '', '^(%d+):(.*)$')
 end
 
@@ -12,43 +15,48 @@ local function is_writer(field)
     return string.sub(field, -6) == ':write'
 end
 
--- As PTTL: -2 if there is nothing. What has no end sorts last.
-local function left(key)
+-- Like PTTL, with math.huge for a key without an expiry, so that it compares as the longest.
+-- Returns -2 if there is no such key.
+local function ttl_of(key)
     local ms = redis.call('PTTL', key)
     return ms == -1 and math.huge or ms
 end
 
--- The key of a lease. Ours have one, Redisson's readers one for each time that they have entered.
-local function lease_of(field, entry)
+-- The key of a lease. Our holds have one lease; Redisson's readers have one for each entry.
+local function lease_key(field, entry)
     return ARGV[#ARGV] .. field .. ':rwlock_timeout:' .. entry
 end
 
--- How many leases a hold may have. Nobody enters more often than that.
-local function entries(count)
+-- The number of leases that a hold may have. The cap protects the server from an absurd count.
+local function lease_count(count)
     return math.min(tonumber(count) or 1, 10000)
 end
 
--- For how many ms a hold lives still; -2 if it is over.
-local function life(field, count)
+-- For how many ms a hold still lives, or -2 if it has ended.
+local function hold_ttl(field, count)
     if is_writer(field) and string.sub(field, -15) ~= ':lockcore:write' then
-        -- Redisson's writers have no lease of their own: theirs is that of the lock.
-        return left(KEYS[1])
+        -- Redisson's writers have no lease of their own. Theirs is that of the lock.
+        return ttl_of(KEYS[1])
     end
     local ms = -2
-    for entry = 1, entries(count) do
-        ms = math.max(ms, left(lease_of(field, entry)))
+    for entry = 1, lease_count(count) do
+        ms = math.max(ms, ttl_of(lease_key(field, entry)))
     end
     return ms
 end
 
--- Looks at every hold: how the lock is held by those who live, for how many ms the writer and the last of all live still, who
--- they are, and whose holds are over.
-local function survey()
+-- Examines every hold. Returns a table with
+--   mode    `read` or `write`, if there are live holds
+--   last    for how many ms the last live hold lives, else -2
+--   writer  for how many ms the writer lives, else -2
+--   live    the live holds, each as {field, count}
+--   over    the fields of the holds that have ended
+local function survey_holds()
     local found = {last = -2, writer = -2, live = {}, over = {}}
     local fields = redis.call('HGETALL', KEYS[1])
     for i = 1, #fields, 2 do
         local field = fields[i]
-        local ms = field ~= 'mode' and life(field, fields[i + 1])
+        local ms = field ~= 'mode' and hold_ttl(field, fields[i + 1])
         if ms == -2 then
             table.insert(found.over, field)
         elseif ms then
@@ -64,8 +72,8 @@ local function survey()
     return found
 end
 
--- Takes out those whose holds are over.
-local function clear(found)
+-- Removes the holds that have ended, as found by survey_holds.
+local function remove_ended(found)
     for _, field in ipairs(found.over) do
         redis.call('HDEL', KEYS[1], field)
     end
@@ -76,8 +84,8 @@ local function clear(found)
     end
 end
 
--- For replies: -1 says that there is no end.
-local function reply_of(ms)
+-- Converts a duration for a reply, where -1 means that there is no end.
+local function reply_ms(ms)
     return ms == math.huge and -1 or ms
 end
 

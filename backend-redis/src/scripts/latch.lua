@@ -1,40 +1,46 @@
--- Latches, as Redisson's RCountDownLatch has them: what is left to be counted down, if anything. Beside it, for ourselves, a
--- sorted set of the requests that are remembered, and until when, in epoch ms; and of `latch`, for ever, while there is one.
--- Needs now.lua.
+-- Latches, in the layout of Redisson's RCountDownLatch: a key with the count, which is missing
+-- while the latch is open. A sorted set of our own has the requests that are remembered, with the
+-- times until which they are, in epoch ms, and the member `latch` while the latch is closed. Needs
+-- now.lua.
 --
--- KEYS  1 what is left  2 the requests  3 the book of a semaphore of the name
--- ARGV  1 id of the request  2 channel
-local left = redis.call('GET', KEYS[1])
-if left and redis.call('EXISTS', KEYS[3]) == 1 then
+-- KEYS  1 the count
+--       2 the state: remembered requests, and `latch`
+--       3 the holds of a semaphore with this name
+-- ARGV  1 id of the request
+--       2 channel
+local count = redis.call('GET', KEYS[1])
+if count and redis.call('EXISTS', KEYS[3]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use as a semaphore')
-elseif left and not tonumber(left) then
-    return redis.error_reply('WRONGTYPE what is stored under the name is no latch')
+elseif count and not tonumber(count) then
+    return redis.error_reply('WRONGTYPE the value stored under the name is not a latch')
 end
-left = math.max(tonumber(left or 0), 0)
+count = math.max(tonumber(count or 0), 0)
 
--- For how many ms requests are remembered, and what is known of a latch that nobody counts down.
-local MEMORY, KEPT = 60000, 30 * 24 * 3600 * 1000
+-- Times to live in ms: of a remembered request, and of the state of a latch that is not counted
+-- down.
+local REQUEST_TTL, LATCH_TTL = 60000, 30 * 24 * 3600 * 1000
 
--- Forgets old requests. It is the first write, and allowed when memory is full, so that the others are as well.
-local function forget()
+-- Forgets old requests. This write works when memory is full. Coming first, it lets the other
+-- writes go on as well.
+local function forget_expired()
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 end
 
-local function is_known(request)
+local function is_remembered(request)
     return redis.call('ZSCORE', KEYS[2], request .. ':' .. ARGV[1])
 end
 
 local function remember(request)
-    redis.call('ZADD', KEYS[2], now + MEMORY, request .. ':' .. ARGV[1])
-    local is_set = redis.call('ZSCORE', KEYS[2], 'latch')
-    redis.call('PEXPIRE', KEYS[2], is_set and KEPT or MEMORY)
+    redis.call('ZADD', KEYS[2], now + REQUEST_TTL, request .. ':' .. ARGV[1])
+    local is_closed = redis.call('ZSCORE', KEYS[2], 'latch')
+    redis.call('PEXPIRE', KEYS[2], is_closed and LATCH_TTL or REQUEST_TTL)
 end
 
--- The message that Redisson's waiters go on for.
-local function open()
+-- Opens the latch. Redisson's waiters continue when they get the message `0`.
+local function open_latch()
     redis.call('ZREM', KEYS[2], 'latch')
     redis.call('DEL', KEYS[1])
-    redis.call('PEXPIRE', KEYS[2], MEMORY)
+    redis.call('PEXPIRE', KEYS[2], REQUEST_TTL)
     redis.pcall('PUBLISH', ARGV[2], '0')
 end
 

@@ -1,5 +1,5 @@
--- What is left to be counted down.
+-- Reads the count of a latch.
 --
--- KEYS and ARGV as in latch.lua; the id is not used
--- Reply what is left, as text
-return string.format('%.0f', left)
+-- KEYS and ARGV are those of latch.lua; the id is not used.
+-- Reply the count, as text
+return string.format('%.0f', count)

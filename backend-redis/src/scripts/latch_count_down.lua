@@ -1,15 +1,15 @@
--- Counts down by one, and opens the latch at zero.
+-- Lowers the count of a latch by one, and opens the latch at zero.
 --
--- KEYS and ARGV as in latch.lua
--- Reply what is left, as text
-forget()
-if not is_known('down') then
+-- KEYS and ARGV are those of latch.lua.
+-- Reply the count afterwards, as text
+forget_expired()
+if not is_remembered('down') then
     remember('down')
-    if left > 0 then
-        left = redis.call('DECR', KEYS[1])
-        if left == 0 then
-            open()
+    if count > 0 then
+        count = redis.call('DECR', KEYS[1])
+        if count == 0 then
+            open_latch()
         end
     end
 end
-return string.format('%.0f', left)
+return string.format('%.0f', count)

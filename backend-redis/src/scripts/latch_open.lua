@@ -1,8 +1,8 @@
 -- Opens a latch, whatever its count.
 --
--- KEYS and ARGV as in latch.lua; the id is not used
--- Reply what was left, as text
+-- KEYS and ARGV are those of latch.lua; the id is not used.
+-- Reply the count before, as text
 if redis.call('EXISTS', KEYS[1]) == 1 then
-    open()
+    open_latch()
 end
-return string.format('%.0f', left)
+return string.format('%.0f', count)

@@ -1,21 +1,21 @@
--- Gives a latch a count if it has none.
+-- Sets the count of a latch that has none.
 --
--- KEYS and ARGV 1 and 2 as in latch.lua
+-- KEYS and ARGV 1 and 2 are those of latch.lua. In addition:
 -- ARGV  3 count
--- Reply 1 if it had none, else 0
-if is_known('set') then
+-- Reply 1 if the count was set, 0 if the latch had one
+if is_remembered('set') then
     return 1
-elseif left > 0 or is_known('refused') then
-    forget()
+elseif count > 0 or is_remembered('refused') then
+    forget_expired()
     remember('refused')
     return 0
 end
 redis.call('SET', KEYS[1], ARGV[3])
--- What is left of a semaphore of the name means nothing any more.
+-- Removes what is left of a semaphore with this name.
 redis.call('DEL', KEYS[3])
-forget()
+forget_expired()
 redis.call('ZADD', KEYS[2], '+inf', 'latch')
 remember('set')
--- As Redisson has it, whose listeners are told of a new count.
+-- Redisson has listeners that are told of a new count.
 redis.pcall('PUBLISH', ARGV[2], '1')
 return 1

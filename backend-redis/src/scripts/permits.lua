@@ -1,12 +1,14 @@
--- Semaphores, as Redisson's RSemaphore and RPermitExpirableSemaphore have them: a number of permits that can be taken, and, for
--- those that are leased, a sorted set of when each permit ends. Needs now.lua. Our book says whose they are: a hash of hold id
--- to `<count>:<token>:<owner>`, and of `kind` to `leased` or `plain`.
+-- Semaphores, in the layout of Redisson's RSemaphore and RPermitExpirableSemaphore: a counter of
+-- the available permits and, for leased permits, a sorted set of the times at which they end.
+-- A hash of our own has the holds: hold id to `<count>:<token>:<owner>`, and `kind` to `leased` or
+-- `plain`. Needs now.lua.
 
--- Redisson's time for what never ends.
+-- The time that Redisson stores for a lease without an end.
 local NEVER = 922337203685477
 
-local function permits_of(book, id)
-    local entry = redis.call('HGET', book, id)
+-- Returns the count, the token and the owner of a hold, or nil if there is no such hold.
+local function stored_permits(holds, id)
+    local entry = redis.call('HGET', holds, id)
     if not entry then
         return nil
     end
@@ -14,20 +16,23 @@ local function permits_of(book, id)
     return tonumber(count), token, owner
 end
 
--- The ids of the permits of a hold: 16 bytes, as Redisson's. Twelve say whose they are, which is reckoned once, and four which.
+-- The id of one permit of a hold: 16 bytes, like Redisson's ids. The first 12 identify the hold and
+-- are computed once, the last 4 are the index of the permit.
 local prefixes = {}
 local function permit_id(id, index)
     if not prefixes[id] then
         local digits = string.sub(redis.sha1hex(id), 1, 24)
-        prefixes[id] = string.gsub(digits, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
+        prefixes[id] = string.gsub(digits, '%x%x', function(byte)
+            return string.char(tonumber(byte, 16))
+        end)
     end
     return prefixes[id] .. struct.pack('>I4', index)
 end
 
--- Whether none of the permits of a hold has ended.
-local function is_live(times, id, count)
+-- Returns true if no permit of the hold has ended.
+local function is_live(leases, id, count)
     for i = 1, count do
-        local ends = redis.call('ZSCORE', times, permit_id(id, i))
+        local ends = redis.call('ZSCORE', leases, permit_id(id, i))
         if not ends or tonumber(ends) <= now then
             return false
         end
@@ -35,62 +40,65 @@ local function is_live(times, id, count)
     return true
 end
 
--- Whoever waits looks for as many as there are then.
-local function publish(channel, permits)
-    redis.pcall('PUBLISH', channel, math.max(permits, 0))
+-- Publishes the number of available permits.
+local function publish_available(channel, available)
+    redis.pcall('PUBLISH', channel, math.max(available, 0))
 end
 
--- What was taken can be taken again. Only called after another write: what has begun to write goes on although memory is full.
-local function give_back(number, channel, count)
-    if count > 0 and redis.call('EXISTS', number) == 1 then
-        publish(channel, redis.call('INCRBY', number, count))
+-- Makes permits available again. Called after another write only: once a script has written, the
+-- server lets its other writes go on although memory is full.
+local function return_permits(counter, channel, count)
+    if count > 0 and redis.call('EXISTS', counter) == 1 then
+        publish_available(channel, redis.call('INCRBY', counter, count))
     end
 end
 
--- Takes back the permits whose leases have ended.
-local function reclaim(number, times, channel)
-    if redis.call('ZCOUNT', times, '-inf', now) > 0 then
-        give_back(number, channel, redis.call('ZREMRANGEBYSCORE', times, '-inf', now))
+-- Returns the permits whose leases have ended.
+local function return_expired(counter, leases, channel)
+    if redis.call('ZCOUNT', leases, '-inf', now) > 0 then
+        return_permits(counter, channel, redis.call('ZREMRANGEBYSCORE', leases, '-inf', now))
     end
 end
 
--- Ends a hold. Whether it was there still: one whose lease has ended is not, but its permits come back all the same.
-local function give_up(number, times, book, channel, id)
-    local count = permits_of(book, id)
+-- Ends a hold and returns its permits. Returns true if the hold was live: one whose lease has ended
+-- is not, but its permits are returned all the same.
+local function end_hold(counter, leases, holds, channel, id)
+    local count = stored_permits(holds, id)
     if not count then
         return false
     end
-    local was_live = is_live(times, id, count)
-    redis.call('HDEL', book, id)
+    local was_live = is_live(leases, id, count)
+    redis.call('HDEL', holds, id)
     local removed = 0
     for i = 1, count do
-        removed = removed + redis.call('ZREM', times, permit_id(id, i))
+        removed = removed + redis.call('ZREM', leases, permit_id(id, i))
     end
-    give_back(number, channel, removed)
+    return_permits(counter, channel, removed)
     return was_live
 end
 
--- Strikes holds off the book that ended long ago without having been released.
-local function tidy(times, book)
-    if redis.call('HLEN', book) <= 2 * redis.call('ZCARD', times) + 8 then
+-- Removes holds that expired without having been released, once there are many of them.
+local function prune_holds(leases, holds)
+    if redis.call('HLEN', holds) <= 2 * redis.call('ZCARD', leases) + 8 then
         return
     end
-    local fields = redis.call('HKEYS', book)
+    local fields = redis.call('HKEYS', holds)
     for _, id in ipairs(fields) do
-        if id ~= 'kind' and not redis.call('ZSCORE', times, permit_id(id, 1)) then
-            redis.call('HDEL', book, id)
+        if id ~= 'kind' and not redis.call('ZSCORE', leases, permit_id(id, 1)) then
+            redis.call('HDEL', holds, id)
         end
     end
 end
 
--- Has what belongs to a semaphore stay as long as its number: for `ttl` ms at least, or for ever if that does.
-local function keep(number, times, book, ttl)
-    local left = redis.call('PTTL', number)
-    for _, key in ipairs({number, times, book}) do
-        if left == -1 then
+-- Sets the time to live of all keys of a semaphore to that of its counter, which is at least `ttl`
+-- ms. If the counter has no expiry, the other keys get none either.
+local function extend_ttl(counter, leases, holds, ttl)
+    local remaining = redis.call('PTTL', counter)
+    for _, key in ipairs({counter, leases, holds}) do
+        if remaining == -1 then
             redis.call('PERSIST', key)
         else
-            redis.call('PEXPIRE', key, math.max(left, ttl))
+            redis.call('PEXPIRE', key, math.max(remaining, ttl))
         end
     end
 end

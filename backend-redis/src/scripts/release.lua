@@ -1,10 +1,16 @@
--- Ends an exclusive hold, or lowers its count. The full release uses no command that fails when memory is full.
+-- Releases an exclusive hold, or lowers its count. A full release uses only commands that work
+-- when memory is full.
 --
--- KEYS  1 the lock  2 the id of the hold; for named owners only
--- ARGV  1 owner  2 hold count to reach  3 channel  4 id of the hold
--- Reply 1 released  2 the hold goes on  0 there is no such hold
+-- KEYS  1 the lock
+--       2 the id of the hold; for named owners only
+-- ARGV  1 owner
+--       2 hold count to set
+--       3 channel
+--       4 id of the hold
+-- Reply 1 released, 2 still held, 0 there is no such hold
 local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
-if not count or mode == 'read' or mode == 'write' or KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[4] then
+if not count or mode == 'read' or mode == 'write'
+    or KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[4] then
     return 0
 end
 if ARGV[2] ~= '0' then
@@ -17,6 +23,6 @@ redis.call('DEL', KEYS[1])
 if KEYS[2] then
     redis.call('DEL', KEYS[2])
 end
--- The lock is free: that nobody may be told is no failure of the release.
+-- With pcall: the lock is free, even if the user has no right to publish.
 redis.pcall('PUBLISH', ARGV[3], '0')
 return 1

@@ -1,13 +1,20 @@
--- Ends a read or write hold, or lowers its count, or gives up keeping readers out. The full release uses no command that fails when
--- memory is full: what has begun with HDEL is let go on.
+-- Releases a read or write hold, lowers its count, or stops blocking new readers. A full release
+-- uses only commands that work when memory is full; once HDEL has run, the server lets the others
+-- go on as well.
 --
--- KEYS  1 the lock: hash of mode and counts  2 the lease of the hold: its token and id  3 the writers that keep new readers out
--- ARGV  1 field  2 hold count to reach  3 channel  4 id of the hold  5 who keeps readers out: id and owner; empty for readers
---       6 what stands before fields in lease keys
--- Reply 1 released  2 the hold goes on  0 there is no such hold
+-- KEYS  1 the lock: hash of mode and counts
+--       2 the lease of the hold: its token and id
+--       3 the waiting writers that block new readers
+-- ARGV  1 field
+--       2 hold count to set
+--       3 channel
+--       4 id of the hold
+--       5 id and owner, the entry of a writer among those that block readers; empty for readers
+--       6 the prefix of a field in its lease keys
+-- Reply 1 released, 2 still held, 0 there is no such hold
 local message = ARGV[5] == '' and '0' or '1'
 local count = redis.call('HGET', KEYS[1], ARGV[1])
-local _, id = hold_of(KEYS[2])
+local _, id = read_lease(KEYS[2])
 if not count or id ~= ARGV[4] then
     if ARGV[5] ~= '' and redis.call('ZREM', KEYS[3], ARGV[5]) == 1 then
         redis.pcall('PUBLISH', ARGV[3], message)
@@ -20,27 +27,30 @@ if ARGV[2] ~= '0' then
     end
     return 2
 end
--- The two may differ by the time between the commands that set them.
-local is_last = left(KEYS[2]) + 2 >= left(KEYS[1]) or redis.call('HLEN', KEYS[1]) == 2
+-- The expiries of the lock and of the lease may differ by the time between the two commands that
+-- set them.
+local is_last = ttl_of(KEYS[2]) + 2 >= ttl_of(KEYS[1]) or redis.call('HLEN', KEYS[1]) == 2
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('DEL', KEYS[2])
--- The lock lives as long as the longest hold. If that is another reader's, there is nothing to be seen to.
+-- The lock lives as long as its longest hold. If that is another reader's, nothing else changes.
 if is_last or is_writer(ARGV[1]) then
-    local found = survey()
-    clear(found)
+    local found = survey_holds()
+    remove_ended(found)
     if not found.mode then
         redis.call('DEL', KEYS[1])
     else
-        -- After a writer those remain that it has let in beside itself, and others may join them, which Redisson tells nobody.
+        -- After a writer, the readers inside its hold remain, and other readers may join them.
+        -- Redisson does not publish that.
         redis.call('HSET', KEYS[1], 'mode', found.mode)
         if found.last ~= math.huge then
             redis.call('PEXPIRE', KEYS[1], found.last)
         end
     end
-    -- The lock is free, or to be had earlier than those who wait were told.
+    -- The lock is free, or will be free earlier than the waiters were told.
     redis.pcall('PUBLISH', ARGV[3], message)
     if message == '1' then
-        -- Redisson's `1` wakes all who sleep, and is lost on one that is about to: for that one there is the other message, which waits.
+        -- Redisson's `1` wakes every sleeping waiter but is lost on one that is about to sleep.
+        -- The `0` is kept for that one.
         redis.pcall('PUBLISH', ARGV[3], '0')
     end
 end

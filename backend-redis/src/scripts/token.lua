@@ -1,27 +1,29 @@
--- In the scripts that take a hold: fencing tokens.
+-- Fencing tokens, for the scripts that grant a hold.
 --
 -- KEYS  2 the last token of the name, shared with Redisson's RFencedLock
--- ARGV  4 its time to live in ms
--- In ms, and in the microseconds of tokens.
+-- ARGV  4 time to live of that token in ms
+
+-- A day in ms, and an hour in the microseconds of tokens.
 local DAY = 86400000
 local HOUR = 3600000000
 
--- The first of so many tokens, all greater than every earlier one. A number: it is whole and below 2^53, and the server writes all
--- digits of it, which Lua does not when it makes a string of one.
-local function new_tokens(count)
-    local last = redis.call('GET', KEYS[2])
-    local known = last and tonumber(last) or 0
-    -- Tokens follow the server's clock in microseconds, so that they keep rising when the key is lost.
+-- Issues `count` consecutive tokens, all greater than every earlier one, and returns the first.
+-- It is returned as a number: it is whole and below 2^53, and the server writes all its digits.
+-- Lua's own conversion to a string would not.
+local function issue_tokens(count)
+    local stored = redis.call('GET', KEYS[2])
+    local last = stored and tonumber(stored) or 0
+    -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.
     local time = redis.call('TIME')
     local micros = time[1] * 1000000 + time[2]
-    -- Our own need not be put off again within the hour, unless it is to stay for longer than usual.
-    if known < micros and known >= micros - micros % HOUR and ARGV[4] - DAY <= 0 then
+    -- A key of ours needs a new expiry once an hour only, unless it has to live longer than usual.
+    if last < micros and last >= micros - micros % HOUR and ARGV[4] - DAY <= 0 then
         redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')
         return micros
     end
-    local token = known >= micros and known + 1 or micros
-    -- What Redisson's fenced lock has made has no expiry, and it counts on its staying.
-    if last and redis.call('PTTL', KEYS[2]) == -1 then
+    local token = last >= micros and last + 1 or micros
+    -- A key that Redisson's fenced lock created has no expiry, and Redisson relies on that.
+    if stored and redis.call('PTTL', KEYS[2]) == -1 then
         redis.call('SET', KEYS[2], token + count - 1, 'KEEPTTL')
     else
         redis.call('SET', KEYS[2], token + count - 1, 'PX', ARGV[4])

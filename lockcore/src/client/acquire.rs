@@ -220,13 +220,9 @@ impl Acquisition {
         let lock = || self.name.clone();
         let entered = pin!(async {
             match inside {
-                Inside::Entered(number) => {
-                    Ok(Held::new(&self.client, cell, number, self.lease))
-                }
+                Inside::Entered(number) => Ok(Held::new(&self.client, cell, number, self.lease)),
                 Inside::Grow(number) => self.grow(cell, number).await,
-                Inside::Within(write) => {
-                    self.read_within(cell, write, claimant, is_patient).await
-                }
+                Inside::Within(write) => self.read_within(cell, write, claimant, is_patient).await,
                 Inside::Upgrade => Err(LockError::Upgrade { lock: lock() }),
                 Inside::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
                 Inside::TooDeep => Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT }),

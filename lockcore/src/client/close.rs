@@ -9,8 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{CLOSED, Client, OPEN, lanes::LaneCell};
 use crate::{
-    BackendError, BackendErrorKind, LockError, LockName, LossReason,
-    backend::HoldId,
+    BackendError, BackendErrorKind, LockError, LockName, LossReason, backend::HoldId,
     engine::HoldNumber,
 };
 

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
-use super::{Client, cleanup::{Cleanup, OnDrop}};
+use super::{
+    Client,
+    cleanup::{Cleanup, OnDrop},
+};
 use crate::{
     BackendError,
     backend::{ConditionId, Departure},

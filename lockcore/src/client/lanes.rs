@@ -13,12 +13,7 @@ use smallvec::SmallVec;
 use tracing::Span;
 
 use super::{
-    Client,
-    cleanup::Cleanup,
-    listener::Listener,
-    release::ReleaseWork,
-    task::TaskKey,
-    watch::Watch,
+    Client, cleanup::Cleanup, listener::Listener, release::ReleaseWork, task::TaskKey, watch::Watch,
 };
 use crate::{
     LockName, LossReason,

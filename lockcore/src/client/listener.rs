@@ -33,7 +33,9 @@ enum State {
     Subscribing(Mutex<Subscribing>),
     Listening(Box<dyn Wakeups>),
     /// Subscribing failed. It is tried again then.
-    Pausing { until: Moment },
+    Pausing {
+        until: Moment,
+    },
 }
 
 /// What a listener has to tell.
@@ -65,27 +67,25 @@ impl Listener {
         }
         match &mut self.state {
             State::Idle => {}
-            State::Subscribing(subscribing) => match subscribing
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .await
-            {
-                Ok(wakeups) => {
-                    self.state = State::Listening(wakeups);
-                    self.backoff = Backoff::default();
+            State::Subscribing(subscribing) => {
+                match subscribing.get_mut().unwrap_or_else(PoisonError::into_inner).await {
+                    Ok(wakeups) => {
+                        self.state = State::Listening(wakeups);
+                        self.backoff = Backoff::default();
+                    }
+                    Err(error) if error.is_retryable() => {
+                        tracing::debug!(%error, "subscription failed, will be retried");
+                        let until = client.clock.now().after(self.backoff.next());
+                        self.state = State::Pausing { until };
+                        client.clock.sleep_until(until).await;
+                        self.state = State::Idle;
+                    }
+                    Err(error) => {
+                        self.state = State::Idle;
+                        return Err(error);
+                    }
                 }
-                Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, "subscription failed, will be retried");
-                    let until = client.clock.now().after(self.backoff.next());
-                    self.state = State::Pausing { until };
-                    client.clock.sleep_until(until).await;
-                    self.state = State::Idle;
-                }
-                Err(error) => {
-                    self.state = State::Idle;
-                    return Err(error);
-                }
-            },
+            }
             State::Listening(wakeups) => {
                 wakeups.woken().await;
                 return Ok(Heard::Woken);

@@ -36,17 +36,13 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+pub(crate) use self::{
+    acquire::Acquisition, cleanup::OnDrop, condition::ConditionPlace, held::Held, tally::Counting,
+    waiters::Counted,
+};
 use self::{
     background::Background, calendar::Calendar, lanes::LaneMap, tally::Tally, unless::unless,
     waiters::Waiters,
-};
-pub(crate) use self::{
-    acquire::Acquisition,
-    cleanup::OnDrop,
-    condition::ConditionPlace,
-    held::Held,
-    tally::Counting,
-    waiters::Counted,
 };
 use crate::{
     BackendError, LockError, LockName, LockState, Mode, Owner,
@@ -182,9 +178,7 @@ impl Client {
                     *last_error = None;
                     return Ok(answer);
                 }
-                Err(error)
-                    if error.is_retryable() && self.clock.now().since(start) < limit =>
-                {
+                Err(error) if error.is_retryable() && self.clock.now().since(start) < limit => {
                     tracing::debug!(lock = %name, %error, "request failed, will be repeated");
                     *last_error = Some(error.with_lock(name).into());
                     tokio::time::sleep(backoff.next()).await;

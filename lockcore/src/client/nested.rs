@@ -60,9 +60,8 @@ impl Acquisition {
         let start = client.clock.now();
         loop {
             let now = client.clock.now();
-            let inside = client.with(cell, |lane, fx| {
-                lane.enter(&claimant.owner, self.mode, self.lease, now, fx)
-            });
+            let inside = client
+                .with(cell, |lane, fx| lane.enter(&claimant.owner, self.mode, self.lease, now, fx));
             match inside {
                 Some(Inside::Entered(read)) => {
                     return Ok(Held::new(client, cell, read, self.lease));
@@ -218,4 +217,3 @@ impl Client {
         }
     }
 }
-

@@ -47,7 +47,14 @@ impl ReleaseWork {
         until: Moment,
     ) -> Self {
         let (cell, number) = client.begin_release(cell);
-        Self { client: client.clone(), cell, number: Some(number), request, until, is_unanswered: true }
+        Self {
+            client: client.clone(),
+            cell,
+            number: Some(number),
+            request,
+            until,
+            is_unanswered: true,
+        }
     }
 
     /// One attempt. Its answer, or its failure, lets local waiters go on.

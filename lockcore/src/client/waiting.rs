@@ -221,9 +221,8 @@ impl<'a> Waiting<'a> {
         let Place { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
             return Ok(());
         };
-        let request = || {
-            SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode)
-        };
+        let request =
+            || SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode);
         let signalled = poll_fn(|context| cell.poll_signal(*ticket, context));
         let heard = tokio::select! {
             biased;
@@ -272,9 +271,7 @@ impl<'a> Waiting<'a> {
         };
         let now = client.clock.now();
         match answer {
-            Ok(AcquireOutcome::Acquired { token }) => {
-                self.granted(&request, token, ask, sent, now)
-            }
+            Ok(AcquireOutcome::Acquired { token }) => self.granted(&request, token, ask, sent, now),
             Ok(AcquireOutcome::Held { remaining }) => Ok(self.refused(&request, remaining, now)),
             Ok(outcome) => {
                 match outcome {
@@ -395,8 +392,10 @@ impl<'a> Waiting<'a> {
     fn granted_late(&mut self, request: &AcquireRequest, now: Moment) -> Result<(), LockError> {
         let Acquisition { client, name, .. } = self.acquisition;
         self.undo(request, now);
-        let message =
-            format!("a grant came only after its lease of {:?} had ended; use a longer lease", request.lease);
+        let message = format!(
+            "a grant came only after its lease of {:?} had ended; use a longer lease",
+            request.lease
+        );
         let error = BackendError::new(BackendErrorKind::Timeout, message).not_applied();
         let error = LockError::from(error.with_lock(name));
         let is_first = self.late_since.is_none();
@@ -505,9 +504,7 @@ impl<'a> Waiting<'a> {
         let task = TaskKey::current();
         let held_since = self.place.cell.look(|lane| {
             let own = lane.holds().iter().find(|hold| {
-                hold.facts.task == task
-                    && hold.owner != self.claimant.owner
-                    && hold.is_live(now)
+                hold.facts.task == task && hold.owner != self.claimant.owner && hold.is_live(now)
             });
             own.map(|hold| hold.facts.site)
         });

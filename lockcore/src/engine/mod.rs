@@ -14,7 +14,7 @@ mod turns;
 pub(crate) use self::{
     hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase},
     lane::{
-        Arrival, Ask, Parting, Driver, Effects, Hold, Inside, Lane, Refused, Release,
+        Arrival, Ask, Driver, Effects, Hold, Inside, Lane, Parting, Refused, Release,
         ReleaseNumber, Step,
     },
     limits::WaiterLimits,

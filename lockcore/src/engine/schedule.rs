@@ -21,11 +21,7 @@ pub(crate) struct Schedule<T> {
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self {
-            appointments: BTreeMap::new(),
-            next_number: 0,
-            throttle: WakeThrottle::default(),
-        }
+        Self { appointments: BTreeMap::new(), next_number: 0, throttle: WakeThrottle::default() }
     }
 }
 

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Clock, LockError, LockName, Locks,
-    engine::WaiterLimits,
     backend::{Backend, Capabilities},
     client::{Client, Settings},
+    engine::WaiterLimits,
     time::lease,
 };
 

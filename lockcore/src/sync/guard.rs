@@ -9,8 +9,7 @@ use std::{
 };
 
 use crate::{
-    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner,
-    client::Held,
+    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner, client::Held,
 };
 
 /// A held lock. Dropping the guard releases it in the background; [`release`](Self::release) does

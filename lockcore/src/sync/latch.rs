@@ -2,9 +2,7 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use crate::{
-    BackendError, LockError, LockName, backend::Latches, client::Client,
-};
+use crate::{BackendError, LockError, LockName, backend::Latches, client::Client};
 
 /// The longest time for which a request is repeated: a backend remembers it for a minute only.
 const REPEATED: Duration = Duration::from_secs(50);

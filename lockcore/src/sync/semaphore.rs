@@ -288,7 +288,8 @@ impl Semaphore {
         let request = ResizeRequest::new(name, permits).only_if_unset(only_if_unset);
         let (name, limit) = (&request.name, client.settings.retry_for);
         let mut last_error = None;
-        let resize = client.repeat(name, limit, &mut last_error, || client.backend.resize(&request));
+        let resize =
+            client.repeat(name, limit, &mut last_error, || client.backend.resize(&request));
         client.unless_closed(name, pin!(resize)).await
     }
 

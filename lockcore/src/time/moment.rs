@@ -35,4 +35,3 @@ impl Moment {
 pub(super) fn nanos(span: Duration) -> u64 {
     span.as_secs().saturating_mul(1_000_000_000).saturating_add(span.subsec_nanos().into())
 }
-

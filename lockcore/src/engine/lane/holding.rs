@@ -9,7 +9,7 @@ use super::{
         hold::{Grant, Growth, HoldNumber, HoldState, Left, Phase},
         queue::Ticket,
     },
-    Parting, Driver, Due, Effects, Hold, Lane, Release, ReleaseNumber,
+    Driver, Due, Effects, Hold, Lane, Parting, Release, ReleaseNumber,
 };
 use crate::{
     FencingToken, LossReason, Mode, Owner,
@@ -278,9 +278,10 @@ impl<D: Driver> Lane<D> {
         let Some(at) = self.releasing.iter().position(|other| *other == number.0) else { return };
         self.releasing.remove(at);
         self.news(fx);
-        let expect = self.queue.fair().filter(|(_, waiter)| {
-            waiter.rare().is_some_and(|rare| rare.expects.is_some())
-        });
+        let expect = self
+            .queue
+            .fair()
+            .filter(|(_, waiter)| waiter.rare().is_some_and(|rare| rare.expects.is_some()));
         fx.wake.extend(expect.map(|(ticket, _)| ticket));
     }
 
@@ -370,10 +371,8 @@ impl<D: Driver> Lane<D> {
             self.settle(at, now, fx);
             let state = &mut self.holds[at].state;
             let was_live = state.end(Phase::Closed);
-            let may_be_held = matches!(
-                state.phase(),
-                Phase::Parked | Phase::Lost(LossReason::LeaseEnded)
-            );
+            let may_be_held =
+                matches!(state.phase(), Phase::Parked | Phase::Lost(LossReason::LeaseEnded));
             if was_live || may_be_held {
                 let number = self.begin_release();
                 let Hold { mode, state, facts, .. } = &self.holds[at];

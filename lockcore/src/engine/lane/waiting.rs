@@ -223,7 +223,9 @@ impl<D: Driver> Lane<D> {
             _ => *first < waiter.releases_before,
         };
         let Some(_) = first.filter(counts) else {
-            if let Some(rare) = waiter.rare() && rare.expects.is_some() {
+            if let Some(rare) = waiter.rare()
+                && rare.expects.is_some()
+            {
                 waiter.rare_mut().expects = None;
             }
             return None;
@@ -270,9 +272,7 @@ impl<D: Driver> Lane<D> {
     }
 
     fn has_live_reader(&self) -> bool {
-        self.holds
-            .iter()
-            .any(|hold| hold.mode == Mode::Read && hold.state.phase() == Phase::Live)
+        self.holds.iter().any(|hold| hold.mode == Mode::Read && hold.state.phase() == Phase::Live)
     }
 
     /// A waiter asks, unless another one of its owner is asking: the store may take one for the
@@ -394,8 +394,7 @@ impl<D: Driver> Lane<D> {
         fx: &mut Effects<D::Hold>,
     ) -> Moment {
         self.asked(ticket, fx);
-        let recent =
-            self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
+        let recent = self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
         let since = recent.map_or(now, |outage| outage.since);
         let (later, error) = (self.queue.next_ticket(), error.clone());
         self.outage = Some(Box::new(Outage { since, last: now, error, later }));
@@ -470,8 +469,7 @@ impl<D: Driver> Lane<D> {
     /// Whether the head can take over the parked hold.
     pub(super) fn has_heir(&self, now: Moment) -> bool {
         let takes_over = self.queue.head().is_some_and(|(_, head)| head.asker.takes_over);
-        takes_over
-            && self.parked().is_some_and(|at| self.holds[at].state.suits_handover(now))
+        takes_over && self.parked().is_some_and(|at| self.holds[at].state.suits_handover(now))
     }
 
     /// Puts a new hold in the place of the waiter that got it, and wakes those whom that concerns.
@@ -488,8 +486,8 @@ impl<D: Driver> Lane<D> {
         // The next one may rest until the hold is parked for it.
         let is_handed_over =
             self.hold(hold).is_some_and(|hold| hold.state.handover_until().is_some());
-        let rests = is_handed_over
-            && self.queue.head().is_none_or(|(_, next)| next.asker.is_patient);
+        let rests =
+            is_handed_over && self.queue.head().is_none_or(|(_, next)| next.asker.is_patient);
         if was_head && !rests {
             self.wake_head(fx);
         }

@@ -1,12 +1,13 @@
-//! Those who want to be woken.
+//! [`WakeChannel`]: the subscribers of one name.
 
 use tokio::sync::watch;
 
-/// A channel that is there while somebody listens. It keeps a wake-up that comes while nobody waits for it.
+/// A channel that exists while it has subscribers. It keeps a wake-up that arrives while no
+/// subscriber is waiting.
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Option<watch::Sender<()>>);
+pub(super) struct WakeChannel(Option<watch::Sender<()>>);
 
-impl Listeners {
+impl WakeChannel {
     pub(super) fn subscribe(&mut self) -> watch::Receiver<()> {
         self.0.get_or_insert_with(|| watch::Sender::new(())).subscribe()
     }
@@ -17,11 +18,12 @@ impl Listeners {
         }
     }
 
-    pub(super) fn settle(&mut self) {
+    /// Closes the channel if its last subscriber is gone.
+    pub(super) fn expire(&mut self) {
         self.0.take_if(|sender| sender.receiver_count() == 0);
     }
 
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn has_subscribers(&self) -> bool {
         self.0.is_some()
     }
 }
