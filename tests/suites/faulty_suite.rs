@@ -204,11 +204,20 @@ async fn a_backend_that_never_answers_holds_nobody_beyond_his_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_comes_after_the_lease_is_no_hold() {
+async fn a_grant_that_comes_after_the_lease_is_asked_for_again() {
     let bench = Bench::with(Op::Acquire, Some(Fault::DelayReply(2 * SECOND)));
-    let result = bench.faulty.lock("a").lease(SECOND).acquire().await;
+    let guard = bench.faulty.lock("a").lease(SECOND).acquire().await.unwrap();
+    assert!(guard.is_held() && guard.remaining() > SECOND / 2, "{guard:?}");
+    guard.release().await.unwrap();
+    bench.is_free_within(AT_ONCE, "a late reply").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_whose_grant_comes_after_the_lease_fails_and_leaves_nothing() {
+    let bench = Bench::with(Op::Acquire, Some(Fault::DelayReply(2 * SECOND)));
+    let result = bench.faulty.lock("a").lease(SECOND).try_acquire().await;
     assert!(
-        matches!(result, Err(LockError::Lost { reason: LossReason::LeaseEnded, .. })),
+        matches!(&result, Err(LockError::Backend(error)) if error.kind() == BackendErrorKind::Timeout),
         "{result:?}"
     );
     bench.is_free_within(AT_ONCE, "a late reply").await;

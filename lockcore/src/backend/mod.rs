@@ -94,17 +94,17 @@ use crate::{BackendError, LockName, LockState};
 ///
 /// For a backend with [`Capabilities::FAIR`]:
 ///
-/// - **C18 (order)** A refused `acquire` in [`crate::Mode::Fair`] with [`queue`](AcquireRequest::queue)
-///   MUST give its hold a place at the end of the name's queue, or keep the place that it has.
-///   While the queue is not empty, a free lock MUST, among requests in [`crate::Mode::Fair`], be granted
-///   to the first in the queue only; the others are refused with the time after which to ask again.
-///   Holds of one named owner may share a place.
+/// - **C18 (order)** A refused `acquire` in [`Mode::Fair`](crate::Mode::Fair) with
+///   [`queue`](AcquireRequest::queue) MUST give its hold a place at the end of the name's queue, or
+///   keep the place that it has. While the queue is not empty, a free lock MUST, among requests in
+///   [`Mode::Fair`](crate::Mode::Fair), be granted to the first in the queue only; the others are
+///   refused with the time after which to ask again. Holds of one named owner may share a place.
 /// - **C19 (lapse)** A place MUST be forgotten once its hold has not asked again for the time that
 ///   it gave, and MUST be kept until then.
 /// - **C20 (leaving)** `release` of a hold that has a place MUST remove the place, answer
 ///   `NotHeld`, and wake the new first in the queue. Every release of a fair hold, and every forced
-///   release, MUST wake the first in the queue. A subscription in [`crate::Mode::Fair`] need hear of
-///   nothing else.
+///   release, MUST wake the first in the queue. A subscription in [`Mode::Fair`](crate::Mode::Fair)
+///   need hear of nothing else.
 ///
 /// For a backend with more than one kind of lock (exclusive and fair locks are one kind; read-write
 /// locks, permits, plain permits and latches are four more):
@@ -116,12 +116,14 @@ use crate::{BackendError, LockName, LockState};
 ///
 /// For a backend with [`Capabilities::READ_WRITE`]:
 ///
-/// - **C22 (sharing)** A hold in [`crate::Mode::Write`] MUST exclude every other hold, and a hold in
-///   [`crate::Mode::Read`] only those in [`crate::Mode::Write`]. Each hold has its own lease, token and id, and
-///   C5 to C11 apply to each of them.
-/// - **C23 (downgrade)** An `acquire` in [`crate::Mode::Read`] [`within`](AcquireRequest::within) a live
-///   write hold MUST be granted beside it, and outlive the release of the write hold. Other readers
-///   MUST be admitted from that release on, and be woken for it.
+/// - **C22 (sharing)** A hold in [`Mode::Write`](crate::Mode::Write) MUST exclude every other hold,
+///   and a hold in [`Mode::Read`](crate::Mode::Read) only those in
+///   [`Mode::Write`](crate::Mode::Write). Each hold has its own lease, token and id, and C5 to C11
+///   apply to each of them.
+/// - **C23 (downgrade)** An `acquire` in [`Mode::Read`](crate::Mode::Read)
+///   [`within`](AcquireRequest::within) a live write hold MUST be granted beside it, and outlive
+///   the release of the write hold. Other readers MUST be admitted from that release on, and be
+///   woken for it.
 /// - **C24 (leases of their own)** A hold MUST end with its own lease, whatever other holds exist
 ///   or are renewed beside it. A refused writer MUST be told when the last of the present holds
 ///   ends, and be woken when a release changes that; of the wake-ups of C12, it needs only those.

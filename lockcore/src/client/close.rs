@@ -7,7 +7,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{CLOSED, Client, OPEN, lanes::LaneCell};
+use super::{ABANDONED, CLOSED, Client, OPEN, lanes::LaneCell};
 use crate::{
     BackendError, BackendErrorKind, LockError, LockName, LossReason, backend::HoldId,
     engine::HoldNumber,
@@ -55,6 +55,22 @@ impl Client {
             result = result.and(Err(error.into()));
         }
         result
+    }
+
+    /// Ends as a process that crashes: nothing is released, and no background work goes on.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        self.life.store(ABANDONED, Ordering::SeqCst);
+        self.stop_background();
+        self.closing.notify_waiters();
+        let now = self.clock.now();
+        for cell in self.lanes.all() {
+            // Every waiter is woken, and every guard finds its hold closed.
+            let abandoned = self.with(&cell, |lane, fx| lane.close(now, fx));
+            for release in abandoned {
+                release.facts.tell(Some(LossReason::Closed));
+                self.with(&cell, |lane, fx| lane.end_release(release.number, fx));
+            }
+        }
     }
 
     /// What the backend may have of `name` for this client.

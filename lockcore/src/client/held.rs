@@ -115,9 +115,6 @@ impl Held {
     pub(crate) fn depart(&mut self) -> Result<Option<ReleaseWork>, LockError> {
         self.has_left = true;
         let Self { client, cell, number, lease, .. } = &*self;
-        if client.is_abandoned() {
-            return Ok(None);
-        }
         let now = client.clock.now();
         let parting = client.with(cell, |lane, fx| {
             let parting = lane.depart(*number, *lease, now, fx);

@@ -131,15 +131,6 @@ impl LaneCell {
         self.look(|lane| lane.hold_mut(hold).map(look))
     }
 
-    /// Everybody who waits here has to take a step. Returns the wakers for that.
-    pub(super) fn take_wakers(&self) -> Vec<Waker> {
-        self.look(|lane| {
-            let all: Vec<Ticket> = lane.tickets().collect();
-            let give = |ticket: Ticket| lane.waiter_mut(ticket)?.signal.give();
-            all.into_iter().filter_map(give).collect()
-        })
-    }
-
     /// The watch of a hold, made if need be.
     pub(crate) fn watch(&self, hold: HoldNumber) -> Option<Arc<Watch>> {
         self.look_at(hold, |hold| hold.facts.watch.get_or_insert_default().clone())

@@ -268,17 +268,6 @@ impl Client {
             })
         })
     }
-
-    /// Ends as a process that crashes: nothing is released, and no background work goes on.
-    pub(crate) fn abandon(&self) {
-        self.life.store(ABANDONED, Ordering::SeqCst);
-        self.stop_background();
-        self.closing.notify_waiters();
-        for cell in self.lanes.all() {
-            let wakers = cell.take_wakers();
-            wakers.into_iter().for_each(std::task::Waker::wake);
-        }
-    }
 }
 
 impl Drop for Client {

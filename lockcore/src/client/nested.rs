@@ -7,16 +7,14 @@ use super::{
     acquire::{Acquisition, Claimant},
     cleanup::{Cleanup, OnDrop},
     held::Held,
-    lanes::{HoldFacts, LaneCell},
+    lanes::LaneCell,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
-    backend::{AcquireOutcome, AcquireRequest},
-    engine::{Effects, Grant, Growth, HoldNumber, Inside, Lane, MAX_HOLD_COUNT, Phase},
-    time::{Backoff, Moment, lease},
+    backend::{AcquireOutcome, AcquireRequest, RenewOutcome, RenewRequest},
+    engine::{Grant, Growth, HoldNumber, Inside, MAX_HOLD_COUNT, Phase},
+    time::{Backoff, Lease, Moment, lease},
 };
-
-use super::lanes::Tasks;
 
 impl Acquisition {
     /// Has the backend extend the lease of a hold for a nested acquisition that asks for more.
@@ -27,13 +25,7 @@ impl Acquisition {
         number: HoldNumber,
     ) -> Result<Option<Held>, LockError> {
         let (client, lease) = (&self.client, self.lease);
-        let ask = |lane: &mut Lane<Tasks>, now, fx: &mut Effects<HoldFacts>| {
-            lane.grow(number, lease, now, fx)
-        };
-        let done = |lane: &mut Lane<Tasks>, sent, now, fx: &mut Effects<HoldFacts>| {
-            lane.grown(number, lease, sent, now, fx)
-        };
-        match client.ask_for_more(cell, number, ask, done).await? {
+        match client.ask_for_more(cell, number, lease).await? {
             Growth::Enough => Ok(Held::new(client, cell, number, lease)),
             Growth::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
             Growth::TooDeep => {
@@ -150,38 +142,58 @@ impl Acquisition {
 
 impl Held {
     /// Extends the lease to at least `lease` from now.
+    ///
+    /// By a renewal: an acquire with a count of 1 could take a hold that is lost anew.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let Self { client, cell, number, .. } = self;
-        let (number, lock) = (*number, || self.cell.name().clone());
-        lease::check(lease, "extend", Some(self.cell.name()))?;
-        let ask = |lane: &mut Lane<Tasks>, now, fx: &mut Effects<HoldFacts>| {
-            lane.extend(number, lease, now, fx)
-        };
-        let done = |lane: &mut Lane<Tasks>, sent, now, fx: &mut Effects<HoldFacts>| {
-            lane.extended(number, lease, sent, now, fx)
-        };
-        match client.ask_for_more(cell, number, ask, done).await? {
-            Growth::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
-            Growth::Ended => Err(LockError::NotHeld { lock: lock() }),
+        let lock = cell.name();
+        lease::check(lease, "extend", Some(lock))?;
+        let over = |growth| match growth {
+            Growth::Lost(reason) => Err(LockError::Lost { lock: lock.clone(), reason }),
+            Growth::Ended => Err(LockError::NotHeld { lock: lock.clone() }),
             Growth::Enough | Growth::TooDeep | Growth::Ask { .. } => Ok(()),
+        };
+        let sent = client.clock.now();
+        let growth = client.with(cell, |lane, fx| lane.extend(*number, lease, sent, fx));
+        if !matches!(growth, Growth::Ask { .. }) {
+            return over(growth);
+        }
+        let request = RenewRequest::new(lock.clone(), self.id.clone(), lease).mode(self.mode);
+        let answers = client.answer(client.backend.renew(std::slice::from_ref(&request))).await;
+        let now = client.clock.now();
+        match answers.map(|mut answers| answers.pop()) {
+            Ok(Some(RenewOutcome::Renewed)) => {
+                over(client.with(cell, |lane, fx| lane.extended(*number, lease, sent, now, fx)))
+            }
+            Ok(Some(RenewOutcome::NotHeld)) => {
+                client.with(cell, |lane, fx| lane.gone(*number, fx));
+                self.check()
+            }
+            Ok(Some(RenewOutcome::Failed(error))) | Err(error) => {
+                Err(error.with_lock(lock).into())
+            }
+            Ok(None) => {
+                let message = "a renewal was not answered";
+                let error = BackendError::new(BackendErrorKind::Protocol, message);
+                Err(error.with_lock(lock).into())
+            }
         }
     }
 }
 
 impl Client {
-    /// Has the backend give a hold more lease, if `ask` finds that it needs more; `done` tells the
-    /// hold of the answer.
+    /// Has the backend give a hold more lease for one more guard, if it needs more.
     async fn ask_for_more(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
         number: HoldNumber,
-        ask: impl FnOnce(&mut Lane<Tasks>, Moment, &mut Effects<HoldFacts>) -> Growth,
-        done: impl FnOnce(&mut Lane<Tasks>, Moment, Moment, &mut Effects<HoldFacts>) -> Growth,
+        lease: Lease,
     ) -> Result<Growth, LockError> {
         let Some(watch) = cell.watch(number) else { return Ok(Growth::Ended) };
         let _order = watch.storing.lock().await;
         let sent = self.clock.now();
-        let (count, lease) = match self.with(cell, |lane, fx| ask(lane, sent, fx)) {
+        let growth = self.with(cell, |lane, fx| lane.grow(number, lease, sent, fx));
+        let (count, longer) = match growth {
             Growth::Ask { count, lease } => (count, lease),
             growth => return Ok(growth),
         };
@@ -193,12 +205,13 @@ impl Client {
         // overtaken.
         let correction = Cleanup::StoreCount { cell: cell.clone(), hold: number };
         let correction = OnDrop::new(self, correction);
-        let request = AcquireRequest::new(cell.name().clone(), id, lease).mode(mode).count(count);
+        let request = AcquireRequest::new(cell.name().clone(), id, longer).mode(mode).count(count);
         let answer = self.answer(self.backend.acquire(&request)).await;
         let now = self.clock.now();
         match answer {
             Ok(AcquireOutcome::Acquired { .. }) => {
-                let growth = self.with(cell, |lane, fx| done(lane, sent, now, fx));
+                let growth =
+                    self.with(cell, |lane, fx| lane.grown(number, lease, sent, now, fx));
                 if growth == Growth::Enough {
                     correction.disarm();
                 }

@@ -157,3 +157,28 @@ async fn strangers_are_excluded_and_run_nests() {
     let (one, other) = tokio::join!(hold(lock.clone()), hold(lock.clone()));
     assert!(one && other, "two branches of one join! exclude each other");
 }
+
+#[tokio::test]
+async fn an_extension_is_one_command_and_lengthens_the_lease_on_the_server() {
+    let server = RedisServer::start();
+    let locks = locks(&server).await;
+    let lock = locks.lock("extended").lease(Duration::from_secs(10));
+    // The scripts are on the server from now on.
+    let first = lock.acquire().await.unwrap();
+    first.extend(Duration::from_secs(10)).await.unwrap();
+    first.release().await.unwrap();
+
+    let guard = lock.acquire().await.unwrap();
+    let before = server.client_commands().await;
+    guard.extend(Duration::from_secs(100)).await.unwrap();
+    assert_eq!(server.client_commands().await, before + 1);
+    for extended in [Duration::from_secs(100), Duration::from_secs(1)] {
+        guard.extend(extended).await.unwrap();
+        let left: i64 = server.query(&["PTTL", "extended"]).await;
+        assert!((90_000..=100_000).contains(&left), "{left} ms after {extended:?}");
+    }
+    let count: u32 = server.query(&["HGET", "extended", guard.wire_owner()]).await;
+    assert_eq!(count, 1);
+    guard.release().await.unwrap();
+    assert_nothing_left(&server).await;
+}

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lockcore::{
     BackendErrorKind, Locks, Mode,
-    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, ResizeRequest},
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome, ResizeOutcome, ResizeRequest,
+    },
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
@@ -198,6 +200,28 @@ async fn a_number_that_was_set_stays_for_ever() {
     assert_eq!((messages.next().await.as_str(), left(&server).await), ("1", 1));
     backend.resize(&ResizeRequest::new(name("pool"), 0)).await.unwrap();
     assert_eq!(too_many(&backend, &permits("c:1", 1, 2)).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_number_is_set_only_where_neither_side_has_set_one() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let set = async |permits| {
+        let request = ResizeRequest::new(name("pool"), permits).only_if_unset(true);
+        backend.resize(&request).await.unwrap()
+    };
+    // As Redisson's `trySetPermits` does it.
+    let _: String = server.query(&["SET", "pool", "4"]).await;
+    assert_eq!(set(7).await, ResizeOutcome::AlreadySet);
+    enters(&backend, &permits("a:1", 1, 9)).await;
+    assert_eq!((set(7).await, left(&server).await), (ResizeOutcome::AlreadySet, 3));
+
+    let _: String = server.query(&["FLUSHALL"]).await;
+    enters(&backend, &permits("a:1", 2, 3)).await;
+    assert!(pttl(&server, "pool").await > 0, "the number of an acquisition is kept for a while");
+    assert_eq!((set(5).await, left(&server).await), (ResizeOutcome::Resized, 3));
+    assert_eq!(pttl(&server, "pool").await, -1);
+    assert_eq!((set(9).await, left(&server).await), (ResizeOutcome::AlreadySet, 3));
 }
 
 #[tokio::test]

@@ -265,11 +265,6 @@ impl<D: Driver> Lane<D> {
         self.queue.get_mut(ticket).map(|waiter| &mut waiter.slot)
     }
 
-    /// Everybody who waits.
-    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
-        self.queue.all().map(|(ticket, _)| ticket)
-    }
-
     /// How many want to wait.
     pub(crate) fn patient(&self) -> usize {
         self.queue.patient()
