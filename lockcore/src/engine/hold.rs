@@ -225,15 +225,15 @@ impl HoldState {
         Growth::Enough
     }
 
-    /// What an extension of the lease to at least `lease` needs. The hold is settled.
+    /// An extension of the lease to at least `lease` is asked for, also where as much is left: the
+    /// answer says whether the hold is still there. The hold is settled, and is not handed over any
+    /// more.
     pub(super) fn extend(&mut self, lease: Duration, now: Moment) -> Growth {
         if let Some(over) = self.over() {
             return over;
         }
-        if self.deadline >= now.after(lease) {
-            self.promised = self.promised.max(now.after(lease));
-            return Growth::Enough;
-        }
+        self.asking(lease, now);
+        self.close_window();
         Growth::Ask { count: self.count, lease }
     }
 

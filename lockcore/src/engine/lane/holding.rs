@@ -139,14 +139,7 @@ impl<D: Driver> Lane<D> {
         now: Moment,
         fx: &mut Effects<D::Hold>,
     ) -> Growth {
-        self.with_settled(number, now, fx, |state| match state.extend(lease, now) {
-            Growth::Ask { count, lease } => {
-                let count = state.stored().max(count);
-                state.asking(lease, now);
-                Growth::Ask { count, lease }
-            }
-            growth => growth,
-        })
+        self.with_settled(number, now, fx, |state| state.extend(lease, now))
     }
 
     /// The backend granted the extension that was asked for at `sent`.
