@@ -8,6 +8,7 @@ use super::{
     cleanup::{Cleanup, OnDrop},
     held::Held,
     lanes::LaneCell,
+    waiting::late,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
@@ -104,9 +105,7 @@ impl Acquisition {
         match answer {
             Ok(AcquireOutcome::Acquired { token }) => {
                 if now >= lease::deadline(sent, request.lease) {
-                    let message = "a grant came only after its lease had ended; use a longer lease";
-                    let error = BackendError::new(BackendErrorKind::Timeout, message).not_applied();
-                    return Err(error.with_lock(&self.name).into());
+                    return Err(late(request.lease).with_lock(&self.name).into());
                 }
                 let grant = Grant::new(sent, self.lease, token, 1, None);
                 let facts = self.facts(request.hold.clone(), sent);
@@ -169,9 +168,7 @@ impl Held {
                 client.with(cell, |lane, fx| lane.gone(*number, fx));
                 self.check()
             }
-            Ok(Some(RenewOutcome::Failed(error))) | Err(error) => {
-                Err(error.with_lock(lock).into())
-            }
+            Ok(Some(RenewOutcome::Failed(error))) | Err(error) => Err(error.with_lock(lock).into()),
             Ok(None) => {
                 let message = "a renewal was not answered";
                 let error = BackendError::new(BackendErrorKind::Protocol, message);
@@ -210,8 +207,7 @@ impl Client {
         let now = self.clock.now();
         match answer {
             Ok(AcquireOutcome::Acquired { .. }) => {
-                let growth =
-                    self.with(cell, |lane, fx| lane.grown(number, lease, sent, now, fx));
+                let growth = self.with(cell, |lane, fx| lane.grown(number, lease, sent, now, fx));
                 if growth == Growth::Enough {
                     correction.disarm();
                 }

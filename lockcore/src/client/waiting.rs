@@ -358,7 +358,7 @@ impl<'a> Waiting<'a> {
     ) -> Result<Option<Turn>, LockError> {
         let Acquisition { client, lease, .. } = self.acquisition;
         if now >= lease::deadline(sent, lease.duration()) {
-            return self.granted_late(request, now).map(|()| None);
+            return self.granted_late(request, sent, now).map(|()| None);
         }
         let until = client.lanes.hand_over().map(|time| ask.turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
@@ -388,20 +388,21 @@ impl<'a> Waiting<'a> {
     }
 
     /// The grant came after its lease had ended: it is undone, and a patient waiter asks again. If
-    /// that goes on, the lease is too short for this backend.
-    fn granted_late(&mut self, request: &AcquireRequest, now: Moment) -> Result<(), LockError> {
+    /// that goes on, or could not be otherwise, the lease is too short.
+    fn granted_late(
+        &mut self,
+        request: &AcquireRequest,
+        sent: Moment,
+        now: Moment,
+    ) -> Result<(), LockError> {
         let Acquisition { client, name, .. } = self.acquisition;
         self.undo(request, now);
-        let message = format!(
-            "a grant came only after its lease of {:?} had ended; use a longer lease",
-            request.lease
-        );
-        let error = BackendError::new(BackendErrorKind::Timeout, message).not_applied();
-        let error = LockError::from(error.with_lock(name));
+        let error = LockError::from(late(request.lease).with_lock(name));
         let is_first = self.late_since.is_none();
         let since = *self.late_since.get_or_insert(now);
         let is_over = !is_first && now.since(since) >= client.settings.retry_for;
-        if !self.is_patient || is_over {
+        let is_hopeless = lease::deadline(sent, request.lease) <= sent;
+        if !self.is_patient || is_over || is_hopeless {
             return Err(error);
         }
         tracing::debug!(%error, "will be asked for again");
@@ -516,6 +517,13 @@ impl<'a> Waiting<'a> {
             );
         }
     }
+}
+
+/// The error of a grant that came when its lease had ended.
+pub(super) fn late(lease: Duration) -> BackendError {
+    let message =
+        format!("the grant came only after its lease of {lease:?} had ended; use a longer lease");
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
 }
 
 /// The error of a call that was not answered in time.

@@ -41,6 +41,10 @@ pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
             }
         }
     }
+    // One of two gets a fair lock, and the other a place in its queue.
+    let (one, other) = tokio::join!(fair.acquire_timeout(WAIT), fair.acquire_timeout(WAIT));
+    note(one.err());
+    note(other.err());
     if let Ok(Some(guard)) = lock.try_acquire().await {
         note(lock.condition("c").wait_timeout(guard, WAIT).await.err().map(LockError::from));
     }

