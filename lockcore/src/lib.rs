@@ -10,6 +10,7 @@ mod name;
 mod owner;
 mod state;
 mod sync;
+mod task;
 mod time;
 mod token;
 

@@ -1,18 +1,49 @@
 //! [`Owner`]: the owner of holds, and its scopes.
 
 use std::{
+    cell::Cell,
     fmt,
     future::Future,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll},
 };
 
-use crate::LockError;
+use pin_project_lite::pin_project;
+
+use crate::{LockError, task::TaskKey};
 
 tokio::task_local! {
-    static CURRENT: Owner;
+    static SCOPE: Scope;
+}
+
+/// The owner of a scope, and the task that polls it.
+///
+/// A future that is polled inside of the scope may poll other tasks, as a `LocalSet` does. The scope
+/// is not theirs.
+struct Scope {
+    owner: Owner,
+    polled_by: Cell<Option<TaskKey>>,
+}
+
+pin_project! {
+    /// A future in a scope, which belongs to the task that polls it.
+    struct Scoped<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        SCOPE.with(|scope| scope.polled_by.set(Some(TaskKey::current())));
+        self.project().future.poll(context)
+    }
 }
 
 /// The owner of holds. An acquisition by the owner that already holds the lock re-enters at once.
@@ -103,7 +134,9 @@ impl Owner {
     /// The owner of the scope that the caller runs in, if there is one.
     #[must_use]
     pub fn current() -> Option<Self> {
-        CURRENT.try_with(Self::clone).ok()
+        let is_here = |scope: &Scope| scope.polled_by.get() == Some(TaskKey::current());
+        let owner = |scope: &Scope| is_here(scope).then(|| scope.owner.clone());
+        SCOPE.try_with(owner).ok().flatten()
     }
 
     /// Runs `future` in a scope of this owner: the owner of every lock that `future` acquires,
@@ -112,13 +145,17 @@ impl Owner {
     /// The whole scope is one owner, so the branches of a `join!` inside it do not exclude each
     /// other.
     ///
-    /// A task that `future` spawns does not inherit the owner. Open a scope in the task, or use
-    /// [`owned_by`](crate::Lock::owned_by).
+    /// The scope is that of one task. A task that `future` spawns does not inherit the owner, even
+    /// if `future` itself polls that task, as a [`LocalSet`](tokio::task::LocalSet) does: open a
+    /// scope in the task, or use [`owned_by`](crate::Lock::owned_by). Executors other than tokio do
+    /// not tell their tasks apart: the tasks of one that is polled inside of `future` are in the
+    /// scope, as the branches of a `join!` are.
     ///
     /// # Cancel safety
     /// As cancel safe as `future`.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        CURRENT.scope(self.clone(), future)
+        let scope = Scope { owner: self.clone(), polled_by: Cell::new(None) };
+        SCOPE.scope(scope, Scoped { future })
     }
 
     /// Refuses a name that backends cannot store.
@@ -177,5 +214,17 @@ mod tests {
         assert_eq!(inside, Some(owner));
         assert_eq!(spawned, None);
         assert_eq!(Owner::current(), None);
+    }
+
+    #[tokio::test]
+    async fn tasks_that_a_scope_polls_itself_do_not_inherit_it() {
+        let local = tokio::task::LocalSet::new();
+        let owners = local.run_until(async {
+            let here = Owner::current();
+            (here, tokio::task::spawn_local(async { Owner::current() }).await.unwrap())
+        });
+        let owner = Owner::new();
+        let (here, spawned) = owner.scope(owners).await;
+        assert_eq!((here, spawned), (Some(owner), None));
     }
 }

@@ -8,13 +8,13 @@ use super::{
     Client,
     held::Held,
     lanes::{HoldFacts, LaneCell, Slot, WaiterSlot},
-    task::TaskKey,
     waiting::{Place, Turn, Waiting},
 };
 use crate::{
     LockError, LockName, Mode, Owner,
     backend::{AcquireRequest, HoldId},
     engine::{Arrival, Asker, Effects, Inside, MAX_HOLD_COUNT},
+    task::TaskKey,
     time::{Lease, Moment},
 };
 

@@ -12,14 +12,13 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tracing::Span;
 
-use super::{
-    Client, cleanup::Cleanup, listener::Listener, release::ReleaseWork, task::TaskKey, watch::Watch,
-};
+use super::{Client, cleanup::Cleanup, listener::Listener, release::ReleaseWork, watch::Watch};
 use crate::{
     LockName, LossReason,
     backend::{HoldId, ReleaseRequest},
     engine::{Appointment, Driver, Effects, Hold, HoldNumber, Lane, Release, Ticket},
     mode::Kind,
+    task::TaskKey,
     time::Moment,
 };
 

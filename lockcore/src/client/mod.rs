@@ -15,7 +15,6 @@ mod nested;
 mod release;
 mod renew;
 mod tally;
-mod task;
 mod unless;
 mod waiters;
 mod waiting;

@@ -17,13 +17,13 @@ use super::{
     lanes::{HoldFacts, LaneCell},
     listener::{Heard, Listener},
     release::ReleaseWork,
-    task::TaskKey,
     waiters::Counted,
 };
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
     backend::{AcquireOutcome, AcquireRequest, SubscribeRequest},
     engine::{Ask, Grant, Inside, Refused, Step, Ticket},
+    task::TaskKey,
     time::{ANSWER, Backoff, Moment, lease, random_fraction},
 };
 

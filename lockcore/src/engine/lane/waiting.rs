@@ -155,8 +155,8 @@ impl<D: Driver> Lane<D> {
 
     /// A waiter behind the head waits for its turn.
     fn wait_behind(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) -> Step {
-        let later = |outage: &&Box<Outage>| ticket < outage.later;
-        let error = self.outage.as_ref().filter(later).map(|outage| outage.error.clone());
+        let outage = self.outage.as_deref().filter(|outage| ticket < outage.later);
+        let error = outage.map(|outage| outage.error.clone());
         let (head, refusals) = (self.queue.head().map(|(head, _)| head), self.refusals);
         let Some(waiter) = self.queue.get_mut(ticket) else { return Step::Refused };
         if waiter.asker.is_patient {
