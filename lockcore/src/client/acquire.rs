@@ -8,12 +8,13 @@ use super::{
     Client,
     held::Held,
     lanes::{HoldFacts, LaneCell, Slot, WaiterSlot},
+    waiters::Counted,
     waiting::{Place, Turn, Waiting},
 };
 use crate::{
     LockError, LockName, Mode, Owner,
     backend::{AcquireRequest, HoldId},
-    engine::{Arrival, Asker, Effects, Inside, MAX_HOLD_COUNT},
+    engine::{Arrival, Asker, Effects, Inside, MAX_HOLD_COUNT, Step, Ticket},
     task::TaskKey,
     time::{Lease, Moment},
 };
@@ -42,7 +43,14 @@ pub(super) struct Claimant {
 enum Arrived<'a> {
     Inside(Arc<LaneCell>, Inside),
     Contended,
-    Queued(Place<'a>),
+    Queued(Place<'a>, Step),
+}
+
+/// The same, before it is known in which cell.
+enum Came<'a> {
+    Inside(Inside),
+    Contended,
+    Queued(Ticket, Option<Counted<'a>>, Step),
 }
 
 impl Acquisition {
@@ -185,10 +193,10 @@ impl Acquisition {
                 let (cell, inside) = match self.arrive(&claimant, is_patient, now)? {
                     Arrived::Inside(cell, inside) => (cell, inside),
                     Arrived::Contended => return Ok(None),
-                    Arrived::Queued(place) => {
+                    Arrived::Queued(place, step) => {
                         let cell = place.cell.clone();
                         let waiter = Waiting::new(self, claimant.clone(), is_patient, place);
-                        let turn = waiting.insert(waiter).take_turn(now).await;
+                        let turn = waiting.insert(waiter).take_turn(step, now).await;
                         *waiting = None;
                         match turn? {
                             Turn::Entered(held) => return Ok(Some(held)),
@@ -254,21 +262,28 @@ impl Acquisition {
             }
             let here = lane.patient();
             let arrival = lane.arrive(asker, self.lease, WaiterSlot::default(), now, fx);
-            let Arrival::Queued(ticket) = arrival else { return Ok((arrival, None)) };
-            match is_patient.then(|| client.waiters.count(here, &self.name)).transpose() {
-                Ok(counted) => Ok((arrival, counted)),
-                Err(error) => {
+            let ticket = match arrival {
+                Arrival::Inside(inside) => return Ok(Came::Inside(inside)),
+                Arrival::Contended => return Ok(Came::Contended),
+                Arrival::Queued(ticket) => ticket,
+            };
+            let counted = match is_patient.then(|| client.waiters.count(here, &self.name)) {
+                Some(Err(error)) => {
                     lane.leave(ticket, now, fx);
-                    Err(error)
+                    return Err(error);
                 }
-            }
+                Some(Ok(counted)) => Some(counted),
+                None => None,
+            };
+            let patience = client.settings.retry_for;
+            Ok(Came::Queued(ticket, counted, lane.step(ticket, self.lease, patience, now, fx)))
         };
-        let (cell, arrival) = client.in_lane(&lane, arrive);
-        Ok(match arrival? {
-            (Arrival::Inside(inside), _) => Arrived::Inside(cell, inside),
-            (Arrival::Contended, _) => Arrived::Contended,
-            (Arrival::Queued(ticket), counted) => {
-                Arrived::Queued(Place::new(client, cell, ticket, counted))
+        let (cell, came) = client.in_lane(lane, arrive);
+        Ok(match came? {
+            Came::Inside(inside) => Arrived::Inside(cell, inside),
+            Came::Contended => Arrived::Contended,
+            Came::Queued(ticket, counted, step) => {
+                Arrived::Queued(Place::new(client, cell, ticket, self.mode, counted), step)
             }
         })
     }
@@ -290,6 +305,11 @@ impl Acquisition {
     pub(super) fn facts(&self, id: HoldId, acquired_at: Moment) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
         HoldFacts { id, site, task, acquired_at, span: None, watch: None }
+    }
+
+    /// Makes the facts of a hold that is handed over those of this acquisition.
+    pub(super) fn take_over(&self, facts: &mut HoldFacts, now: Moment) {
+        (facts.site, facts.task, facts.acquired_at) = (self.site, TaskKey::current(), now);
     }
 
     /// A request of this acquisition.

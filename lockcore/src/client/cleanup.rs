@@ -10,12 +10,21 @@ use crate::{backend::ReleaseRequest, engine::HoldNumber, time::Moment};
 pub(crate) enum Cleanup {
     /// Gives back a hold.
     Release(Box<ReleaseWork>),
-    /// Takes back what a request may have left at the backend: a hold, or a place in a queue.
-    Undo { cell: Arc<LaneCell>, request: ReleaseRequest, until: Moment },
+    /// Takes back what a request may have left.
+    Undo(Box<Undo>),
     /// Brings the backend's count of a hold down to the number of guards that there are.
     StoreCount { cell: Arc<LaneCell>, hold: HoldNumber },
     /// Leaves a condition.
     LeaveCondition(Box<ConditionPlace>),
+}
+
+/// What a request may have left at the backend: a hold, or a place in a queue.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    pub(crate) cell: Arc<LaneCell>,
+    pub(crate) request: ReleaseRequest,
+    /// When it ends by itself at the latest.
+    pub(crate) until: Moment,
 }
 
 /// Carries out a [`Cleanup`] when it is dropped, unless it is disarmed before.
@@ -58,10 +67,7 @@ impl Client {
     /// Has the background carry out `cleanup`.
     pub(crate) fn clean_up(self: &Arc<Self>, cleanup: Cleanup) {
         let cleanup = match cleanup {
-            Cleanup::Undo { cell, request, until } => {
-                let work = ReleaseWork::undo(self, &cell, request, until);
-                Cleanup::Release(Box::new(work))
-            }
+            Cleanup::Undo(undo) => Cleanup::Release(ReleaseWork::undo(self, *undo)),
             cleanup => cleanup,
         };
         self.submit(cleanup);
@@ -71,9 +77,7 @@ impl Client {
     pub(super) async fn carry_out_cleanup(self: &Arc<Self>, cleanup: Cleanup) {
         match cleanup {
             Cleanup::Release(work) => work.carry_out().await,
-            Cleanup::Undo { cell, request, until } => {
-                ReleaseWork::undo(self, &cell, request, until).carry_out().await;
-            }
+            Cleanup::Undo(undo) => ReleaseWork::undo(self, *undo).carry_out().await,
             Cleanup::StoreCount { cell, hold } => self.store_count(&cell, hold).await,
             Cleanup::LeaveCondition(place) => place.leave(self).await,
         }

@@ -2,6 +2,8 @@
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use tracing::Span;
+
 use super::{
     Client,
     cleanup::Cleanup,
@@ -11,7 +13,7 @@ use super::{
 use crate::{
     FencingToken, LockError, LossReason, Mode, Owner,
     backend::HoldId,
-    engine::{HoldNumber, Parting, Phase},
+    engine::{Hold, HoldNumber, Parting, Phase},
     time::{Lease, Moment},
 };
 
@@ -39,17 +41,27 @@ impl Held {
         number: HoldNumber,
         lease: Lease,
     ) -> Option<Self> {
-        cell.look_at(number, |hold| Self {
+        cell.look_at(number, |hold| Self::of(client, cell, hold, lease))
+    }
+
+    /// The part of a guard of `hold`, which is in `cell`.
+    pub(super) fn of(
+        client: &Arc<Client>,
+        cell: &Arc<LaneCell>,
+        hold: &Hold<HoldFacts>,
+        lease: Lease,
+    ) -> Self {
+        Self {
             client: client.clone(),
             cell: cell.clone(),
-            number,
+            number: hold.number,
             id: hold.facts.id.clone(),
             owner: hold.owner.clone(),
             mode: hold.mode,
             token: hold.token,
             lease,
             has_left: false,
-        })
+        }
     }
 
     /// How the hold stands now. `None` if it is over.
@@ -112,14 +124,17 @@ impl Held {
 
     /// Counts the guard out. Returns what has to be released, if it was the last one, or why it
     /// cannot be.
-    pub(crate) fn depart(&mut self) -> Result<Option<ReleaseWork>, LockError> {
+    pub(crate) fn depart(&mut self) -> Result<Option<Box<ReleaseWork>>, LockError> {
         self.has_left = true;
         let Self { client, cell, number, lease, .. } = &*self;
         let now = client.clock.now();
         let parting = client.with(cell, |lane, fx| {
             let parting = lane.depart(*number, *lease, now, fx);
             let handed_over = match parting {
-                Parting::HandedOver => lane.hold_mut(*number).map(|hold| hold.facts.end()),
+                Parting::HandedOver => lane.hold_mut(*number).map(|hold| {
+                    let facts = &mut hold.facts;
+                    (facts.span.take(), facts.watch.take(), facts.acquired_at)
+                }),
                 _ => None,
             };
             (parting, handed_over)
@@ -131,21 +146,24 @@ impl Held {
                 client.clean_up(Cleanup::StoreCount { cell: cell.clone(), hold: *number });
                 Ok(None)
             }
-            (Parting::HandedOver, facts) => {
-                if let Some(facts) = facts {
-                    self.report_end(&facts, "handed on", now);
-                    facts.tell(None);
+            (Parting::HandedOver, over) => {
+                if let Some((span, watch, acquired_at)) = over {
+                    self.report_end(span.as_deref(), acquired_at, "handed on", now);
+                    if let Some(watch) = watch {
+                        watch.end(None);
+                    }
                 }
                 Ok(None)
             }
             (Parting::Release(release), _) => {
-                self.report_end(&release.facts, "released", now);
+                let facts = &release.facts;
+                self.report_end(facts.span.as_deref(), facts.acquired_at, "released", now);
                 Ok(Some(client.release_of(cell, release)))
             }
             (Parting::Lost { reason, release }, _) => {
                 if let Some(release) = release {
                     let work = client.release_of(cell, release);
-                    client.clean_up(Cleanup::Release(Box::new(work)));
+                    client.clean_up(Cleanup::Release(work));
                 }
                 Err(LockError::Lost { lock: lock.clone(), reason })
             }
@@ -153,18 +171,17 @@ impl Held {
         }
     }
 
-    fn report_end(&self, facts: &HoldFacts, how: &str, now: Moment) {
-        let held_for = now.since(facts.acquired_at);
+    fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
+        let (lock, held_for) = (self.cell.name(), now.since(acquired_at));
         tracing::debug!(
-            parent: facts.span(), lock = %self.cell.name(), token = %self.token, ?held_for, "{how}"
+            parent: span.unwrap_or(&Span::none()), %lock, token = %self.token, ?held_for, "{how}"
         );
     }
 
     /// Releases, and returns when the backend has confirmed it.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
-        // In a box: a task that releases now and then need not have room for it all the time.
-        match self.depart()?.map(|work| Box::pin(work.confirm())) {
-            Some(confirmed) => confirmed.await,
+        match self.depart()? {
+            Some(work) => work.confirm().await,
             None => Ok(()),
         }
     }
@@ -198,7 +215,7 @@ impl Drop for Held {
         }
         // A loss was reported when it happened.
         if let Ok(Some(work)) = self.depart() {
-            self.client.clean_up(Cleanup::Release(Box::new(work)));
+            self.client.clean_up(Cleanup::Release(work));
         }
     }
 }

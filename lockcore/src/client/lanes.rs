@@ -229,9 +229,8 @@ impl LaneMap {
 struct Aftermath {
     wakers: SmallVec<[Waker; 2]>,
     /// Holds that were just lost.
-    lost: SmallVec<[(LossReason, Hold<HoldFacts>); 1]>,
-    cleanups: SmallVec<[Cleanup; 1]>,
-    unneeded: Option<Box<Listener>>,
+    lost: Vec<(LossReason, Hold<HoldFacts>)>,
+    cleanups: Vec<Cleanup>,
 }
 
 impl Client {
@@ -253,9 +252,19 @@ impl Client {
     ) -> T {
         let mut effects = Effects::default();
         let result = event(&mut slot, &mut effects);
-        let aftermath = self.carry_out(cell, &mut slot, effects);
-        drop(slot);
-        self.finish(cell, aftermath);
+        let unneeded = match slot.listener {
+            Some(_) if !slot.lane.has_line() => slot.listener.take(),
+            _ => None,
+        };
+        if effects.is_quiet() {
+            self.settle(cell, &mut slot, effects.due);
+            drop(slot);
+        } else {
+            let aftermath = self.carry_out(cell, &mut slot, effects);
+            drop(slot);
+            self.finish(cell, aftermath);
+        }
+        drop(unneeded);
         result
     }
 
@@ -263,10 +272,9 @@ impl Client {
     /// the cell as well.
     pub(super) fn in_lane<T>(
         self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
+        mut cell: Arc<LaneCell>,
         event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
     ) -> (Arc<LaneCell>, T) {
-        let mut cell = cell.clone();
         loop {
             let slot = cell.lock();
             if slot.is_gone {
@@ -297,15 +305,17 @@ impl Client {
             aftermath.lost.extend(hold.map(|hold| (reason, hold)));
         }
         if let Some(release) = release {
-            let work = self.release_of(cell, release);
-            aftermath.cleanups.push(Cleanup::Release(Box::new(work)));
+            aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
         }
         for ticket in undo {
             aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
         }
-        if !slot.lane.has_line() {
-            aftermath.unneeded = slot.listener.take();
-        }
+        self.settle(cell, slot, due);
+        aftermath
+    }
+
+    /// Takes a lane that became idle out of the map and the schedule, and reschedules another one.
+    fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
         if slot.lane.is_idle() {
             if !slot.is_gone {
                 slot.is_gone = true;
@@ -319,12 +329,10 @@ impl Client {
         {
             self.calendar.reschedule(&mut slot.appointment, due, cell);
         }
-        aftermath
     }
 
     fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
-        let Aftermath { wakers, lost, cleanups, unneeded } = aftermath;
-        drop(unneeded);
+        let Aftermath { wakers, lost, cleanups } = aftermath;
         wakers.into_iter().for_each(Waker::wake);
         for (reason, hold) in lost {
             self.report_loss(cell, reason, &hold);
@@ -349,7 +357,7 @@ impl Client {
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
         release: Release<HoldFacts>,
-    ) -> ReleaseWork {
+    ) -> Box<ReleaseWork> {
         let Release { number, mode, until, facts } = release;
         let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
         facts.tell(None);
@@ -365,18 +373,11 @@ impl Client {
     ) -> Option<Cleanup> {
         let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
         let number = slot.lane.begin_release();
-        let work = ReleaseWork::new(self, cell, number, request, until);
-        Some(Cleanup::Release(Box::new(work)))
+        Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
     }
 }
 
 impl HoldFacts {
-    /// The facts of a hold that is over and handed on: what was the holder's alone goes with it.
-    pub(super) fn end(&mut self) -> Self {
-        let (span, watch) = (self.span.take(), self.watch.take());
-        Self { span, watch, ..self.clone() }
-    }
-
     /// Tells those who want to know that the hold was lost for this reason, or released.
     pub(super) fn tell(&self, end: Option<LossReason>) {
         if let Some(watch) = &self.watch {

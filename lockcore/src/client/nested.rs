@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Client,
     acquire::{Acquisition, Claimant},
-    cleanup::{Cleanup, OnDrop},
+    cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
     lanes::LaneCell,
     waiting::late,
@@ -98,8 +98,8 @@ impl Acquisition {
         let id = client.hold_id(&claimant.owner, client.draw_number());
         let request = self.request(id, is_patient).within(Some(within));
         let (cell_of_undo, until) = (cell.clone(), sent.after(request.lease));
-        let undo = Cleanup::Undo { cell: cell_of_undo, request: request.undo(), until };
-        let undo = OnDrop::new(client, undo);
+        let undo = Undo { cell: cell_of_undo, request: request.undo(), until };
+        let undo = OnDrop::new(client, Cleanup::Undo(Box::new(undo)));
         let answer = client.answer(client.backend.acquire(&request)).await;
         let now = client.clock.now();
         match answer {
@@ -110,7 +110,7 @@ impl Acquisition {
                 let grant = Grant::new(sent, self.lease, token, 1, None);
                 let facts = self.facts(request.hold.clone(), sent);
                 let (owner, mode) = (claimant.owner.clone(), self.mode);
-                let (cell, number) = client.in_lane(cell, |slot, fx| {
+                let (cell, number) = client.in_lane(cell.clone(), |slot, fx| {
                     let lane = &mut slot.lane;
                     (!client.is_closed()).then(|| lane.admit(owner, mode, grant, token, facts, fx))
                 });

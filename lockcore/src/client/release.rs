@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Client, cleanup::Cleanup, cleanup::OnDrop, lanes::LaneCell};
+use super::{
+    Client,
+    cleanup::{Cleanup, OnDrop, Undo},
+    lanes::LaneCell,
+};
 use crate::{
     BackendError, LockError, LossReason,
     backend::{ReleaseOutcome, ReleaseRequest},
@@ -34,27 +38,18 @@ impl ReleaseWork {
         number: ReleaseNumber,
         request: ReleaseRequest,
         until: Moment,
-    ) -> Self {
-        let (client, cell) = (client.clone(), cell.clone());
-        Self { client, cell, number: Some(number), request, until, is_unanswered: false }
+    ) -> Box<Self> {
+        let (client, cell, number) = (client.clone(), cell.clone(), Some(number));
+        Box::new(Self { client, cell, number, request, until, is_unanswered: false })
     }
 
     /// The release of what a request may have left.
-    pub(super) fn undo(
-        client: &Arc<Client>,
-        cell: &Arc<LaneCell>,
-        request: ReleaseRequest,
-        until: Moment,
-    ) -> Self {
-        let (cell, number) = client.begin_release(cell);
-        Self {
-            client: client.clone(),
-            cell,
-            number: Some(number),
-            request,
-            until,
-            is_unanswered: true,
-        }
+    pub(super) fn undo(client: &Arc<Client>, undo: Undo) -> Box<Self> {
+        let Undo { cell, request, until } = undo;
+        let (cell, number) = client.begin_release(&cell);
+        let mut work = Self::new(client, &cell, number, request, until);
+        work.is_unanswered = true;
+        work
     }
 
     /// One attempt. Its answer, or its failure, lets local waiters go on.
@@ -81,7 +76,7 @@ impl ReleaseWork {
     }
 
     /// Attempts until it is done, hopeless or needless.
-    pub(super) async fn carry_out(mut self) {
+    pub(super) async fn carry_out(mut self: Box<Self>) {
         let lock = self.request.name.clone();
         let mut backoff = Backoff::default();
         let mut attempts = 0;
@@ -107,16 +102,17 @@ impl ReleaseWork {
     }
 
     /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
-    pub(crate) fn confirm(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    pub(crate) fn confirm(
+        self: Box<Self>,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let client = self.client.clone();
-        let pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
-        confirm(pending)
+        confirm(OnDrop::new(&client, Cleanup::Release(self)))
     }
 
     /// Releases and returns when that is done, or after `limit`: then the background goes on.
-    pub(crate) async fn carry_out_within(self, limit: Duration) {
+    pub(crate) async fn carry_out_within(self: Box<Self>, limit: Duration) {
         let client = self.client.clone();
-        let mut pending = OnDrop::new(&client, Cleanup::Release(Box::new(self)));
+        let mut pending = OnDrop::new(&client, Cleanup::Release(self));
         let Some(Cleanup::Release(work)) = pending.cleanup() else { return };
         if let Ok(Ok(_)) = tokio::time::timeout(limit, work.attempt()).await {
             pending.disarm();
@@ -149,7 +145,8 @@ async fn confirm(mut pending: OnDrop) -> Result<(), LockError> {
                 return Err(error.into());
             }
             Err(error) if attempts == ATTEMPTS => return Err(error.into()),
-            Err(_) => tokio::time::sleep(backoff.next()).await,
+            // In a box: hardly any release needs room for it.
+            Err(_) => Box::pin(tokio::time::sleep(backoff.next())).await,
         }
     }
 }
@@ -166,7 +163,7 @@ impl Client {
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
     ) -> (Arc<LaneCell>, ReleaseNumber) {
-        self.in_lane(cell, |slot, _| slot.lane.begin_release())
+        self.in_lane(cell.clone(), |slot, _| slot.lane.begin_release())
     }
 
     /// Brings the count at the backend down to the one that is true here, for a hold whose nested

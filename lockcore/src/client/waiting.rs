@@ -12,9 +12,9 @@ use std::{
 use super::{
     Client,
     acquire::{Acquisition, Claimant},
-    cleanup::{Cleanup, OnDrop},
+    cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
-    lanes::{HoldFacts, LaneCell},
+    lanes::{HoldFacts, LaneCell, Tasks},
     listener::{Heard, Listener},
     release::ReleaseWork,
     waiters::Counted,
@@ -22,9 +22,9 @@ use super::{
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
     backend::{AcquireOutcome, AcquireRequest, SubscribeRequest},
-    engine::{Ask, Grant, Inside, Refused, Step, Ticket},
+    engine::{Ask, Effects, Grant, HoldNumber, Inside, Lane, Refused, Step, Ticket},
     task::TaskKey,
-    time::{ANSWER, Backoff, Moment, lease, random_fraction},
+    time::{ANSWER, Backoff, Lease, Moment, lease, random_fraction},
 };
 
 /// At most this many holds are made of one grant, each with a token of its own. Tokens follow the
@@ -54,7 +54,11 @@ pub(super) struct Place<'a> {
     client: &'a Arc<Client>,
     pub(super) cell: Arc<LaneCell>,
     ticket: Ticket,
+    /// It has become a hold, or was left.
+    is_over: bool,
     listener: Option<Box<Listener>>,
+    /// Its subscription is for one hold only, and is of no use to others.
+    is_fair: bool,
     _counted: Option<Counted<'a>>,
 }
 
@@ -63,9 +67,29 @@ impl<'a> Place<'a> {
         client: &'a Arc<Client>,
         cell: Arc<LaneCell>,
         ticket: Ticket,
+        mode: Mode,
         counted: Option<Counted<'a>>,
     ) -> Self {
-        Self { client, cell, ticket, listener: None, _counted: counted }
+        let is_fair = mode == Mode::Fair;
+        Self { client, cell, ticket, is_over: false, listener: None, is_fair, _counted: counted }
+    }
+
+    /// The waiter enters, if `enter` returns a hold: the place is over with that. The subscription
+    /// stays for the next one in line.
+    fn enter(
+        &mut self,
+        lease: Lease,
+        enter: impl FnOnce(&mut Lane<Tasks>, Ticket, &mut Effects<HoldFacts>) -> Option<HoldNumber>,
+    ) -> Option<Held> {
+        let Self { client, cell, ticket, is_over, listener, is_fair, .. } = self;
+        client.with_slot(cell, cell.lock(), |slot, fx| {
+            let number = enter(&mut slot.lane, *ticket, fx)?;
+            *is_over = true;
+            if listener.is_some() && !*is_fair {
+                slot.listener = listener.take();
+            }
+            slot.lane.hold(number).map(|hold| Held::of(client, cell, hold, lease))
+        })
     }
 }
 
@@ -73,8 +97,11 @@ impl Drop for Place<'_> {
     /// Leaves the subscription to the next one in line; if there is none, it is dropped outside of
     /// the lock.
     fn drop(&mut self) {
-        let now = self.client.clock.now();
-        let (ticket, listener) = (self.ticket, self.listener.take());
+        if self.is_over {
+            return;
+        }
+        let (now, ticket) = (self.client.clock.now(), self.ticket);
+        let listener = if self.is_fair { None } else { self.listener.take() };
         self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
             slot.lane.leave(ticket, now, fx);
             if listener.is_some() {
@@ -128,13 +155,17 @@ impl<'a> Waiting<'a> {
         &self.acquisition.client
     }
 
-    /// Waits for the turn and takes it. It is `now` when it begins.
-    pub(super) async fn take_turn(&mut self, mut now: Moment) -> Result<Turn, LockError> {
+    /// Waits for the turn and takes it. It is `now` when it begins with its first `step`.
+    pub(super) async fn take_turn(
+        &mut self,
+        mut step: Step,
+        mut now: Moment,
+    ) -> Result<Turn, LockError> {
         loop {
             if self.client().is_closed() {
                 return Err(self.acquisition.closed());
             }
-            match self.step(now) {
+            match step {
                 Step::Inside(inside) => return Ok(Turn::Inside(inside)),
                 Step::Refused => return Ok(Turn::Refused),
                 Step::Failed(error) => return Err(*error),
@@ -159,6 +190,7 @@ impl<'a> Waiting<'a> {
                 }
             }
             now = self.client().clock.now();
+            step = self.step(now);
         }
     }
 
@@ -170,16 +202,13 @@ impl<'a> Waiting<'a> {
     }
 
     /// Takes over the parked hold. `None` if it is no longer there, or the client is closed.
-    fn take_over(&self, now: Moment) -> Option<Held> {
-        let Acquisition { client, lease, .. } = self.acquisition;
-        let Place { cell, ticket, .. } = &self.place;
-        let (number, _) = client.with(cell, |lane, fx| {
-            let take = |facts: &mut HoldFacts| {
-                *facts = self.acquisition.facts(facts.id.clone(), now);
-            };
-            (!client.is_closed()).then(|| lane.take_over(*ticket, take, now, fx)).flatten()
-        })?;
-        Held::new(client, cell, number, *lease)
+    fn take_over(&mut self, now: Moment) -> Option<Held> {
+        let acquisition = self.acquisition;
+        self.place.enter(acquisition.lease, |lane, ticket, fx| {
+            let take = |facts: &mut HoldFacts| acquisition.take_over(facts, now);
+            let is_open = !acquisition.client.is_closed();
+            is_open.then(|| lane.take_over(ticket, take, now, fx)).flatten()
+        })
     }
 
     /// Resolves when the engine wants another step. Cancel safe.
@@ -331,8 +360,8 @@ impl<'a> Waiting<'a> {
             // A place in a queue may outlive the lease that was asked for.
             let lease = request.lease.max(request.queue.unwrap_or_default());
             let (cell, until) = (self.place.cell.clone(), now.after(lease));
-            let cleanup = Cleanup::Undo { cell, request: request.undo(), until };
-            self.undo = Some(OnDrop::new(self.client(), cleanup));
+            let undo = Box::new(Undo { cell, request: request.undo(), until });
+            self.undo = Some(OnDrop::new(self.client(), Cleanup::Undo(undo)));
         }
     }
 
@@ -362,27 +391,27 @@ impl<'a> Waiting<'a> {
         }
         let until = client.lanes.hand_over().map(|time| ask.turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
-        let facts = self.acquisition.facts(request.hold.clone(), sent);
-        let Place { cell, ticket, .. } = &self.place;
-        let entered = client.with(cell, |lane, fx| {
-            if client.is_closed() {
-                return Err(self.acquisition.closed());
-            }
-            Ok(lane.granted(*ticket, grant, token, facts, fx))
+        let acquisition = self.acquisition;
+        let facts = acquisition.facts(request.hold.clone(), sent);
+        let mut is_closed = false;
+        let held = self.place.enter(*lease, |lane, ticket, fx| {
+            is_closed = client.is_closed();
+            let is_open = !is_closed;
+            is_open.then(|| lane.granted(ticket, grant, token, facts, fx)).flatten()
         });
-        match entered {
-            Ok(Some(number)) => {
+        match held {
+            Some(held) => {
                 self.disarm_undo();
-                Ok(Held::new(client, &self.place.cell, number, *lease).map(Turn::Entered))
+                Ok(Some(Turn::Entered(held)))
+            }
+            None if is_closed => {
+                self.arm_undo(request, now);
+                Err(acquisition.closed())
             }
             // It was undone meanwhile. Once more, in case it was carried out after that.
-            Ok(None) => {
+            None => {
                 self.undo(request, now);
                 Ok(None)
-            }
-            Err(closed) => {
-                self.arm_undo(request, now);
-                Err(closed)
             }
         }
     }
@@ -487,9 +516,9 @@ impl<'a> Waiting<'a> {
     pub(super) async fn give_up(mut self) -> Option<Box<LockError>> {
         let error = self.last_error.take();
         let undo = self.undo.take().and_then(OnDrop::disarm);
-        let Some(Cleanup::Undo { cell, request, until }) = undo else { return error };
+        let Some(Cleanup::Undo(undo)) = undo else { return error };
         // Before the place is left, so that the next one in line waits for it.
-        let release = ReleaseWork::undo(self.client(), &cell, request, until);
+        let release = ReleaseWork::undo(self.client(), *undo);
         drop(self);
         release.carry_out_within(LEAVE_WITHIN).await;
         error

@@ -75,7 +75,7 @@ impl<D: Driver> Lane<D> {
         facts: impl FnOnce(&mut D::Hold),
         now: Moment,
         fx: &mut Effects<D::Hold>,
-    ) -> Option<(HoldNumber, FencingToken)> {
+    ) -> Option<HoldNumber> {
         if !self.queue.is_head(ticket) || !self.has_heir(now) {
             return None;
         }
@@ -88,11 +88,11 @@ impl<D: Driver> Lane<D> {
         hold.token = hold.token.plus(1);
         hold.state = HoldState::granted(&hold.grant, hold.token);
         facts(&mut hold.facts);
-        let (token, deadline, due) = (hold.token, hold.state.deadline(), hold.state.next_due());
+        let (deadline, due) = (hold.state.deadline(), hold.state.next_due());
         fx.due_at(due);
         self.stand_in_the_way(Mode::Exclusive, deadline, fx);
         self.enter_queue_place(ticket, number, fx);
-        Some((number, token))
+        Some(number)
     }
 
     /// A nested acquisition looks again whether the hold needs more lease, before it asks.
@@ -247,7 +247,7 @@ impl<D: Driver> Lane<D> {
     /// Gives back the parked hold, which nobody takes over.
     pub(super) fn unpark(&mut self, now: Moment, fx: &mut Effects<D::Hold>) {
         if let Some(at) = self.parked() {
-            fx.release = Some(self.release_at(at, now));
+            fx.release = Some(Box::new(self.release_at(at, now)));
         }
     }
 

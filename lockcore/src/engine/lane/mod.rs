@@ -105,28 +105,30 @@ pub(crate) struct Effects<F> {
     /// Waiters that have to take a [`step`](Lane::step).
     pub(crate) wake: SmallVec<[Ticket; 2]>,
     /// Holds that were just lost, and how.
-    pub(crate) lost: SmallVec<[(HoldNumber, LossReason); 1]>,
+    pub(crate) lost: Vec<(HoldNumber, LossReason)>,
     /// A parked hold that nobody takes over.
-    pub(crate) release: Option<Release<F>>,
+    pub(crate) release: Option<Box<Release<F>>>,
     /// The lane has to be [looked at](Lane::due) then.
     pub(crate) due: Option<Moment>,
     /// Waiters whose request has to be undone: nobody looks at its answer.
-    pub(crate) undo: SmallVec<[Ticket; 1]>,
+    pub(crate) undo: Vec<Ticket>,
 }
 
 impl<F> Default for Effects<F> {
     fn default() -> Self {
-        Self {
-            wake: SmallVec::new(),
-            lost: SmallVec::new(),
-            release: None,
-            due: None,
-            undo: SmallVec::new(),
-        }
+        Self { wake: SmallVec::new(), lost: Vec::new(), release: None, due: None, undo: Vec::new() }
     }
 }
 
 impl<F> Effects<F> {
+    /// Whether there is nothing to be done now.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.wake.is_empty()
+            && self.lost.is_empty()
+            && self.release.is_none()
+            && self.undo.is_empty()
+    }
+
     /// Something is due at `moment`.
     fn due_at(&mut self, moment: Option<Moment>) {
         self.due = match (self.due, moment) {
