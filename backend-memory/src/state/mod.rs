@@ -71,7 +71,9 @@ impl NameState {
     /// Drops expired holds, places and replies. It precedes every request, so that no other code
     /// has to compare times of expiry with the clock.
     pub(crate) fn expire(&mut self, now: Instant) {
-        self.holds.retain(|stored| stored.expires_at > now);
+        if self.holds.iter().any(|stored| stored.expires_at <= now) {
+            self.holds.retain(|stored| stored.expires_at > now);
+        }
         self.queue.retain(|queued| queued.expires_at > now);
         self.latch.expire(now);
         self.wakeups.expire();
@@ -237,13 +239,13 @@ impl NameState {
     }
 
     pub(crate) fn release(&mut self, request: &ReleaseRequest) -> ReleaseOutcome {
-        match self.find(&request.hold) {
-            Some(stored) if request.remaining > 0 => {
-                stored.count = request.remaining;
+        match self.holds.iter().position(|stored| stored.hold == request.hold) {
+            Some(at) if request.remaining > 0 => {
+                self.holds[at].count = request.remaining;
                 ReleaseOutcome::StillHeld
             }
-            Some(_) => {
-                self.holds.retain(|stored| stored.hold != request.hold);
+            Some(at) => {
+                self.holds.remove(at);
                 self.wakeups.wake();
                 ReleaseOutcome::Released
             }

@@ -60,8 +60,7 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once()? {
             return Ok(Some(held));
         }
-        // In a box: a task that does not wait now need not have room for it.
-        Box::pin(async move { self.acquire_in_turn(is_patient, &mut None).await }).await
+        self.acquire_in_turn(is_patient, &mut None).await
     }
 
     /// Acquires within `limit`. If the time runs out, everything is left before this answers: the
@@ -107,10 +106,14 @@ impl Acquisition {
         let client = &self.client;
         let Some(cell) = client.lanes.find(&self.name, self.mode.kind()) else { return Ok(None) };
         let now = client.clock.now();
-        let inside =
-            client.with(&cell, |lane, fx| lane.enter(&owner, self.mode, self.lease, now, fx));
-        let Some(Inside::Entered(number)) = inside else { return Ok(None) };
-        let held = Held::new(client, &cell, number, self.lease);
+        let held = client.with(&cell, |lane, fx| {
+            match lane.enter(&owner, self.mode, self.lease, now, fx) {
+                Some(Inside::Entered(number)) => {
+                    lane.hold(number).map(|hold| Held::of(client, &cell, hold, self.lease))
+                }
+                _ => None,
+            }
+        });
         if let Some(held) = &held {
             tracing::debug!(
                 lock = %self.name, token = %held.token, hold_count = held.hold_count(), "nested"
@@ -195,8 +198,9 @@ impl Acquisition {
                     Arrived::Contended => return Ok(None),
                     Arrived::Queued(place, step) => {
                         let cell = place.cell.clone();
-                        let waiter = Waiting::new(self, claimant.clone(), is_patient, place);
-                        let turn = waiting.insert(waiter).take_turn(step, now).await;
+                        *waiting = Some(Waiting::new(self, claimant.clone(), is_patient, place));
+                        let Some(current) = waiting else { continue };
+                        let turn = current.take_turn(step, now).await;
                         *waiting = None;
                         match turn? {
                             Turn::Entered(held) => return Ok(Some(held)),

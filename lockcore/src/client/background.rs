@@ -12,7 +12,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::{Client, calendar::Calendar, cleanup::Cleanup, tally::Counting};
+use super::{Client, calendar::Calendar, cleanup::Cleanup, tally::OwnedCounting};
 use crate::{LockError, LockName, time::Clock};
 
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
@@ -31,7 +31,7 @@ pub(super) struct Background {
 struct Submitted {
     client: Arc<Client>,
     cleanup: Cleanup,
-    counting: Counting,
+    counting: OwnedCounting,
 }
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Client {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
             return;
         };
-        let counting = self.pending_cleanups.count();
+        let counting = self.pending_cleanups.count_owned();
         let submitted = Submitted { client: self.clone(), cleanup, counting };
         if let Err(unsent) = running.cleanups.send(submitted) {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");

@@ -28,7 +28,7 @@ impl Client {
             let taken_back = self.with(&cell, |lane, fx| lane.close(now, fx));
             for release in taken_back {
                 release.facts.tell(Some(LossReason::Closed));
-                let counting = self.pending_cleanups.count();
+                let counting = self.pending_cleanups.count_owned();
                 let released = self.release_of(&cell, release).confirm();
                 releases.spawn(async move {
                     let released = released.await;

@@ -235,6 +235,7 @@ struct Aftermath {
 
 impl Client {
     /// Reports an event to a lane and carries out its effects.
+    #[inline]
     pub(crate) fn with<T>(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,

@@ -90,7 +90,7 @@ pub(crate) struct Client {
     /// Signals that it is closed.
     closing: Notify,
     /// Acquisitions that are under way, or being undone.
-    acquiring: Arc<Tally>,
+    acquiring: Tally,
     /// Cleanups that are submitted and not done.
     pending_cleanups: Arc<Tally>,
 }
@@ -109,7 +109,7 @@ impl Client {
             drawn: AtomicU64::new(0),
             life: AtomicU8::new(OPEN),
             closing: Notify::new(),
-            acquiring: Arc::default(),
+            acquiring: Tally::default(),
             pending_cleanups: Arc::default(),
         })
     }
@@ -136,14 +136,14 @@ impl Client {
 
     /// Made for each acquisition, so without the machinery of `format!` and a `String` in between.
     fn id(&self, number: NonZeroU64) -> Arc<str> {
-        let mut digits = SmallVec::<[u8; 20]>::new();
-        let mut rest = number.get();
+        let (mut digits, mut at, mut rest) = ([0; 20], 20, number.get());
         while rest > 0 {
-            digits.push(b"0123456789"[(rest % 10) as usize]);
+            at -= 1;
+            digits[at] = b"0123456789"[(rest % 10) as usize];
             rest /= 10;
         }
         let mut id = SmallVec::<[u8; 64]>::from_slice(self.prefix.as_bytes());
-        id.extend(digits.into_iter().rev());
+        id.extend_from_slice(&digits[at..]);
         // All of it is ASCII.
         str::from_utf8(&id).unwrap_or_default().into()
     }
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Until the result is dropped, `close()` waits.
-    pub(crate) fn acquiring(&self) -> Counting {
+    pub(crate) fn acquiring(&self) -> Counting<'_> {
         self.acquiring.count()
     }
 

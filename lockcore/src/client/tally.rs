@@ -16,9 +16,21 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts one more, until the result is dropped.
-    pub(super) fn count(self: &Arc<Self>) -> Counting {
+    pub(super) fn count(&self) -> Counting<'_> {
         self.count.fetch_add(1, Ordering::SeqCst);
-        Counting(self.clone())
+        Counting(self)
+    }
+
+    /// As [`count`](Self::count), for what does not borrow it.
+    pub(super) fn count_owned(self: &Arc<Self>) -> OwnedCounting {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        OwnedCounting(self.clone())
+    }
+
+    fn subtract(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.none.notify_waiters();
+        }
     }
 
     /// Resolves when nothing is under way.
@@ -37,12 +49,20 @@ impl Tally {
 
 /// One that is under way.
 #[derive(Debug)]
-pub(crate) struct Counting(Arc<Tally>);
+pub(crate) struct Counting<'a>(&'a Tally);
 
-impl Drop for Counting {
+impl Drop for Counting<'_> {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.none.notify_waiters();
-        }
+        self.0.subtract();
+    }
+}
+
+/// One that is under way, on its own.
+#[derive(Debug)]
+pub(super) struct OwnedCounting(Arc<Tally>);
+
+impl Drop for OwnedCounting {
+    fn drop(&mut self) {
+        self.0.subtract();
     }
 }

@@ -115,6 +115,11 @@ impl<W> Waiter<W> {
         self.rare.get_or_insert_default()
     }
 
+    pub(super) fn expects_release(&self) -> bool {
+        let expects = self.rare().and_then(|rare| rare.expects);
+        matches!(expects, Some((Expected::Release, _)))
+    }
+
     pub(super) fn pause_until(&self) -> Option<Moment> {
         self.rare().and_then(|rare| rare.pause_until)
     }
@@ -327,11 +332,14 @@ impl<W> Queue<W> {
             .map_or(&[], |tickets| tickets.as_slice())
     }
 
+    pub(super) fn has_impatient(&self) -> bool {
+        self.others.as_ref().is_some_and(|others| others.impatient > 0)
+    }
+
     /// Those who do not want to wait.
     pub(super) fn impatient(&self) -> impl Iterator<Item = Ticket> {
-        let are_there = self.others.as_ref().is_some_and(|others| others.impatient > 0);
-        let all = are_there.then(|| self.all()).into_iter().flatten();
-        all.filter(|(_, waiter)| !waiter.asker.is_patient).map(|(ticket, _)| ticket)
+        let impatient = self.all().filter(|(_, waiter)| !waiter.asker.is_patient);
+        impatient.map(|(ticket, _)| ticket)
     }
 
     /// Those who wait for a fair lock.

@@ -289,7 +289,7 @@ struct Waiting<'a> {
     wakeups: Box<dyn Wakeups>,
     /// The place among the waiters: if it is dropped before it was left, the background leaves it.
     place: Option<OnDrop>,
-    _acquiring: Counting,
+    _acquiring: Counting<'a>,
     _counted: Counted<'a>,
 }
 

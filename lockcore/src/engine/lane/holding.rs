@@ -271,11 +271,10 @@ impl<D: Driver> Lane<D> {
         let Some(at) = self.releasing.iter().position(|other| *other == number.0) else { return };
         self.releasing.remove(at);
         self.news(fx);
-        let expect = self
-            .queue
-            .fair()
-            .filter(|(_, waiter)| waiter.rare().is_some_and(|rare| rare.expects.is_some()));
-        fx.wake.extend(expect.map(|(ticket, _)| ticket));
+        if self.queue.has_fair() {
+            let expect = self.queue.fair().filter(|(_, waiter)| waiter.expects_release());
+            fx.wake.extend(expect.map(|(ticket, _)| ticket));
+        }
     }
 
     /// Looks at everything that is due. Renewals that are due until `until` are taken along, so that

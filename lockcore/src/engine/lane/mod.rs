@@ -294,7 +294,9 @@ impl<D: Driver> Lane<D> {
     }
 
     fn wake_head(&self, fx: &mut Effects<D::Hold>) {
-        fx.wake.extend(self.queue.head().map(|(ticket, _)| ticket));
+        if let Some((head, _)) = self.queue.head() {
+            fx.wake.push(head);
+        }
     }
 
     /// Wakes the waiters of an owner: one of them got in, or is no longer asking.

@@ -377,10 +377,16 @@ impl<D: Driver> Lane<D> {
         Refused::Waits
     }
 
+    fn wake_impatient(&self, fx: &mut Effects<D::Hold>) {
+        if self.queue.has_impatient() {
+            fx.wake.extend(self.queue.impatient());
+        }
+    }
+
     /// Those who do not want to wait need not wait for those who do.
     pub(super) fn count_refusal(&mut self, fx: &mut Effects<D::Hold>) {
         self.refusals += 1;
-        fx.wake.extend(self.queue.impatient());
+        self.wake_impatient(fx);
     }
 
     /// The backend failed to answer the request of a patient waiter, which asks again after
@@ -398,7 +404,7 @@ impl<D: Driver> Lane<D> {
         let since = recent.map_or(now, |outage| outage.since);
         let (later, error) = (self.queue.next_ticket(), error.clone());
         self.outage = Some(Box::new(Outage { since, last: now, error, later }));
-        fx.wake.extend(self.queue.impatient());
+        self.wake_impatient(fx);
         self.pause(ticket, now.after(pause));
         since
     }
