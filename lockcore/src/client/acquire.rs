@@ -109,14 +109,14 @@ impl Acquisition {
         let held = client.with(&cell, |lane, fx| {
             match lane.enter(&owner, self.mode, self.lease, now, fx) {
                 Some(Inside::Entered(number)) => {
-                    lane.hold(number).map(|hold| Held::of(client, &cell, hold, self.lease))
+                    lane.hold_mut(number).map(|hold| Held::of(client, &cell, hold, self.lease))
                 }
                 _ => None,
             }
         });
         if let Some(held) = &held {
             tracing::debug!(
-                lock = %self.name, token = %held.token, hold_count = held.hold_count(), "nested"
+                lock = %self.name, token = %held.card.token, hold_count = held.hold_count(), "nested"
             );
         }
         Ok(held)
@@ -160,11 +160,11 @@ impl Acquisition {
         if let Ok(Some(held)) = &acquired {
             let wait = self.client.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
-            span.record("token", u64::from(held.token));
-            tracing::debug!(parent: &span, lock = %self.name, token = %held.token, ?wait, "acquired");
+            span.record("token", u64::from(held.card.token));
+            tracing::debug!(parent: &span, lock = %self.name, token = %held.card.token, ?wait, "acquired");
             let hold = tracing::debug_span!(
                 parent: &parent, "lockcore.hold", lock = %self.name, owner = %owner,
-                token = %held.token, mode = %self.mode
+                token = %held.card.token, mode = %self.mode
             );
             held.cell.look_at(held.number, |entered| {
                 entered.facts.span.get_or_insert_with(|| Box::new(hold));
@@ -308,12 +308,13 @@ impl Acquisition {
     /// What the client keeps with a hold of this acquisition.
     pub(super) fn facts(&self, id: HoldId, acquired_at: Moment) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
-        HoldFacts { id, site, task, acquired_at, span: None, watch: None }
+        HoldFacts { id, site, task, acquired_at, card: None, span: None, watch: None }
     }
 
     /// Makes the facts of a hold that is handed over those of this acquisition.
     pub(super) fn take_over(&self, facts: &mut HoldFacts, now: Moment) {
         (facts.site, facts.task, facts.acquired_at) = (self.site, TaskKey::current(), now);
+        facts.card = None;
     }
 
     /// A request of this acquisition.

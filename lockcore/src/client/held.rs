@@ -17,17 +17,23 @@ use crate::{
     time::{Lease, Moment},
 };
 
+/// What never changes of a hold, shared by its guards.
+#[derive(Debug)]
+pub(crate) struct HoldCard {
+    pub(crate) id: HoldId,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) token: FencingToken,
+}
+
 /// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was the
 /// last one the background gives the hold back.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
-    pub(crate) number: HoldNumber,
-    pub(crate) id: HoldId,
-    pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
-    pub(crate) token: FencingToken,
+    pub(super) number: HoldNumber,
+    pub(crate) card: Arc<HoldCard>,
     pub(crate) lease: Lease,
     /// The hold knows that this guard is gone.
     has_left: bool,
@@ -48,20 +54,17 @@ impl Held {
     pub(super) fn of(
         client: &Arc<Client>,
         cell: &Arc<LaneCell>,
-        hold: &Hold<HoldFacts>,
+        hold: &mut Hold<HoldFacts>,
         lease: Lease,
     ) -> Self {
-        Self {
-            client: client.clone(),
-            cell: cell.clone(),
-            number: hold.number,
-            id: hold.facts.id.clone(),
-            owner: hold.owner.clone(),
-            mode: hold.mode,
-            token: hold.token,
-            lease,
-            has_left: false,
-        }
+        let Hold { number, owner, mode, token, facts, .. } = hold;
+        let card = || {
+            let (id, owner) = (facts.id.clone(), owner.clone());
+            Arc::new(HoldCard { id, owner, mode: *mode, token: *token })
+        };
+        let card = facts.card.get_or_insert_with(card).clone();
+        let (client, cell) = (client.clone(), cell.clone());
+        Self { client, cell, number: *number, card, lease, has_left: false }
     }
 
     /// How the hold stands now. `None` if it is over.
@@ -174,7 +177,7 @@ impl Held {
     fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
         let (lock, held_for) = (self.cell.name(), now.since(acquired_at));
         tracing::debug!(
-            parent: span.unwrap_or(&Span::none()), %lock, token = %self.token, ?held_for, "{how}"
+            parent: span.unwrap_or(&Span::none()), %lock, token = %self.card.token, ?held_for, "{how}"
         );
     }
 

@@ -12,7 +12,10 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tracing::Span;
 
-use super::{Client, cleanup::Cleanup, listener::Listener, release::ReleaseWork, watch::Watch};
+use super::{
+    Client, cleanup::Cleanup, held::HoldCard, listener::Listener, release::ReleaseWork,
+    watch::Watch,
+};
 use crate::{
     LockName, LossReason,
     backend::{HoldId, ReleaseRequest},
@@ -47,6 +50,8 @@ pub(crate) struct HoldFacts {
     pub(crate) site: &'static std::panic::Location<'static>,
     pub(crate) task: TaskKey,
     pub(crate) acquired_at: Moment,
+    /// What its guards share, once it has one.
+    pub(super) card: Option<Arc<HoldCard>>,
     /// Open while the hold lives, if anybody listens.
     pub(crate) span: Option<Box<Span>>,
     /// Those who want to know how it ends.

@@ -144,7 +144,7 @@ impl Held {
     ///
     /// By a renewal: an acquire with a count of 1 could take a hold that is lost anew.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
-        let Self { client, cell, number, .. } = self;
+        let Self { client, cell, number, card, .. } = self;
         let lock = cell.name();
         lease::check(lease, "extend", Some(lock))?;
         let over = |growth| match growth {
@@ -157,7 +157,7 @@ impl Held {
         if !matches!(growth, Growth::Ask { .. }) {
             return over(growth);
         }
-        let request = RenewRequest::new(lock.clone(), self.id.clone(), lease).mode(self.mode);
+        let request = RenewRequest::new(lock.clone(), card.id.clone(), lease).mode(card.mode);
         let answers = client.answer(client.backend.renew(std::slice::from_ref(&request))).await;
         let now = client.clock.now();
         match answers.map(|mut answers| answers.pop()) {

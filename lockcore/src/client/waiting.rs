@@ -88,7 +88,7 @@ impl<'a> Place<'a> {
             if listener.is_some() && !*is_fair {
                 slot.listener = listener.take();
             }
-            slot.lane.hold(number).map(|hold| Held::of(client, cell, hold, lease))
+            slot.lane.hold_mut(number).map(|hold| Held::of(client, cell, hold, lease))
         })
     }
 }
