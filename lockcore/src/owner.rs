@@ -22,8 +22,8 @@ tokio::task_local! {
 
 /// The owner of a scope, and the task that polls it.
 ///
-/// A future that is polled inside of the scope may poll other tasks, as a `LocalSet` does. The scope
-/// is not theirs.
+/// A future that is polled inside of the scope may poll other tasks, as a `LocalSet` does. The
+/// scope is not theirs.
 struct Scope {
     owner: Owner,
     polled_by: Cell<Option<TaskKey>>,

@@ -13,6 +13,7 @@ mod extending;
 mod faulty_suite;
 mod hand_over;
 mod kit_catches;
+mod layers;
 mod limits;
 mod links;
 mod log;

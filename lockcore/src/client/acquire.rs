@@ -115,9 +115,8 @@ impl Acquisition {
             }
         });
         if let Some(held) = &held {
-            tracing::debug!(
-                lock = %self.name, token = %held.card.token, hold_count = held.hold_count(), "nested"
-            );
+            let (token, hold_count) = (held.card.token, || held.hold_count());
+            tracing::debug!(lock = %self.name, %token, hold_count = hold_count(), "nested");
         }
         Ok(held)
     }
@@ -161,7 +160,8 @@ impl Acquisition {
             let wait = self.client.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
             span.record("token", u64::from(held.card.token));
-            tracing::debug!(parent: &span, lock = %self.name, token = %held.card.token, ?wait, "acquired");
+            let token = held.card.token;
+            tracing::debug!(parent: &span, lock = %self.name, %token, ?wait, "acquired");
             let hold = tracing::debug_span!(
                 parent: &parent, "lockcore.hold", lock = %self.name, owner = %owner,
                 token = %held.card.token, mode = %self.mode

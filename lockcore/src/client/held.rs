@@ -26,8 +26,8 @@ pub(crate) struct HoldCard {
     pub(crate) token: FencingToken,
 }
 
-/// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was the
-/// last one the background gives the hold back.
+/// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was
+/// the last one the background gives the hold back.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
@@ -175,10 +175,9 @@ impl Held {
     }
 
     fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
-        let (lock, held_for) = (self.cell.name(), now.since(acquired_at));
-        tracing::debug!(
-            parent: span.unwrap_or(&Span::none()), %lock, token = %self.card.token, ?held_for, "{how}"
-        );
+        let (lock, token, held_for) = (self.cell.name(), self.card.token, now.since(acquired_at));
+        let parent = span.unwrap_or(const { &Span::none() });
+        tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}");
     }
 
     /// Releases, and returns when the backend has confirmed it.

@@ -58,8 +58,8 @@ pub(crate) struct HoldFacts {
     pub(crate) watch: Option<Arc<Watch>>,
 }
 
-/// Whether a waiter was told to take a step, and how to wake it. What comes while it does not listen
-/// is kept.
+/// Whether a waiter was told to take a step, and how to wake it. What comes while it does not
+/// listen is kept.
 #[derive(Debug, Default)]
 enum Signal {
     #[default]
@@ -96,8 +96,8 @@ impl Signal {
 pub(crate) struct LaneCell {
     name: LockName,
     kind: Kind,
-    /// Short critical sections without awaits, hence not tokio's mutex. Locked before a shard of the
-    /// map and before the schedule, never while one of these is.
+    /// Short critical sections without awaits, hence not tokio's mutex. Locked before a shard of
+    /// the map and before the schedule, never while one of these is.
     slot: Mutex<Slot>,
 }
 

@@ -17,8 +17,8 @@ use crate::{
 type Subscribing =
     Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send + 'static>>;
 
-/// A subscription. Waiters pass it on: a head that leaves gives it to the next one in whatever state
-/// it is, so nothing that was heard is lost.
+/// A subscription. Waiters pass it on: a head that leaves gives it to the next one in whatever
+/// state it is, so nothing that was heard is lost.
 #[derive(Default)]
 pub(crate) struct Listener {
     state: State,

@@ -158,7 +158,8 @@ impl Drop for ReleaseWork {
 }
 
 impl Client {
-    /// Notes in a lane that a release is on its way. The lane is another cell if this one went idle.
+    /// Notes in a lane that a release is on its way. The lane is another cell if this one went
+    /// idle.
     pub(super) fn begin_release(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -189,7 +190,7 @@ impl Client {
                 Err(error) => {
                     let (lock, error) = (cell.name(), error.with_lock(cell.name()));
                     tracing::warn!(
-                        %lock, %error, "the hold count at the backend stays too high until the release"
+                        %lock, %error, "the backend counts too many guards until the release"
                     );
                     return;
                 }

@@ -6,7 +6,8 @@ use std::{
     task::Poll,
 };
 
-/// Does `work`, unless what `cut_off` makes is done first. That is only made when `work` is not done at once: much is.
+/// Does `work`, unless what `cut_off` makes is done first. That is only made when `work` is not
+/// done at once: much is.
 pub(crate) async fn unless<T, C: Future>(
     cut_off: impl FnOnce() -> C,
     work: impl Future<Output = T>,

@@ -33,8 +33,8 @@ use crate::{
 const TOKENS: u32 = 256;
 
 /// How often the backend is asked again after a refusal if nothing is heard. Locks that others have
-/// written without an expiry have no end, and the end that was told is wrong when the backend's clock
-/// is set. All waiters ask at the same moments, so that a backend can answer them together.
+/// written without an expiry have no end, and the end that was told is wrong when the backend's
+/// clock is set. All waiters ask at the same moments, so that a backend can answer them together.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a time-out waits until the place in the queue is left, before it is reported.

@@ -76,9 +76,9 @@ impl WakeThrottle {
         is_too_late
     }
 
-    /// The keeper looked, and `first` is due first. It looks again then, or at `latest`; if it found
-    /// nothing twice in a row, not before it is woken. Twice, because holds that come and go would
-    /// otherwise wake it each time, although they are gone when it looks.
+    /// The keeper looked, and `first` is due first. It looks again then, or at `latest`; if it
+    /// found nothing twice in a row, not before it is woken. Twice, because holds that come and go
+    /// would otherwise wake it each time, although they are gone when it looks.
     fn look_again(&mut self, first: Option<Moment>, latest: Moment) -> Option<Moment> {
         let was_in_vain = mem::replace(&mut self.was_in_vain, first.is_none());
         self.next = match first {

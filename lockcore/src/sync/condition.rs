@@ -29,8 +29,9 @@ use crate::{
 /// The waiters that have waited longest are notified first. A waiter that is cancelled passes its
 /// notification on; a waiter that times out at the very moment of the notification counts as
 /// notified. A waiter that crashed keeps its place for the
-/// [`queue_timeout`](crate::LocksBuilder::queue_timeout), and a notification that reaches it in that
-/// time is lost. Where that matters, use [`notify_all`](Self::notify_all) or wait with a time-out.
+/// [`queue_timeout`](crate::LocksBuilder::queue_timeout), and a notification that reaches it in
+/// that time is lost. Where that matters, use [`notify_all`](Self::notify_all) or wait with a
+/// time-out.
 ///
 /// # Examples
 /// ```
@@ -70,9 +71,9 @@ impl Condition {
         Self { lock, id }
     }
 
-    /// Gives the lock up, waits to be notified for as long as it takes, and returns when the lock is
-    /// held again: by the same owner and with the same kind of lease, but as a new hold with a new
-    /// token.
+    /// Gives the lock up, waits to be notified for as long as it takes, and returns when the lock
+    /// is held again: by the same owner and with the same kind of lease, but as a new hold with a
+    /// new token.
     ///
     /// # Errors
     /// The guard comes back with the error, in [`WaitError::into_guard`], if the lock was not given
@@ -81,8 +82,8 @@ impl Condition {
     /// - [`LockError::InvalidOption`] if the hold has other guards, or if its owner reads beside
     ///   writing: the lock would not be free during the wait.
     /// - [`LockError::Lost`] if the hold was lost before.
-    /// - [`LockError::TooManyWaiters`] if the [limit](crate::LocksBuilder::max_waiters) of waiters is
-    ///   reached.
+    /// - [`LockError::TooManyWaiters`] if the [limit](crate::LocksBuilder::max_waiters) of waiters
+    ///   is reached.
     /// - [`LockError::InvalidName`], [`LockError::Unsupported`], [`LockError::Closed`] and
     ///   [`LockError::Backend`] as for [`Lock::acquire`].
     ///
@@ -124,12 +125,12 @@ impl Condition {
         }
     }
 
-    /// Notifies the waiter that has waited longest, and says whether there was one. The waiter goes on
-    /// once it has the lock, so after `guard` is gone.
+    /// Notifies the waiter that has waited longest, and says whether there was one. The waiter goes
+    /// on once it has the lock, so after `guard` is gone.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait), as far as they apply. After a failure whose outcome is unknown, a
-    /// waiter may have been notified; if an answer was lost on the way, a second one as well.
+    /// As for [`wait`](Self::wait), as far as they apply. After a failure whose outcome is unknown,
+    /// a waiter may have been notified; if an answer was lost on the way, a second one as well.
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, a waiter may or may not have been notified.
@@ -186,16 +187,16 @@ impl Condition {
         self.check(guard)?;
         if guard.hold_count() > 1 {
             let reason = format!(
-                "its owner has {} guards of this hold, so the lock would not be free during the wait; \
-                 release the others first",
+                "its owner has {} guards of this hold, so the lock would not be free during the \
+                 wait; release the others first",
                 guard.hold_count()
             );
             return Err(self.invalid(id, "wait", reason));
         }
         let client = &self.lock.client;
         if guard.mode() == Mode::Write && client.reads(&id.lock, guard.owner()) {
-            let reason = "its owner has the read lock as well, so the lock would not be free during \
-                          the wait; release the read lock first";
+            let reason = "its owner has the read lock as well, so the lock would not be free \
+                          during the wait; release the read lock first";
             return Err(self.invalid(id, "wait", reason.into()));
         }
         let counted = client.waiters.count_for(id)?;

@@ -359,8 +359,8 @@ impl Attempt {
         Ok(())
     }
 
-    /// Tries all once: the least name first, so that of several acquisitions that try the same names
-    /// one gets them all; then the others, at once.
+    /// Tries all once: the least name first, so that of several acquisitions that try the same
+    /// names one gets them all; then the others, at once.
     async fn try_all(
         &self,
         members: &[Lock],
@@ -389,7 +389,8 @@ async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
     while releases.join_next().await.is_some() {}
 }
 
-/// Tries all of `locks` at once. If one of the attempts fails, those that others got are given back.
+/// Tries all of `locks` at once. If one of the attempts fails, those that others got are given
+/// back.
 async fn try_each(
     locks: &[Lock],
     site: &'static Location<'static>,

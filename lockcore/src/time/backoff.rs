@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Waiting times that double from 20 ms to 1 s, each drawn at random from its upper half, so that clients which
-/// failed together do not come back together.
+/// Waiting times that double from 20 ms to 1 s, each drawn at random from its upper half, so that
+/// clients which failed together do not come back together.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,

@@ -15,10 +15,11 @@ use super::moment::{Moment, nanos};
 
 /// The clock against which leases are judged: tokio's, plus the time that the host spent asleep.
 ///
-/// `std::time::Instant`, and with it tokio's, stands still while a laptop sleeps or a virtual machine is suspended
-/// (rust-lang/rust#87906), but the server goes on counting. A holder that trusted it would still
-/// believe in its lock after waking up. This clock adds what the system reports as the time spent suspended
-/// (on Linux `CLOCK_BOOTTIME`), and follows tokio's paused clock in tests.
+/// `std::time::Instant`, and with it tokio's, stands still while a laptop sleeps or a virtual
+/// machine is suspended (rust-lang/rust#87906), but the server goes on counting. A holder that
+/// trusted it would still believe in its lock after waking up. This clock adds what the system
+/// reports as the time spent suspended (on Linux `CLOCK_BOOTTIME`), and follows tokio's paused
+/// clock in tests.
 ///
 /// [`Locks`](crate::Locks) uses [`Clock::system`] unless
 /// [`LocksBuilder::clock`](crate::LocksBuilder::clock) gives another.
@@ -89,15 +90,16 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `moment`, as far as a timer can: one that spans a suspension fires late by the time
-    /// suspended, so whoever must not be late looks at [`Clock::suspended`] in between.
+    /// Sleeps until `moment`, as far as a timer can: one that spans a suspension fires late by the
+    /// time suspended, so whoever must not be late looks at [`Clock::suspended`] in between.
     pub(crate) async fn sleep_until(&self, moment: Moment) {
         loop {
             let left = moment.since(self.now());
             if left.is_zero() {
                 return;
             }
-            // Timers have a resolution of a millisecond and round down past it: never spin on the rest.
+            // Timers have a resolution of a millisecond and round down past it: never spin on the
+            // rest.
             tokio::time::sleep(left.max(Duration::from_micros(100))).await;
         }
     }
@@ -115,11 +117,12 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// How long the host was suspended since this was made: the difference between a system clock that goes on meanwhile and the one
-/// behind `std::time::Instant`, which does not. All in nanoseconds.
+/// How long the host was suspended since this was made: the difference between a system clock that
+/// goes on meanwhile and the one behind `std::time::Instant`, which does not. All in nanoseconds.
 ///
-/// The two cannot be read at the same instant. Reading the one that goes on first makes every reading a lower
-/// bound, and the greatest bound so far keeps the result from ever running backwards.
+/// The two cannot be read at the same instant. Reading the one that goes on first makes every
+/// reading a lower bound, and the greatest bound so far keeps the result from ever running
+/// backwards.
 #[derive(Debug)]
 struct Host {
     awake_since: std::time::Instant,
@@ -139,8 +142,9 @@ impl Host {
         always_on().saturating_sub(self.first)
     }
 
-    /// As [`suspended`](Self::suspended), where `awake` was read from tokio's clock after `always_on`. As long as they agree, which is
-    /// but when the host has slept or tokio's clock is paused, no clock is read again: for short holds that is what costs most.
+    /// As [`suspended`](Self::suspended), where `awake` was read from tokio's clock after
+    /// `always_on`. As long as they agree, which is but when the host has slept or tokio's clock is
+    /// paused, no clock is read again: for short holds that is what costs most.
     fn suspended_by(&self, always_on: u64, awake: u64) -> u64 {
         let greatest = self.greatest.load(Ordering::Relaxed);
         if always_on.saturating_sub(awake) <= greatest { greatest } else { self.suspended() }
@@ -163,7 +167,8 @@ fn always_on() -> u64 {
     Duration::try_from(rustix::time::clock_gettime(CLOCK)).map_or(0, nanos)
 }
 
-/// `QueryPerformanceCounter`, behind `Instant` on Windows, goes on while the host sleeps: there is nothing to add.
+/// `QueryPerformanceCounter`, behind `Instant` on Windows, goes on while the host sleeps: there is
+/// nothing to add.
 #[cfg(not(unix))]
 fn always_on() -> u64 {
     0

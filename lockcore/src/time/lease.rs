@@ -26,8 +26,8 @@ impl Lease {
     }
 }
 
-/// Refuses a lease that a backend could not keep: zero would delete a Redis key at once, and one that does not fit
-/// the server's arithmetic would leave it for ever.
+/// Refuses a lease that a backend could not keep: zero would delete a Redis key at once, and one
+/// that does not fit the server's arithmetic would leave it for ever.
 pub(crate) fn check(
     lease: Duration,
     option: &'static str,
@@ -45,9 +45,9 @@ pub(crate) fn check(
 
 /// Until when the holder of `lease`, asked for at `sent`, may believe in it.
 ///
-/// The server starts counting when the request arrives, which is never before it was sent. The margin
-/// covers clocks that run at different rates (1 %, the figure that the Redlock libraries use) and the
-/// server's and our rounding to milliseconds (2 ms).
+/// The server starts counting when the request arrives, which is never before it was sent. The
+/// margin covers clocks that run at different rates (1 %, the figure that the Redlock libraries
+/// use) and the server's and our rounding to milliseconds (2 ms).
 pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease.saturating_sub(lease / 100 + Duration::from_millis(2)))
 }
@@ -57,8 +57,8 @@ pub(crate) fn renewal_period(lease: Duration) -> Duration {
     lease / 3
 }
 
-/// Until when a hold with `lease`, asked for at `sent`, may be handed on at the latest: before its first renewal is due, also if that is made
-/// a little early together with others.
+/// Until when a hold with `lease`, asked for at `sent`, may be handed on at the latest: before its
+/// first renewal is due, also if that is made a little early together with others.
 pub(crate) fn last_handover(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease / 4).min(deadline(sent, lease))
 }

@@ -277,8 +277,8 @@ impl<D: Driver> Lane<D> {
         }
     }
 
-    /// Looks at everything that is due. Renewals that are due until `until` are taken along, so that
-    /// after the first time they are made together.
+    /// Looks at everything that is due. Renewals that are due until `until` are taken along, so
+    /// that after the first time they are made together.
     pub(crate) fn due(&mut self, until: Moment, now: Moment, fx: &mut Effects<D::Hold>) -> Due {
         let mut due = Due::default();
         for at in 0..self.holds.len() {

@@ -5,21 +5,48 @@
 //!
 //! | event | reported by | what may follow |
 //! |---|---|---|
-//! | [`arrive`](Lane::arrive) | an acquisition | it nests, is refused, or gets a [`Ticket`] |
-//! | [`step`](Lane::step) | a waiter that was woken, or whose time has come | a [`Step`] |
-//! | [`pending`](Lane::pending) | a waiter whose request is not answered at once | the request is bounded in time |
-//! | [`granted`](Lane::granted) | a waiter's request | a hold |
-//! | [`refused`](Lane::refused), [`failed`](Lane::failed), [`late`](Lane::late) | the same | it waits, or gives up |
-//! | [`heard`](Lane::heard) | a subscription | the head asks again |
-//! | [`leave`](Lane::leave) | a waiter that gives up or is dropped | the next one moves on |
-//! | [`take_over`](Lane::take_over) | the head, after [`Step::TakeOver`] | the parked hold is its own |
-//! | [`admit`](Lane::admit) | an owner that reads beside its write hold | a hold beside the queue |
-//! | [`grow`](Lane::grow), [`grown`](Lane::grown), [`extend`](Lane::extend) | a nested acquisition | one more guard |
-//! | [`depart`](Lane::depart) | a guard | the hold goes on, is parked, or is released |
-//! | [`begin_release`](Lane::begin_release), [`end_release`](Lane::end_release) | a release, an undo | who waits for it asks again |
-//! | [`due`](Lane::due) | the background task | renewals, losses, releases of parked holds |
-//! | [`renewed`](Lane::renewed), [`renewal_failed`](Lane::renewal_failed), [`gone`](Lane::gone) | a renewal | the hold lasts, or is lost |
-//! | [`close`](Lane::close) | `Locks::close()` | everything is released |
+//! | [`arrive`] | an acquisition | it nests, is refused, or gets a [`Ticket`] |
+//! | [`step`] | a waiter that was woken, or whose time has come | a [`Step`] |
+//! | [`pending`] | a waiter whose request is not answered at once | a bound in time |
+//! | [`granted`] | a waiter's request | a hold |
+//! | [`refused`], [`failed`], [`late`] | the same | it waits, or gives up |
+//! | [`heard`], [`listening`] | a subscription | the head asks again |
+//! | [`leave`] | a waiter that gives up or is dropped | the next one moves on |
+//! | [`take_over`] | the head, after [`Step::TakeOver`] | the parked hold is its own |
+//! | [`admit`] | an owner that reads beside its write hold | a hold beside the queue |
+//! | [`enter`], [`grow`], [`grown`] | a nested acquisition | one more guard |
+//! | [`extend`], [`extended`] | a guard that wants more lease | a later deadline |
+//! | [`depart`] | a guard | the hold goes on, is parked, or is released |
+//! | [`begin_release`], [`end_release`] | a release, an undo | those that wait for it ask again |
+//! | [`due`] | the background task | renewals, losses, releases of parked holds |
+//! | [`renewed`], [`renewal_failed`], [`gone`] | a renewal | the hold lasts, or is lost |
+//! | [`close`] | `Locks::close()` | everything is released |
+//!
+//! [`arrive`]: Lane::arrive
+//! [`step`]: Lane::step
+//! [`pending`]: Lane::pending
+//! [`granted`]: Lane::granted
+//! [`refused`]: Lane::refused
+//! [`failed`]: Lane::failed
+//! [`late`]: Lane::late
+//! [`heard`]: Lane::heard
+//! [`listening`]: Lane::listening
+//! [`leave`]: Lane::leave
+//! [`take_over`]: Lane::take_over
+//! [`admit`]: Lane::admit
+//! [`enter`]: Lane::enter
+//! [`grow`]: Lane::grow
+//! [`grown`]: Lane::grown
+//! [`extend`]: Lane::extend
+//! [`extended`]: Lane::extended
+//! [`depart`]: Lane::depart
+//! [`begin_release`]: Lane::begin_release
+//! [`end_release`]: Lane::end_release
+//! [`due`]: Lane::due
+//! [`renewed`]: Lane::renewed
+//! [`renewal_failed`]: Lane::renewal_failed
+//! [`gone`]: Lane::gone
+//! [`close`]: Lane::close
 
 mod holding;
 mod waiting;
@@ -210,7 +237,8 @@ pub(crate) enum Parting<F> {
     HandedOver,
     /// The hold is to be given back.
     Release(Release<F>),
-    /// The hold was lost. Where the backend may still have it, it is given back with its last guard.
+    /// The hold was lost. Where the backend may still have it, it is given back with its last
+    /// guard.
     Lost { reason: LossReason, release: Option<Release<F>> },
     /// `Locks::close()` had taken it back.
     Closed,
