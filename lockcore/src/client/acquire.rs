@@ -268,7 +268,7 @@ impl Acquisition {
             (Arrival::Inside(inside), _) => Arrived::Inside(cell, inside),
             (Arrival::Contended, _) => Arrived::Contended,
             (Arrival::Queued(ticket), counted) => {
-                Arrived::Queued(Place::new(client, cell, ticket, counted))
+                Arrived::Queued(Place::new(client, cell, ticket, self.mode == Mode::Fair, counted))
             }
         })
     }

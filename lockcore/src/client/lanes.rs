@@ -73,17 +73,32 @@ impl Signal {
         }
     }
 
-    /// Takes the signal, or listens for it.
-    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+    /// Takes the signal, or listens for it with `waker`, for which it leaves the one that it had.
+    /// `None` if it needs one.
+    fn poll(&mut self, context: &Context<'_>, waker: &mut Option<Waker>) -> Option<Poll<()>> {
         match self {
             Self::Given => {
                 *self = Self::Silent;
-                return Poll::Ready(());
+                return Some(Poll::Ready(()));
             }
             Self::Listening(waker) if waker.will_wake(context.waker()) => {}
-            Self::Listening(_) | Self::Silent => *self = Self::Listening(context.waker().clone()),
+            Self::Listening(listening) => std::mem::swap(listening, waker.as_mut()?),
+            Self::Silent => *self = Self::Listening(waker.take()?),
         }
-        Poll::Pending
+        Some(Poll::Pending)
+    }
+}
+
+impl WaiterSlot {
+    /// It listens no more. The waker is to be dropped when the lane is no longer locked.
+    pub(super) fn take_waker(&mut self) -> Option<Waker> {
+        match std::mem::take(&mut self.signal) {
+            Signal::Listening(waker) => Some(waker),
+            signal => {
+                self.signal = signal;
+                None
+            }
+        }
     }
 }
 
@@ -138,10 +153,24 @@ impl LaneCell {
 
     /// Resolves when the waiter is told to take a step.
     pub(super) fn poll_signal(&self, ticket: Ticket, context: &Context<'_>) -> Poll<()> {
-        self.look(|lane| match lane.waiter_mut(ticket) {
-            Some(waiter) => waiter.signal.poll(context),
-            None => Poll::Ready(()),
-        })
+        // A waker may do anything when it is cloned or dropped, so neither happens under the lock.
+        let mut waker = None;
+        loop {
+            let polled = self.look(|lane| match lane.waiter_mut(ticket) {
+                Some(waiter) => waiter.signal.poll(context, &mut waker),
+                None => Some(Poll::Ready(())),
+            });
+            match polled {
+                Some(polled) => return polled,
+                None => waker = Some(context.waker().clone()),
+            }
+        }
+    }
+
+    /// The waiter listens no more.
+    pub(super) fn ignore_signal(&self, ticket: Ticket) {
+        let waker = self.look(|lane| lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker));
+        drop(waker);
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     acquire::{Acquisition, Claimant},
     cleanup::{Cleanup, OnDrop},
     held::Held,
-    lanes::{HoldFacts, LaneCell},
+    lanes::{HoldFacts, LaneCell, WaiterSlot},
     listener::{Heard, Listener},
     release::ReleaseWork,
     task::TaskKey,
@@ -55,6 +55,7 @@ pub(super) struct Place<'a> {
     pub(super) cell: Arc<LaneCell>,
     ticket: Ticket,
     listener: Option<Box<Listener>>,
+    is_fair: bool,
     _counted: Option<Counted<'a>>,
 }
 
@@ -63,24 +64,30 @@ impl<'a> Place<'a> {
         client: &'a Arc<Client>,
         cell: Arc<LaneCell>,
         ticket: Ticket,
+        is_fair: bool,
         counted: Option<Counted<'a>>,
     ) -> Self {
-        Self { client, cell, ticket, listener: None, _counted: counted }
+        Self { client, cell, ticket, listener: None, is_fair, _counted: counted }
     }
 }
 
 impl Drop for Place<'_> {
-    /// Leaves the subscription to the next one in line; if there is none, it is dropped outside of
-    /// the lock.
+    /// Leaves the subscription to the next one in line. That of a fair waiter hears of its own turn
+    /// only, and is of no use to anybody else.
     fn drop(&mut self) {
         let now = self.client.clock.now();
-        let (ticket, listener) = (self.ticket, self.listener.take());
-        self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
+        let (ticket, mut listener) = (self.ticket, self.listener.take());
+        let leaves_it = listener.is_some() && !self.is_fair;
+        let left = self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
+            let waker = slot.lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker);
             slot.lane.leave(ticket, now, fx);
-            if listener.is_some() {
-                slot.listener = listener;
+            if leaves_it {
+                std::mem::swap(&mut slot.listener, &mut listener);
             }
+            (waker, listener)
         });
+        // Outside of the lock: whatever hangs on these may come here again.
+        drop(left);
     }
 }
 
@@ -203,7 +210,7 @@ impl<'a> Waiting<'a> {
             tokio::select! {
                 biased;
                 () = self.signalled() => {}
-                () = end => {}
+                () = end => self.place.cell.ignore_signal(self.place.ticket),
             }
             return Ok(());
         }
@@ -232,6 +239,7 @@ impl<'a> Waiting<'a> {
             }
             () = end => None,
         };
+        cell.ignore_signal(*ticket);
         let now = client.clock.now();
         match heard {
             Some(Heard::Woken) => {
@@ -316,11 +324,11 @@ impl<'a> Waiting<'a> {
             limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
         })
         .await;
-        cell.look(|lane| {
-            if let Some(waiter) = lane.waiter_mut(*ticket) {
-                waiter.asked = None;
-            }
+        let over = cell.look(|lane| {
+            let waiter = lane.waiter_mut(*ticket);
+            waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))
         });
+        drop(over);
         answer
     }
 
