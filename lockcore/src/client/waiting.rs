@@ -269,8 +269,8 @@ impl<'a> Waiting<'a> {
         }
         let mut call = client.backend.acquire(&request);
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        let answer = match first {
-            Poll::Ready(answer) => answer,
+        let (answer, is_undone) = match first {
+            Poll::Ready(answer) => (answer, false),
             Poll::Pending => {
                 self.arm_undo(&request, sent);
                 self.pending(&request, sent);
@@ -278,18 +278,28 @@ impl<'a> Waiting<'a> {
             }
         };
         let now = client.clock.now();
-        match answer {
-            Ok(AcquireOutcome::Acquired { token }) => self.granted(&request, token, ask, sent, now),
-            Ok(AcquireOutcome::Held { remaining }) => Ok(self.refused(&request, remaining, now)),
+        let turn = match answer {
+            Ok(AcquireOutcome::Acquired { token }) => {
+                self.granted(&request, token, ask, sent, now)?
+            }
+            Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
             Ok(outcome) => {
                 match outcome {
                     AcquireOutcome::TooMany { .. } => self.disarm_undo(),
                     _ => self.arm_undo(&request, now),
                 }
-                Err(self.misunderstood(outcome))
+                return Err(self.misunderstood(outcome));
             }
-            Err(error) => self.failed(&request, error, now).map(|()| None),
+            Err(error) => {
+                self.failed(&request, error, now)?;
+                None
+            }
+        };
+        if is_undone && turn.is_none() && self.number.is_some() {
+            // The undoing may still be on its way, and must not meet what is asked for next.
+            self.undo(&request, now);
         }
+        Ok(turn)
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
@@ -304,11 +314,12 @@ impl<'a> Waiting<'a> {
         });
     }
 
-    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`].
+    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`]. The second
+    /// value says that nobody looked at it for so long that the request was undone.
     async fn answer<T>(
         &self,
         mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
-    ) -> Result<Result<T, BackendError>, LockError> {
+    ) -> Result<(Result<T, BackendError>, bool), LockError> {
         let (client, Place { cell, ticket, .. }) = (self.client(), &self.place);
         let mut limit = pin!(tokio::time::sleep(ANSWER));
         let answer = poll_fn(|context| {
@@ -328,8 +339,8 @@ impl<'a> Waiting<'a> {
             let waiter = lane.waiter_mut(*ticket);
             waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))
         });
-        drop(over);
-        answer
+        let is_undone = over.is_none_or(|(_, asked)| asked.is_none());
+        Ok((answer?, is_undone))
     }
 
     /// Arms what undoes `request`, if it is not: the place in a queue that it asks for is undone in
