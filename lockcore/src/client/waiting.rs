@@ -343,16 +343,17 @@ impl<'a> Waiting<'a> {
         Ok((answer?, is_undone))
     }
 
-    /// Arms what undoes `request`, if it is not: the place in a queue that it asks for is undone in
-    /// the same way.
+    /// Arms what undoes `request`: the place in a queue that it asks for is undone in the same way.
     fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
-        if self.undo.is_none() {
-            // A place in a queue may outlive the lease that was asked for.
-            let lease = request.lease.max(request.queue.unwrap_or_default());
-            let (cell, until) = (self.place.cell.clone(), now.after(lease));
-            let cleanup = Cleanup::Undo { cell, request: request.undo(), until };
-            self.undo = Some(OnDrop::new(self.client(), cleanup));
+        // A place in a queue may outlive the lease that was asked for.
+        let latest = now.after(request.lease.max(request.queue.unwrap_or_default()));
+        if let Some(Cleanup::Undo { until, .. }) = self.undo.as_mut().and_then(OnDrop::cleanup) {
+            *until = latest.max(*until);
+            return;
         }
+        let cell = self.place.cell.clone();
+        let cleanup = Cleanup::Undo { cell, request: request.undo(), until: latest };
+        self.undo = Some(OnDrop::new(self.client(), cleanup));
     }
 
     fn disarm_undo(&mut self) {
