@@ -16,7 +16,7 @@ use super::{
     Client, cleanup::Cleanup, listener::Listener, release::ReleaseWork, task::TaskKey, watch::Watch,
 };
 use crate::{
-    LockName, LossReason,
+    FencingToken, LockName, LossReason, Owner,
     backend::{HoldId, ReleaseRequest},
     engine::{Appointment, Driver, Effects, Hold, HoldNumber, Lane, Release, Ticket},
     mode::Kind,
@@ -357,18 +357,23 @@ impl Client {
         drop(unneeded);
         wakers.into_iter().for_each(Waker::wake);
         for (reason, hold) in lost {
-            self.report_loss(cell, reason, &hold);
+            self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
         }
         for cleanup in cleanups {
             self.clean_up(cleanup);
         }
     }
 
-    fn report_loss(&self, cell: &LaneCell, reason: LossReason, hold: &Hold<HoldFacts>) {
-        let facts = &hold.facts;
+    pub(super) fn report_loss(
+        &self,
+        cell: &LaneCell,
+        reason: LossReason,
+        (owner, token): (&Owner, FencingToken),
+        facts: &HoldFacts,
+    ) {
         let held_for = self.clock.now().since(facts.acquired_at);
         tracing::warn!(
-            parent: facts.span(), lock = %cell.name, owner = %hold.owner, token = %hold.token,
+            parent: facts.span(), lock = %cell.name, %owner, %token,
             ?held_for, %reason, "hold lost"
         );
         facts.tell(Some(reason));
