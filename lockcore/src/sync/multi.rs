@@ -154,7 +154,9 @@ impl MultiLock {
             let (members, owner) = attempt.members()?;
             let mut guards = Vec::with_capacity(members.len());
             let tried = attempt.try_all(&members, &mut guards).await;
-            let is_complete = guards.len() == members.len();
+            // One may have been lost while the others were tried.
+            let is_complete =
+                guards.len() == members.len() && guards.iter().all(LockGuard::is_held);
             if let (Ok(()), true) = (&tried, is_complete) {
                 return Ok(Some(MultiGuard { guards, owner }));
             }
