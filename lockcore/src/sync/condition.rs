@@ -348,11 +348,11 @@ impl<'a> Waiting<'a> {
         }
         drop(OnDrop::leaving(&self.condition.lock.client, place.reporting_to(report)));
         match left.await {
-            Ok(Ok(true)) => {
-                self.arm();
+            Ok(Ok(Some(place))) => {
+                self.place = Some(place);
                 Ok(WaitOutcome::Notified)
             }
-            Ok(Ok(false)) => Ok(WaitOutcome::TimedOut),
+            Ok(Ok(None)) => Ok(WaitOutcome::TimedOut),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(LockError::Closed { lock: self.id.lock.clone() }),
         }
