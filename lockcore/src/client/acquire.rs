@@ -60,6 +60,7 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once()? {
             return Ok(Some(held));
         }
+        let _acquiring = self.client.acquiring();
         self.acquire_in_turn(is_patient, &mut None).await
     }
 
@@ -72,10 +73,15 @@ impl Acquisition {
             return Ok(held);
         }
         if limit.is_zero() {
-            let held = Box::pin(self.acquire_in_turn(false, &mut None)).await?;
-            return held.ok_or_else(timeout);
+            let tried = Box::pin(async {
+                let _acquiring = self.client.acquiring();
+                self.acquire_in_turn(false, &mut None).await
+            });
+            return tried.await?.ok_or_else(timeout);
         }
         Box::pin(async {
+            // Until it has left: `close()` waits for that.
+            let _acquiring = self.client.acquiring();
             let mut waiting = None;
             let acquired = self.acquire_in_turn(true, &mut waiting);
             // An over-long time-out is none; tokio caps it.
@@ -189,7 +195,6 @@ impl Acquisition {
         async move {
             claimant.owner.check()?;
             self.client.require(self.mode, &self.name)?;
-            let _acquiring = self.client.acquiring();
             self.client.ensure_running(&self.name)?;
             loop {
                 let now = self.client.clock.now();

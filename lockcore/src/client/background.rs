@@ -79,16 +79,15 @@ impl Client {
             return;
         }
         self.start();
-        let running = self.background.running();
-        let Some(running) = running.as_ref() else {
-            tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
-            return;
-        };
         let counting = self.pending_cleanups.count_owned();
         let submitted = Submitted { client: self.clone(), cleanup, counting };
-        if let Err(unsent) = running.cleanups.send(submitted) {
+        let unsent = match self.background.running().as_ref() {
+            None => Some(submitted),
+            Some(running) => running.cleanups.send(submitted).err().map(|unsent| unsent.0),
+        };
+        // Dropped when nothing is locked: it wakes others, who may come here.
+        if unsent.is_some() {
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
-            drop(unsent);
         }
     }
 

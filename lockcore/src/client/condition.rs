@@ -23,10 +23,13 @@ pub(crate) struct ConditionPlace {
     keep: Duration,
     /// What becomes of a notification that it got.
     departure: Departure,
-    /// Where it is reported whether the waiter was notified before it left. If nobody is there any
-    /// more, a notification that it got goes to the next one.
-    report: Option<oneshot::Sender<Result<bool, BackendError>>>,
+    /// Where it is reported whether the waiter was notified before it left.
+    report: Option<oneshot::Sender<Report>>,
 }
+
+/// If the waiter was notified before it left: what passes the notification on if it is dropped, with
+/// the report or by who got that.
+pub(crate) type Report = Result<Option<OnDrop>, BackendError>;
 
 impl ConditionPlace {
     pub(crate) fn new(
@@ -40,10 +43,7 @@ impl ConditionPlace {
     }
 
     /// Reports whether the waiter was notified before it left.
-    pub(crate) fn reporting_to(
-        mut self,
-        report: oneshot::Sender<Result<bool, BackendError>>,
-    ) -> Self {
+    pub(crate) fn reporting_to(mut self, report: oneshot::Sender<Report>) -> Self {
         self.report = Some(report);
         self
     }
@@ -53,14 +53,13 @@ impl ConditionPlace {
         let Some(report) = self.report.take() else {
             return self.leave_as(client, self.departure).await.map_or_else(warn, |_| ());
         };
-        let left = self.leave_as(client, Departure::TimedOut).await;
-        let was_notified = left.map(|was_in| !was_in);
-        if let Err(unheard) = report.send(was_notified)
-            && let Ok(true) = unheard
-        {
-            // It got a notification, and was cancelled before it learned of it.
-            self.leave_as(client, Departure::Cancelled).await.map_or_else(warn, |_| ());
-        }
+        let was_in = self.leave_as(client, Departure::TimedOut).await;
+        self.departure = Departure::Cancelled;
+        let unheard = report.send(was_in.map(|was_in| match was_in {
+            true => None,
+            false => Some(OnDrop::leaving(client, self)),
+        }));
+        drop(unheard);
     }
 
     /// Returns whether it was in.

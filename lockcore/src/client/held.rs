@@ -102,7 +102,18 @@ impl Held {
     ) -> impl Future<Output = Option<LossReason>> + Send + 'static + use<> {
         let (client, cell, number) = (self.client.clone(), self.cell.clone(), self.number);
         // Asked for at once: whoever polls this later hears of an end that came before.
-        let watch = cell.watch(number).unwrap_or_default();
+        let watch = cell.look_at(number, |hold| {
+            let watch = hold.facts.watch.get_or_insert_default().clone();
+            (watch, hold.state.phase())
+        });
+        let (watch, phase) = watch.unzip();
+        let watch = watch.unwrap_or_default();
+        // It may have ended before anybody asked.
+        match phase {
+            Some(Phase::Lost(reason)) => watch.end(Some(reason)),
+            Some(Phase::Closed) => watch.end(Some(LossReason::Closed)),
+            Some(Phase::Live | Phase::Parked) | None => {}
+        }
         async move {
             let deadline = async {
                 while let Some(deadline) = client.deadline(&cell, number) {
@@ -140,16 +151,18 @@ impl Held {
                 }),
                 _ => None,
             };
-            (parting, handed_over)
+            // The hold is gone already, and with it what the report of its loss needs.
+            let is_unreported = fx.lost.iter().any(|(lost, _)| lost == number);
+            (parting, handed_over, is_unreported)
         });
         let lock = cell.name();
         match parting {
-            (Parting::Nested { store: false }, _) => Ok(None),
-            (Parting::Nested { store: true }, _) => {
+            (Parting::Nested { store: false }, ..) => Ok(None),
+            (Parting::Nested { store: true }, ..) => {
                 client.clean_up(Cleanup::StoreCount { cell: cell.clone(), hold: *number });
                 Ok(None)
             }
-            (Parting::HandedOver, over) => {
+            (Parting::HandedOver, over, _) => {
                 if let Some((span, watch, acquired_at)) = over {
                     self.report_end(span.as_deref(), acquired_at, "handed on", now);
                     if let Some(watch) = watch {
@@ -158,19 +171,23 @@ impl Held {
                 }
                 Ok(None)
             }
-            (Parting::Release(release), _) => {
+            (Parting::Release(release), ..) => {
                 let facts = &release.facts;
                 self.report_end(facts.span.as_deref(), facts.acquired_at, "released", now);
                 Ok(Some(client.release_of(cell, release)))
             }
-            (Parting::Lost { reason, release }, _) => {
+            (Parting::Lost { reason, release }, _, is_unreported) => {
                 if let Some(release) = release {
+                    if is_unreported {
+                        let card = (&self.card.owner, self.card.token);
+                        client.report_loss(cell, reason, card, &release.facts);
+                    }
                     let work = client.release_of(cell, release);
                     client.clean_up(Cleanup::Release(work));
                 }
                 Err(LockError::Lost { lock: lock.clone(), reason })
             }
-            (Parting::Closed, _) => Err(LockError::NotHeld { lock: lock.clone() }),
+            (Parting::Closed, ..) => Err(LockError::NotHeld { lock: lock.clone() }),
         }
     }
 

@@ -17,7 +17,7 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    LockName, LossReason,
+    FencingToken, LockName, LossReason, Owner,
     backend::{HoldId, ReleaseRequest},
     engine::{Appointment, Driver, Effects, Hold, HoldNumber, Lane, Release, Ticket},
     mode::Kind,
@@ -77,17 +77,32 @@ impl Signal {
         }
     }
 
-    /// Takes the signal, or listens for it.
-    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+    /// Takes the signal, or listens for it with `waker`, for which it leaves the one that it had.
+    /// `None` if it needs one.
+    fn poll(&mut self, context: &Context<'_>, waker: &mut Option<Waker>) -> Option<Poll<()>> {
         match self {
             Self::Given => {
                 *self = Self::Silent;
-                return Poll::Ready(());
+                return Some(Poll::Ready(()));
             }
             Self::Listening(waker) if waker.will_wake(context.waker()) => {}
-            Self::Listening(_) | Self::Silent => *self = Self::Listening(context.waker().clone()),
+            Self::Listening(listening) => std::mem::swap(listening, waker.as_mut()?),
+            Self::Silent => *self = Self::Listening(waker.take()?),
         }
-        Poll::Pending
+        Some(Poll::Pending)
+    }
+}
+
+impl WaiterSlot {
+    /// It listens no more. The waker is to be dropped when the lane is no longer locked.
+    pub(super) fn take_waker(&mut self) -> Option<Waker> {
+        match std::mem::take(&mut self.signal) {
+            Signal::Listening(waker) => Some(waker),
+            signal => {
+                self.signal = signal;
+                None
+            }
+        }
     }
 }
 
@@ -142,10 +157,24 @@ impl LaneCell {
 
     /// Resolves when the waiter is told to take a step.
     pub(super) fn poll_signal(&self, ticket: Ticket, context: &Context<'_>) -> Poll<()> {
-        self.look(|lane| match lane.waiter_mut(ticket) {
-            Some(waiter) => waiter.signal.poll(context),
-            None => Poll::Ready(()),
-        })
+        // A waker may do anything when it is cloned or dropped, so neither happens under the lock.
+        let mut waker = None;
+        loop {
+            let polled = self.look(|lane| match lane.waiter_mut(ticket) {
+                Some(waiter) => waiter.signal.poll(context, &mut waker),
+                None => Some(Poll::Ready(())),
+            });
+            match polled {
+                Some(polled) => return polled,
+                None => waker = Some(context.waker().clone()),
+            }
+        }
+    }
+
+    /// The waiter listens no more.
+    pub(super) fn ignore_signal(&self, ticket: Ticket) {
+        let waker = self.look(|lane| lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker));
+        drop(waker);
     }
 }
 
@@ -164,10 +193,15 @@ const SHARDS: usize = 32;
 type Shard = HashTable<Arc<LaneCell>>;
 
 /// The lanes in which something is going on. An idle name costs nothing.
-#[derive(Debug)]
 pub(crate) struct LaneMap {
     shards: Box<[Mutex<Shard>]>,
     hand_over: Option<Duration>,
+}
+
+impl fmt::Debug for LaneMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneMap").field("cells", &self.all()).finish_non_exhaustive()
+    }
 }
 
 impl LaneMap {
@@ -341,18 +375,23 @@ impl Client {
         let Aftermath { wakers, lost, cleanups } = aftermath;
         wakers.into_iter().for_each(Waker::wake);
         for (reason, hold) in lost {
-            self.report_loss(cell, reason, &hold);
+            self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
         }
         for cleanup in cleanups {
             self.clean_up(cleanup);
         }
     }
 
-    fn report_loss(&self, cell: &LaneCell, reason: LossReason, hold: &Hold<HoldFacts>) {
-        let facts = &hold.facts;
+    pub(super) fn report_loss(
+        &self,
+        cell: &LaneCell,
+        reason: LossReason,
+        (owner, token): (&Owner, FencingToken),
+        facts: &HoldFacts,
+    ) {
         let held_for = self.clock.now().since(facts.acquired_at);
         tracing::warn!(
-            parent: facts.span(), lock = %cell.name, owner = %hold.owner, token = %hold.token,
+            parent: facts.span(), lock = %cell.name, %owner, %token,
             ?held_for, %reason, "hold lost"
         );
         facts.tell(Some(reason));

@@ -52,6 +52,10 @@ impl Acquisition {
         let mut backoff = Backoff::default();
         let start = client.clock.now();
         loop {
+            // A hold that was closed can be read within no more, and is there while it has guards.
+            if client.is_closed() {
+                return Err(self.closed());
+            }
             let now = client.clock.now();
             let inside = client
                 .with(cell, |lane, fx| lane.enter(&claimant.owner, self.mode, self.lease, now, fx));

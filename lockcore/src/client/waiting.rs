@@ -14,7 +14,7 @@ use super::{
     acquire::{Acquisition, Claimant},
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
-    lanes::{HoldFacts, LaneCell, Tasks},
+    lanes::{HoldFacts, LaneCell, Tasks, WaiterSlot},
     listener::{Heard, Listener},
     release::ReleaseWork,
     waiters::Counted,
@@ -82,32 +82,42 @@ impl<'a> Place<'a> {
         enter: impl FnOnce(&mut Lane<Tasks>, Ticket, &mut Effects<HoldFacts>) -> Option<HoldNumber>,
     ) -> Option<Held> {
         let Self { client, cell, ticket, is_over, listener, is_fair, .. } = self;
-        client.with_slot(cell, cell.lock(), |slot, fx| {
-            let number = enter(&mut slot.lane, *ticket, fx)?;
+        let leaves_it = listener.is_some() && !*is_fair;
+        let (held, left) = client.with_slot(cell, cell.lock(), |slot, fx| {
+            let waker = slot.lane.waiter_mut(*ticket).and_then(WaiterSlot::take_waker);
+            let Some(number) = enter(&mut slot.lane, *ticket, fx) else { return (None, waker) };
             *is_over = true;
-            if listener.is_some() && !*is_fair {
-                slot.listener = listener.take();
+            if leaves_it {
+                std::mem::swap(&mut slot.listener, listener);
             }
-            slot.lane.hold_mut(number).map(|hold| Held::of(client, cell, hold, lease))
-        })
+            (slot.lane.hold_mut(number).map(|hold| Held::of(client, cell, hold, lease)), waker)
+        });
+        // Outside of the lock: whatever hangs on it may come here again.
+        drop(left);
+        held
     }
 }
 
 impl Drop for Place<'_> {
-    /// Leaves the subscription to the next one in line; if there is none, it is dropped outside of
-    /// the lock.
+    /// Leaves the subscription to the next one in line. That of a fair waiter hears of its own turn
+    /// only, and is of no use to anybody else.
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
-        let (now, ticket) = (self.client.clock.now(), self.ticket);
-        let listener = if self.is_fair { None } else { self.listener.take() };
-        self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
+        let (now, ticket, mut listener) =
+            (self.client.clock.now(), self.ticket, self.listener.take());
+        let leaves_it = listener.is_some() && !self.is_fair;
+        let left = self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
+            let waker = slot.lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker);
             slot.lane.leave(ticket, now, fx);
-            if listener.is_some() {
-                slot.listener = listener;
+            if leaves_it {
+                std::mem::swap(&mut slot.listener, &mut listener);
             }
+            (waker, listener)
         });
+        // Outside of the lock: whatever hangs on these may come here again.
+        drop(left);
     }
 }
 
@@ -232,7 +242,7 @@ impl<'a> Waiting<'a> {
             tokio::select! {
                 biased;
                 () = self.signalled() => {}
-                () = end => {}
+                () = end => self.place.cell.ignore_signal(self.place.ticket),
             }
             return Ok(());
         }
@@ -261,6 +271,7 @@ impl<'a> Waiting<'a> {
             }
             () = end => None,
         };
+        cell.ignore_signal(*ticket);
         let now = client.clock.now();
         match heard {
             Some(Heard::Woken) => {
@@ -290,8 +301,8 @@ impl<'a> Waiting<'a> {
         }
         let mut call = client.backend.acquire(&request);
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        let answer = match first {
-            Poll::Ready(answer) => answer,
+        let (answer, is_undone) = match first {
+            Poll::Ready(answer) => (answer, false),
             Poll::Pending => {
                 self.arm_undo(&request, sent);
                 self.pending(&request, sent);
@@ -299,18 +310,28 @@ impl<'a> Waiting<'a> {
             }
         };
         let now = client.clock.now();
-        match answer {
-            Ok(AcquireOutcome::Acquired { token }) => self.granted(&request, token, ask, sent, now),
-            Ok(AcquireOutcome::Held { remaining }) => Ok(self.refused(&request, remaining, now)),
+        let turn = match answer {
+            Ok(AcquireOutcome::Acquired { token }) => {
+                self.granted(&request, token, ask, sent, now)?
+            }
+            Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
             Ok(outcome) => {
                 match outcome {
                     AcquireOutcome::TooMany { .. } => self.disarm_undo(),
                     _ => self.arm_undo(&request, now),
                 }
-                Err(self.misunderstood(outcome))
+                return Err(self.misunderstood(outcome));
             }
-            Err(error) => self.failed(&request, error, now).map(|()| None),
+            Err(error) => {
+                self.failed(&request, error, now)?;
+                None
+            }
+        };
+        if is_undone && turn.is_none() && self.number.is_some() {
+            // The undoing may still be on its way, and must not meet what is asked for next.
+            self.undo(&request, now);
         }
+        Ok(turn)
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
@@ -325,11 +346,12 @@ impl<'a> Waiting<'a> {
         });
     }
 
-    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`].
+    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`]. The second
+    /// value says that nobody looked at it for so long that the request was undone.
     async fn answer<T>(
         &self,
         mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
-    ) -> Result<Result<T, BackendError>, LockError> {
+    ) -> Result<(Result<T, BackendError>, bool), LockError> {
         let (client, Place { cell, ticket, .. }) = (self.client(), &self.place);
         let mut limit = pin!(tokio::time::sleep(ANSWER));
         let answer = poll_fn(|context| {
@@ -345,24 +367,25 @@ impl<'a> Waiting<'a> {
             limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
         })
         .await;
-        cell.look(|lane| {
-            if let Some(waiter) = lane.waiter_mut(*ticket) {
-                waiter.asked = None;
-            }
+        let over = cell.look(|lane| {
+            let waiter = lane.waiter_mut(*ticket);
+            waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))
         });
-        answer
+        let is_undone = over.is_none_or(|(_, asked)| asked.is_none());
+        Ok((answer?, is_undone))
     }
 
-    /// Arms what undoes `request`, if it is not: the place in a queue that it asks for is undone in
-    /// the same way.
+    /// Arms what undoes `request`: the place in a queue that it asks for is undone in the same way.
     fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
-        if self.undo.is_none() {
-            // A place in a queue may outlive the lease that was asked for.
-            let lease = request.lease.max(request.queue.unwrap_or_default());
-            let (cell, until) = (self.place.cell.clone(), now.after(lease));
-            let undo = Box::new(Undo { cell, request: request.undo(), until });
-            self.undo = Some(OnDrop::new(self.client(), Cleanup::Undo(undo)));
+        // A place in a queue may outlive the lease that was asked for.
+        let latest = now.after(request.lease.max(request.queue.unwrap_or_default()));
+        if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(OnDrop::cleanup) {
+            undo.until = latest.max(undo.until);
+            return;
         }
+        let cell = self.place.cell.clone();
+        let undo = Box::new(Undo { cell, request: request.undo(), until: latest });
+        self.undo = Some(OnDrop::new(self.client(), Cleanup::Undo(undo)));
     }
 
     fn disarm_undo(&mut self) {

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{
     task::{JoinError, JoinSet},
-    time::Instant,
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::{
@@ -154,7 +154,9 @@ impl MultiLock {
             let (members, owner) = attempt.members()?;
             let mut guards = Vec::with_capacity(members.len());
             let tried = attempt.try_all(&members, &mut guards).await;
-            let is_complete = guards.len() == members.len();
+            // One may have been lost while the others were tried.
+            let is_complete =
+                guards.len() == members.len() && guards.iter().all(LockGuard::is_held);
             if let (Ok(()), true) = (&tried, is_complete) {
                 return Ok(Some(MultiGuard { guards, owner }));
             }
@@ -274,6 +276,9 @@ impl MultiLock {
     }
 }
 
+/// How long an acquisition that failed waits for what it leaves.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+
 /// How far an acquisition has come, and how long it may take.
 #[derive(Debug, Default)]
 struct Progress {
@@ -334,10 +339,20 @@ impl Attempt {
     ) -> Result<(), LockError> {
         let Progress { guards, deadline } = progress;
         while guards.len() < members.len() {
-            match try_each(&members[guards.len()..], self.site).await {
+            let tried = try_each(&members[guards.len()..], self.site);
+            let tried = match deadline {
+                None => tried.await,
+                // An attempt that is under way when the time is up is answered soon, or never.
+                Some((at, _)) => match timeout_at(*at + LEAVE_WITHIN, tried).await {
+                    Ok(tried) => tried,
+                    Err(_) => Ok(Vec::new()),
+                },
+            };
+            let mut failure = None;
+            match tried {
                 Ok(tried) => keep_first(tried, guards).await,
                 // The wait for the first missing one bears what may pass.
-                Err(LockError::Backend(error)) if error.is_retryable() => {}
+                Err(LockError::Backend(error)) if error.is_retryable() => failure = Some(error),
                 Err(error) => return Err(error),
             }
             let Some(first_missing) = members.get(guards.len()) else { break };
@@ -345,6 +360,11 @@ impl Attempt {
                 None => first_missing.acquire_at(self.site).await?,
                 Some((at, waited)) => {
                     let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        let (lock, waited) = (first_missing.lock_name()?, *waited);
+                        let timeout = LockError::Timeout { lock, waited };
+                        return Err(failure.map_or(timeout, LockError::from));
+                    }
                     let acquired = first_missing.acquire_timeout_at(left, self.site).await;
                     acquired.map_err(|error| match error {
                         LockError::Timeout { lock, .. } => {
@@ -382,11 +402,11 @@ async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) 
     give_back(tried.flatten()).await;
 }
 
-/// Releases, and returns when that is done. A failure is no concern of the acquisition: the release
-/// goes on in the background, and the hold ends with its lease.
+/// Releases, and returns when that is done, or after [`LEAVE_WITHIN`]. A failure is no concern of the
+/// acquisition: the release goes on in the background, and the hold ends with its lease.
 async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
     let mut releases: JoinSet<_> = guards.into_iter().map(LockGuard::release).collect();
-    while releases.join_next().await.is_some() {}
+    let _ = timeout(LEAVE_WITHIN, async { while releases.join_next().await.is_some() {} }).await;
 }
 
 /// Tries all of `locks` at once. If one of the attempts fails, those that others got are given

@@ -139,6 +139,10 @@ impl<D: Driver> Lane<D> {
         now: Moment,
         fx: &mut Effects<D::Hold>,
     ) -> Growth {
+        if self.hold(number).is_some_and(|hold| hold.state.handover_until().is_some()) {
+            // The head rests no more.
+            self.wake_head(fx);
+        }
         self.with_settled(number, now, fx, |state| state.extend(lease, now))
     }
 
@@ -213,7 +217,13 @@ impl<D: Driver> Lane<D> {
                 Parting::Closed
             }
             Left::Last if self.park(at, now, fx) => Parting::HandedOver,
-            Left::Last => Parting::Release(self.release_at(at, now)),
+            Left::Last => {
+                if self.holds[at].state.handover_until().is_some() {
+                    // The head rests no more.
+                    self.wake_head(fx);
+                }
+                Parting::Release(self.release_at(at, now))
+            }
             Left::Lost { reason, last: false } => Parting::Lost { reason, release: None },
             Left::Lost { reason: LossReason::LeaseEnded, last: true } => {
                 // Only our own clock says so: the backend may still have it.

@@ -326,6 +326,13 @@ impl<D: Driver> Lane<D> {
             }
             !is_over
         });
+        for ticket in fx.undo.clone() {
+            // Others of its owner wait for it to have asked.
+            let waiter = self.queue.get(ticket).filter(|waiter| !waiter.asker.has_fresh_owner);
+            if let Some(owner) = waiter.map(|waiter| waiter.asker.owner.clone()) {
+                self.wake_owner(&owner, fx);
+            }
+        }
         self.pending.iter().map(|(_, sent)| sent.after(UNPOLLED)).min()
     }
 
