@@ -91,6 +91,12 @@ impl Client {
         }
     }
 
+    /// Lets the background task end when its cleanups are done. A later cleanup starts another one.
+    pub(super) fn dismiss_background(&self) -> Option<JoinHandle<()>> {
+        let running = self.background.running().take();
+        running.map(|running| running.task)
+    }
+
     /// Stops the background task at once, with everything that it does.
     pub(super) fn stop_background(&self) {
         let running = self.background.running().take();
@@ -106,6 +112,8 @@ async fn serve(
     clock: Clock,
     mut cleanups: UnboundedReceiver<Submitted>,
 ) {
+    // Renewals end with this task: nothing is held any more.
+    let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
     loop {
@@ -117,7 +125,7 @@ async fn serve(
                     suspended = clock.suspended();
                     client.look_at_all();
                 }
-                client.look_at_due(&mut work);
+                client.look_at_due(&mut renewals);
             }
             submitted = cleanups.recv() => match submitted {
                 Some(Submitted { client, cleanup, counting }) => {
@@ -131,6 +139,7 @@ async fn serve(
             },
             () = calendar.earlier() => {}
             Some(_) = work.join_next() => {}
+            Some(_) = renewals.join_next() => {}
         }
     }
     while work.join_next().await.is_some() {}
