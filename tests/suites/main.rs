@@ -9,6 +9,7 @@
 mod abandoning;
 mod asking;
 mod clients;
+mod core;
 mod extending;
 mod faulty_suite;
 mod hand_over;
