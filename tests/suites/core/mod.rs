@@ -4,6 +4,7 @@
 //! All tests use the memory backend, and a paused clock unless real time or threads are the
 //! subject. A hang is a failure that names the awaited event.
 
+mod late_grants;
 mod losses;
 mod nesting;
 mod scopes;
