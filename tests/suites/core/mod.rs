@@ -4,9 +4,13 @@
 //! All tests use the memory backend, and a paused clock unless real time or threads are the
 //! subject. A hang is a failure that names the awaited event.
 
+mod hooked;
+mod latches;
 mod late_grants;
+mod listening;
 mod losses;
 mod nesting;
+mod renewing;
 mod scopes;
 
 use std::{
