@@ -4,11 +4,13 @@
 //! All tests use the memory backend, and a paused clock unless real time or threads are the
 //! subject. A hang is a failure that names the awaited event.
 
+mod fair;
 mod hooked;
 mod latches;
 mod late_grants;
 mod listening;
 mod losses;
+mod named_owners;
 mod nesting;
 mod renewing;
 mod scopes;
