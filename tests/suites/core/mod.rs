@@ -10,10 +10,12 @@ mod latches;
 mod late_grants;
 mod listening;
 mod losses;
+mod multi;
 mod named_owners;
 mod nesting;
 mod renewing;
 mod scopes;
+mod timeouts;
 
 use std::{
     future::Future,
