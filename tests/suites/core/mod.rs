@@ -4,6 +4,8 @@
 //! All tests use the memory backend, and a paused clock unless real time or threads are the
 //! subject. A hang is a failure that names the awaited event.
 
+mod closing;
+mod conditions;
 mod fair;
 mod hooked;
 mod latches;
@@ -13,7 +15,9 @@ mod losses;
 mod multi;
 mod named_owners;
 mod nesting;
+mod races;
 mod renewing;
+mod runtimes;
 mod scopes;
 mod timeouts;
 
