@@ -18,6 +18,7 @@ mod nesting;
 mod races;
 mod renewing;
 mod runtimes;
+mod scaling;
 mod scopes;
 mod timeouts;
 
