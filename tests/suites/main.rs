@@ -9,6 +9,7 @@
 mod abandoning;
 mod asking;
 mod clients;
+mod core;
 mod core_regressions;
 mod extending;
 mod faulty_suite;

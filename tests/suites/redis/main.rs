@@ -10,6 +10,7 @@ mod agreement;
 mod batches;
 mod conditions;
 mod conformance;
+mod core;
 mod errors;
 mod everything;
 mod exclusion;

@@ -1,0 +1,174 @@
+//! [`Hooked`]: the memory backend, with hooks before its calls.
+
+use std::{fmt, time::Duration};
+
+use lockcore::{
+    BackendError, LockName, LockState,
+    backend::{
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+    },
+};
+use lockcore_memory::MemoryBackend;
+
+/// Hooks that a [`Hooked`] calls. By default they do nothing.
+#[async_trait]
+pub(super) trait Hooks: fmt::Debug + Send + Sync + 'static {
+    async fn acquire(&self, _: &LockName) {}
+
+    fn renew(&self) {}
+
+    fn release(&self) {}
+
+    /// Whether wake-ups are always ready, as the contract allows.
+    fn is_restless(&self) -> bool {
+        false
+    }
+}
+
+/// The memory backend, with hooks before its calls.
+#[derive(Debug)]
+pub(super) struct Hooked<H> {
+    store: MemoryBackend,
+    hooks: std::sync::Arc<H>,
+}
+
+impl<H: Hooks> Hooked<H> {
+    pub(super) fn new(store: MemoryBackend, hooks: std::sync::Arc<H>) -> Self {
+        Self { store, hooks }
+    }
+
+    fn wakeups(&self, wakeups: Box<dyn Wakeups>) -> Box<dyn Wakeups> {
+        Box::new(HookedWakeups { wakeups, hooks: self.hooks.clone() })
+    }
+}
+
+#[async_trait]
+impl<H: Hooks> Backend for Hooked<H> {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        self.hooks.acquire(&request.name).await;
+        self.store.acquire(request).await
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        self.hooks.renew();
+        self.store.renew(holds).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.hooks.release();
+        self.store.release(request).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        self.store.force_release(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        self.store.inspect(name).await
+    }
+
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        Ok(self.wakeups(Backend::subscribe(&self.store, request).await?))
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        self.store.resize(request).await
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        Some(self)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl<H: Hooks> Latches for Hooked<H> {
+    async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
+        self.store.set_count(name, count, id).await
+    }
+
+    async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
+        self.store.count_down(name, id).await
+    }
+
+    async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
+        self.store.count(name).await
+    }
+
+    async fn open(&self, name: &LockName) -> Result<u32, BackendError> {
+        self.store.open(name).await
+    }
+
+    async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
+        Ok(self.wakeups(Latches::subscribe(&self.store, name).await?))
+    }
+}
+
+#[async_trait]
+impl<H: Hooks> Conditions for Hooked<H> {
+    async fn join(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<(), BackendError> {
+        self.store.join(condition, waiter, keep).await
+    }
+
+    async fn stay(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        keep: Duration,
+    ) -> Result<bool, BackendError> {
+        self.store.stay(condition, waiter, keep).await
+    }
+
+    async fn leave(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+        departure: Departure,
+    ) -> Result<bool, BackendError> {
+        self.store.leave(condition, waiter, departure).await
+    }
+
+    async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
+        self.store.notify(condition, count).await
+    }
+
+    async fn subscribe(
+        &self,
+        condition: &ConditionId,
+        waiter: &str,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        Ok(self.wakeups(Conditions::subscribe(&self.store, condition, waiter).await?))
+    }
+}
+
+#[derive(Debug)]
+struct HookedWakeups<H> {
+    wakeups: Box<dyn Wakeups>,
+    hooks: std::sync::Arc<H>,
+}
+
+#[async_trait]
+impl<H: Hooks> Wakeups for HookedWakeups<H> {
+    async fn woken(&mut self) {
+        if !self.hooks.is_restless() {
+            self.wakeups.woken().await;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Acquisitions outside of a runtime, and clients whose background task is on a runtime that has
+//! ended or is not driven.
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    thread,
+    time::Duration,
+};
+
+use lockcore::{LockError, Locks};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Faulty, Op};
+
+use super::{LONG, MS, SECOND, SLACK, begun, paused_runtime, took, within};
+
+/// Polls `future` outside of any runtime. The memory backend answers at once.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    assert!(tokio::runtime::Handle::try_current().is_err(), "this is inside of a runtime");
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("there is nothing to wait for"),
+    }
+}
+
+/// Returns `true` if `result` is an error about the missing runtime.
+fn is_clear<T>(result: &Result<T, LockError>) -> bool {
+    result.as_ref().is_err_and(|error| error.to_string().contains("runtime"))
+}
+
+// ---- outside
+
+/// A guard that nobody renews would be lost at the end of its first lease, without a word.
+#[test]
+fn a_renewed_lock_cannot_be_acquired_where_nobody_could_renew_it() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let acquired = at_once(locks.lock("a").acquire());
+    assert!(is_clear(&acquired), "it does not say that a runtime is missing: {acquired:?}");
+    let tried = at_once(locks.lock("a").try_acquire());
+    assert!(is_clear(&tried), "it does not say that a runtime is missing: {tried:?}");
+    let permit = at_once(locks.semaphore("s", 1).acquire());
+    assert!(is_clear(&permit), "it does not say that a runtime is missing: {permit:?}");
+    assert_eq!(store.names_in_use(), 0, "something is left");
+}
+
+/// A multi-lock returns the same error, and does not panic.
+#[test]
+fn a_renewed_multi_lock_cannot_be_acquired_where_nobody_could_renew_it() {
+    let store = MemoryBackend::new();
+    let multi = Locks::new(store.clone()).multi_lock(["a", "b"]);
+    let acquired = at_once(multi.acquire());
+    assert!(is_clear(&acquired), "it does not say that a runtime is missing: {acquired:?}");
+    let tried = at_once(multi.try_acquire());
+    assert!(is_clear(&tried), "it does not say that a runtime is missing: {tried:?}");
+    assert_eq!(store.names_in_use(), 0, "something is left");
+}
+
+/// A fixed lease is not renewed, so it needs no runtime.
+#[test]
+fn a_lock_with_a_fixed_lease_can_be_acquired_and_released_outside_of_a_runtime() {
+    let store = MemoryBackend::new();
+    let lock = Locks::new(store.clone()).lock("a").lease(SECOND);
+    let guard = at_once(lock.acquire()).unwrap();
+    assert!(guard.is_held());
+    at_once(guard.release()).unwrap();
+    assert_eq!(store.names_in_use(), 0, "something is left");
+    drop(at_once(lock.acquire()).unwrap());
+}
+
+/// The background task runs on another thread, and renews and releases for this one.
+#[test]
+fn a_client_whose_background_runs_elsewhere_can_be_used_outside_of_a_runtime() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let (faults, store) = (backend.faults(), backend.inside().clone());
+    let locks = Locks::builder(backend).lease(300 * MS).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        locks.lock("first").acquire().await.unwrap().release().await.unwrap();
+    });
+    let guard = at_once(locks.lock("a").acquire()).unwrap();
+    runtime.block_on(within(LONG, "a renewal", faults.reached(Op::Renew, 1)));
+    drop(guard);
+    let free = async {
+        // The store has no event for the end of a hold without waiters.
+        while store.names_in_use() > 0 {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    runtime.block_on(within(LONG, "the release of a guard that was dropped outside", free));
+}
+
+#[test]
+fn the_guard_of_a_multi_lock_can_be_released_outside_of_a_runtime() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let runtime = paused_runtime();
+    let guard = runtime.block_on(locks.multi_lock(["a", "b"]).acquire()).unwrap();
+    at_once(guard.release()).unwrap();
+    assert_eq!(store.names_in_use(), 0, "something is left");
+}
+
+// ---- one runtime after another
+
+/// The background task ended with its runtime during the wait.
+#[test]
+fn a_hold_is_renewed_although_the_runtime_with_the_background_ended_while_it_was_waited_for() {
+    let store = MemoryBackend::new();
+    let locks = Locks::builder(store.clone()).lease(3 * SECOND).build().unwrap();
+    let (first, second) = (paused_runtime(), paused_runtime());
+    first.block_on(async {
+        locks.lock("first").acquire().await.unwrap().release().await.unwrap();
+    });
+    let (held, waiter) = second.block_on(async {
+        let held = Locks::new(store).lock("a").acquire().await.unwrap();
+        (held, begun(locks.lock("a")).await)
+    });
+    drop(first);
+    second.block_on(async {
+        held.release().await.unwrap();
+        let guard = within(SECOND, "the waiter", waiter).await.unwrap();
+        let lost = tokio::time::timeout(20 * SECOND, guard.lost()).await;
+        assert!(lost.is_err(), "nobody renews it: {lost:?}");
+        guard.release().await.unwrap();
+    });
+}
+
+/// Runs `work` with a client whose background task is on a runtime that is not driven, and with
+/// another client of the same store.
+fn on_an_idle_runtime(work: impl AsyncFnOnce(Locks, Locks)) {
+    let store = MemoryBackend::new();
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
+    let (idle, busy) = (paused_runtime(), paused_runtime());
+    idle.block_on(async {
+        locks.lock("first").acquire().await.unwrap().release().await.unwrap();
+    });
+    busy.block_on(work(locks, other));
+}
+
+/// The bound for everything that depends on a future or a runtime that is not driven.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A waiter that expects a hold of its client to be handed over does not depend on the background
+/// task to learn that another client has freed the lock.
+#[test]
+fn a_waiter_behind_a_hold_of_its_client_hears_of_a_release_although_the_background_is_idle() {
+    on_an_idle_runtime(async |locks, other| {
+        let first = locks.lock("a").acquire().await.unwrap();
+        let second = begun(locks.lock("a")).await;
+        let third = begun(locks.lock("a")).await;
+        first.release().await.unwrap();
+        // The grant covers the waiter behind it, which does not subscribe for now.
+        let second = second.await.unwrap();
+        let third = tokio::spawn(third);
+        tokio::time::sleep(SECOND).await;
+        assert!(other.lock("a").force_release().await.unwrap());
+        let (guard, waited) = took(within(60 * SECOND, "the waiter", third)).await;
+        drop(guard.unwrap().unwrap());
+        assert!(waited <= PATIENCE + SLACK, "it entered after {waited:?}");
+        drop(second);
+    });
+}
+
+/// The background task releases a hold that is parked for a waiter that has gone. A waiter that
+/// cannot take it over does not wait for that for ever.
+#[test]
+fn a_waiter_behind_a_hold_that_is_parked_for_nobody_enters_although_the_background_is_idle() {
+    on_an_idle_runtime(async |locks, _| {
+        let first = locks.lock("a").acquire().await.unwrap();
+        let second = begun(locks.lock("a")).await;
+        let third = begun(locks.lock("a")).await;
+        first.release().await.unwrap();
+        second.await.unwrap().release().await.unwrap();
+        drop(third);
+        let other_lease = locks.lock("a").lease(10 * SECOND).acquire();
+        let (guard, waited) = took(within(60 * SECOND, "the waiter", other_lease)).await;
+        drop(guard.unwrap());
+        assert!(waited <= 2 * PATIENCE + SLACK, "it entered after {waited:?}");
+    });
+}
+
+/// A drop needs no runtime.
+#[test]
+fn guards_can_be_dropped_after_their_runtime_has_ended() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store);
+    let runtime = paused_runtime();
+    let (guard, multi) = runtime.block_on(async {
+        (locks.lock("a").acquire().await, locks.multi_lock(["b", "c"]).acquire().await)
+    });
+    drop(runtime);
+    let dropped = thread::spawn(move || drop((guard.unwrap(), multi.unwrap())));
+    assert!(dropped.join().is_ok(), "the drop has panicked");
+}
