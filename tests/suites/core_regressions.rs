@@ -83,6 +83,17 @@ struct Peculiar {
     store: MemoryBackend,
     /// A client that is abandoned while a reader is refused.
     abandons: Arc<OnceLock<Locks>>,
+    /// How many of the next releases and subscriptions panic.
+    panics: Arc<AtomicU64>,
+}
+
+impl Peculiar {
+    async fn panic_if_due(&self) {
+        tokio::task::yield_now().await;
+        let due = |left: u64| left.checked_sub(1);
+        let is_due = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, due).is_ok();
+        assert!(!is_due, "a panic on purpose");
+    }
 }
 
 /// Wake-ups that never come: of a fair waiter whose turn it never is.
@@ -126,6 +137,7 @@ impl Backend for Peculiar {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.panic_if_due().await;
         self.store.release(request).await
     }
 
@@ -141,6 +153,7 @@ impl Backend for Peculiar {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.panic_if_due().await;
         match request.mode {
             Mode::Fair => Ok(Box::new(Silence)),
             _ => Backend::subscribe(&self.store, request).await,
@@ -349,6 +362,23 @@ fn a_reader_beside_its_write_hold_asks_no_more_when_its_client_is_closed() {
     });
 }
 
+/// A subscription that had panicked was left to the next head, which panicked as well, and so on.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_a_subscription_is_the_panic_of_one_waiter() {
+    let backend = Peculiar::default();
+    let (store, panics) = (backend.store.clone(), backend.panics.clone());
+    let locks = Locks::new(backend);
+    let held = Locks::new(store).lock("a").acquire().await.unwrap();
+    panics.store(1, Ordering::SeqCst);
+    let waiting = [(); 3].map(|()| tokio::spawn(locks.lock("a").acquire()));
+    sleep(SECOND).await;
+    held.release().await.unwrap();
+    let [first, second, third] = waiting;
+    assert!(first.await.unwrap_err().is_panic());
+    assert!(second.await.unwrap().is_ok());
+    assert!(third.await.unwrap().is_ok());
+}
+
 // ---- ends of holds
 
 /// A loss that nobody had asked about was forgotten with the guard: who asked before the guard was
@@ -395,6 +425,38 @@ async fn close_waits_for_a_time_out_that_is_leaving() {
     locks.close().await.unwrap();
     assert_eq!(store.names_in_use(), 0, "the hold is left behind");
     assert!(acquire.await.unwrap().is_err());
+}
+
+/// A release of a dropped guard was forgotten when the backend panicked.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_again_after_a_panic() {
+    let backend = Peculiar::default();
+    let (store, panics) = (backend.store.clone(), backend.panics.clone());
+    let locks = Locks::new(backend);
+    let guard = locks.lock("a").acquire().await.unwrap();
+    panics.store(2, Ordering::SeqCst);
+    drop(guard);
+    sleep(SECOND).await;
+    assert_all_free(&store).await;
+}
+
+/// A nested guard of another runtime than the one that had renewed the hold, and was gone, was
+/// renewed by nobody.
+#[test]
+fn a_nested_guard_is_renewed_on_the_runtime_that_is_left() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    };
+    let (locks, owner) = (Locks::new(MemoryBackend::new()), Owner::new());
+    let lock = locks.lock("a").owned_by(&owner);
+    let other = runtime();
+    let _outer = runtime().block_on(lock.acquire()).unwrap();
+    other.block_on(async {
+        let nested = lock.acquire().await.unwrap();
+        sleep(60 * SECOND).await;
+        assert!(nested.is_held());
+    });
 }
 
 // ---- several locks

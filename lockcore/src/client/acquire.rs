@@ -111,6 +111,8 @@ impl Acquisition {
         }
         let client = &self.client;
         let Some(cell) = client.lanes.find(&self.name, self.mode.kind()) else { return Ok(None) };
+        // The hold may be of a runtime that is gone.
+        client.ensure_running(&self.name)?;
         let now = client.clock.now();
         let held = client.with(&cell, |lane, fx| {
             match lane.enter(&owner, self.mode, self.lease, now, fx) {

@@ -2,9 +2,11 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
+    mem,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
 };
 
 use super::Client;
@@ -67,8 +69,8 @@ impl Listener {
         }
         match &mut self.state {
             State::Idle => {}
-            State::Subscribing(subscribing) => {
-                match subscribing.get_mut().unwrap_or_else(PoisonError::into_inner).await {
+            State::Subscribing(_) => {
+                match poll_fn(|context| poll_subscribing(&mut self.state, context)).await {
                     Ok(wakeups) => {
                         self.state = State::Listening(wakeups);
                         self.backoff = Backoff::default();
@@ -97,6 +99,21 @@ impl Listener {
         }
         Ok(Heard::Subscribed)
     }
+}
+
+/// Polls a request for a subscription, which is not there meanwhile: one that panics is left to
+/// nobody.
+fn poll_subscribing(
+    state: &mut State,
+    context: &mut Context<'_>,
+) -> Poll<Result<Box<dyn Wakeups>, BackendError>> {
+    let State::Subscribing(mut subscribing) = mem::take(state) else { return Poll::Pending };
+    let polled =
+        subscribing.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(context);
+    if polled.is_pending() {
+        *state = State::Subscribing(subscribing);
+    }
+    polled
 }
 
 async fn subscribe(

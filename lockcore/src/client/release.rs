@@ -1,6 +1,12 @@
 //! Releases: at once and confirmed, or in the background until the lease is over.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use super::{
     Client,
@@ -8,7 +14,7 @@ use super::{
     lanes::LaneCell,
 };
 use crate::{
-    BackendError, LockError, LossReason,
+    BackendError, BackendErrorKind, LockError, LossReason,
     backend::{ReleaseOutcome, ReleaseRequest},
     engine::{HoldNumber, ReleaseNumber},
     time::{Backoff, Moment},
@@ -63,6 +69,28 @@ impl ReleaseWork {
         answer.map_err(|error| error.with_lock(&self.request.name))
     }
 
+    /// As [`attempt`](Self::attempt), where a panic of the backend is a failure that may pass: nobody
+    /// else is there to try again.
+    async fn attempt_in_background(&mut self) -> Result<ReleaseOutcome, BackendError> {
+        let mut attempt = Box::pin(self.attempt());
+        let attempted = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| attempt.as_mut().poll(context));
+            match catch_unwind(poll) {
+                Ok(polled) => polled.map(Some),
+                Err(_) => Poll::Ready(None),
+            }
+        })
+        .await;
+        drop(attempt);
+        if let Some(answer) = attempted {
+            return answer;
+        }
+        self.is_unanswered = true;
+        self.end();
+        let error = BackendError::new(BackendErrorKind::Unavailable, "the backend panicked");
+        Err(error.with_lock(&self.request.name))
+    }
+
     fn end(&mut self) {
         if let Some(number) = self.number.take() {
             self.client.with(&self.cell, |lane, fx| lane.end_release(number, fx));
@@ -82,7 +110,7 @@ impl ReleaseWork {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.attempt().await {
+            match self.attempt_in_background().await {
                 Ok(_) => break,
                 Err(error) if error.is_retryable() && self.client.clock.now() < self.until => {
                     tracing::debug!(%lock, %error, "release failed, will be retried");

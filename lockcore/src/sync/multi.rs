@@ -343,10 +343,10 @@ impl Attempt {
             let tried = match deadline {
                 None => tried.await,
                 // An attempt that is under way when the time is up is answered soon, or never.
-                Some((at, _)) => match timeout_at(*at + LEAVE_WITHIN, tried).await {
-                    Ok(tried) => tried,
-                    Err(_) => Ok(Vec::new()),
-                },
+                Some((at, _)) => {
+                    let latest = at.checked_add(LEAVE_WITHIN).unwrap_or(*at);
+                    timeout_at(latest, tried).await.unwrap_or_else(|_| Ok(Vec::new()))
+                }
             };
             let mut failure = None;
             match tried {
