@@ -260,8 +260,8 @@ impl World {
         self.trace.event(format_args!("c{client} is closed: {closed:?}"));
         self.beliefs.check_closed(client, if closed.is_ok() { &held } else { &[] });
         let text = format!("{locks:?}");
-        let works_on =
-            !text.contains("acquiring: 0") || !text.contains("running: Mutex { data: None");
+        let works_on = !text.contains("acquiring: Tally { count: 0")
+            || !text.contains("running: Mutex { data: None");
         if closed.is_ok() && self.facts.is_prompt && works_on {
             self.trace.violation(format!("c{client} is closed, and works on: {text}"));
         }

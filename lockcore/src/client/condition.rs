@@ -27,8 +27,8 @@ pub(crate) struct ConditionPlace {
     report: Option<oneshot::Sender<Report>>,
 }
 
-/// If the waiter was notified before it left: what passes the notification on if it is dropped, with
-/// the report or by who got that.
+/// If the waiter was notified before it left: what passes the notification on if it is dropped,
+/// with the report or by who got that.
 pub(crate) type Report = Result<Option<OnDrop>, BackendError>;
 
 impl ConditionPlace {

@@ -69,8 +69,8 @@ impl ReleaseWork {
         answer.map_err(|error| error.with_lock(&self.request.name))
     }
 
-    /// As [`attempt`](Self::attempt), where a panic of the backend is a failure that may pass: nobody
-    /// else is there to try again.
+    /// As [`attempt`](Self::attempt), where a panic of the backend is a failure that may pass:
+    /// nobody else is there to try again.
     async fn attempt_in_background(&mut self) -> Result<ReleaseOutcome, BackendError> {
         let mut attempt = Box::pin(self.attempt());
         let attempted = poll_fn(|context| {

@@ -402,8 +402,8 @@ async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) 
     give_back(tried.flatten()).await;
 }
 
-/// Releases, and returns when that is done, or after [`LEAVE_WITHIN`]. A failure is no concern of the
-/// acquisition: the release goes on in the background, and the hold ends with its lease.
+/// Releases, and returns when that is done, or after [`LEAVE_WITHIN`]. A failure is no concern of
+/// the acquisition: the release goes on in the background, and the hold ends with its lease.
 async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
     let mut releases: JoinSet<_> = guards.into_iter().map(LockGuard::release).collect();
     let _ = timeout(LEAVE_WITHIN, async { while releases.join_next().await.is_some() {} }).await;
