@@ -8,8 +8,9 @@ use super::{
     Client,
     held::Held,
     lanes::{HoldFacts, LaneCell, Slot, WaiterSlot},
+    place::Place,
     waiters::Counted,
-    waiting::{Place, Turn, Waiting},
+    waiting::{Turn, Waiting},
 };
 use crate::{
     LockError, LockName, Mode, Owner,
@@ -197,7 +198,7 @@ impl Acquisition {
         async move {
             claimant.owner.check()?;
             self.client.require(self.mode, &self.name)?;
-            self.client.ensure_running(&self.name)?;
+            self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
                 let (cell, inside) = match self.arrive(&claimant, is_patient, now)? {
@@ -210,7 +211,11 @@ impl Acquisition {
                         let turn = current.take_turn(step, now).await;
                         *waiting = None;
                         match turn? {
-                            Turn::Entered(held) => return Ok(Some(held)),
+                            Turn::Entered(held) => {
+                                // The runtime of the background may have ended during the wait.
+                                self.ensure_renewed()?;
+                                return Ok(Some(held));
+                            }
                             Turn::Refused => return Ok(None),
                             Turn::Inside(inside) => (cell, inside),
                         }
@@ -228,6 +233,17 @@ impl Acquisition {
         }
     }
 
+    /// Makes sure that the background runs. A fixed lease can do without.
+    fn ensure_renewed(&self) -> Result<(), LockError> {
+        match self.lease {
+            Lease::Renewed(_) => self.client.ensure_running(&self.name),
+            Lease::Fixed(_) => {
+                let _ = self.client.ensure_running(&self.name);
+                Ok(())
+            }
+        }
+    }
+
     /// Enters what the owner holds. `None` if that has ended: then the acquisition begins anew.
     async fn enter(
         &self,
@@ -240,7 +256,7 @@ impl Acquisition {
         let entered = pin!(async {
             match inside {
                 Inside::Entered(number) => Ok(Held::new(&self.client, cell, number, self.lease)),
-                Inside::Grow(number) => self.grow(cell, number).await,
+                Inside::Grow(number) => self.grow(cell, number, is_patient).await,
                 Inside::Within(write) => self.read_within(cell, write, claimant, is_patient).await,
                 Inside::Upgrade => Err(LockError::Upgrade { lock: lock() }),
                 Inside::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),

@@ -31,7 +31,7 @@ pub(super) struct Background {
 struct Submitted {
     client: Arc<Client>,
     cleanup: Cleanup,
-    counting: OwnedCounting,
+    counting: Option<OwnedCounting>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,9 @@ impl Client {
             return;
         }
         self.start();
-        let counting = self.pending_cleanups.count_owned();
+        // `close()` reports releases that are not confirmed, and a place is none: it lapses.
+        let is_release = !matches!(cleanup, Cleanup::LeaveCondition(_));
+        let counting = is_release.then(|| self.pending_cleanups.count_owned());
         let submitted = Submitted { client: self.clone(), cleanup, counting };
         let unsent = match self.background.running().as_ref() {
             None => Some(submitted),
@@ -92,9 +94,9 @@ impl Client {
     }
 
     /// Lets the background task end when its cleanups are done. A later cleanup starts another one.
-    pub(super) fn dismiss_background(&self) -> Option<JoinHandle<()>> {
+    pub(super) fn dismiss_background(&self) {
         let running = self.background.running().take();
-        running.map(|running| running.task)
+        drop(running);
     }
 
     /// Stops the background task at once, with everything that it does.

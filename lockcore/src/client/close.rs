@@ -50,13 +50,8 @@ impl Client {
         // Guards that were dropped before are being released there.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
         let is_done = tokio::time::timeout(patience, self.pending_cleanups.none()).await.is_ok();
-        let task = self.dismiss_background();
-        if is_done {
-            if let Some(task) = task {
-                // An error means that its runtime is gone, and its work with it.
-                let _ = task.await;
-            }
-        } else {
+        self.dismiss_background();
+        if !is_done {
             let message = "releases that began before `close()` are not confirmed yet";
             let error = BackendError::new(BackendErrorKind::Timeout, message);
             result = result.and(Err(error.into()));

@@ -3,6 +3,7 @@
 //! [`Client`] is what a [`Locks`](crate::Locks) and everything made from it share.
 
 mod acquire;
+mod asking;
 mod background;
 mod calendar;
 mod cleanup;
@@ -12,6 +13,7 @@ mod held;
 mod lanes;
 mod listener;
 mod nested;
+mod place;
 mod release;
 mod renew;
 mod tally;
@@ -154,7 +156,7 @@ impl Client {
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         let answer = unless(|| tokio::time::sleep(ANSWER), call).await;
-        answer.unwrap_or_else(|()| Err(waiting::no_answer()))
+        answer.unwrap_or_else(|()| Err(asking::no_answer()))
     }
 
     /// Makes a request that may be repeated, until it is answered or was not answered for `limit`.

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Client,
     acquire::{Acquisition, Claimant},
+    asking::late,
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
     lanes::LaneCell,
-    waiting::late,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
@@ -24,9 +24,24 @@ impl Acquisition {
         &self,
         cell: &Arc<LaneCell>,
         number: HoldNumber,
+        is_patient: bool,
     ) -> Result<Option<Held>, LockError> {
         let (client, lease) = (&self.client, self.lease);
-        match client.ask_for_more(cell, number, lease).await? {
+        let (start, mut backoff) = (client.clock.now(), Backoff::default());
+        let growth = loop {
+            match client.ask_for_more(cell, number, lease).await {
+                Err(LockError::Backend(error))
+                    if is_patient
+                        && error.is_retryable()
+                        && client.clock.now().since(start) < client.settings.retry_for =>
+                {
+                    tracing::debug!(%error, "attempt failed, will be retried");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                growth => break growth?,
+            }
+        };
+        match growth {
             Growth::Enough => Ok(Held::new(client, cell, number, lease)),
             Growth::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
             Growth::TooDeep => {

@@ -2,7 +2,12 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use crate::{BackendError, LockError, LockName, backend::Latches, client::Client};
+use crate::{
+    BackendError, LockError, LockName,
+    backend::{Latches, Wakeups},
+    client::Client,
+    time::Backoff,
+};
 
 /// The longest time for which a request is repeated: a backend remembers it for a minute only.
 const REPEATED: Duration = Duration::from_secs(50);
@@ -153,17 +158,36 @@ impl CountDownLatch {
             return Ok(());
         }
         let _counted = self.client.waiters.count_for_latch(name)?;
-        let subscribe = || latches.subscribe(name);
-        let mut wakeups = self.ask_until(name, last_error, subscribe).await?;
-        while self.ask_until(name, last_error, || latches.count(name)).await? > 0 {
+        let mut backoff = Backoff::default();
+        let mut wakeups = None;
+        loop {
             // A backend whose wake-ups are always ready must not keep the thread.
             tokio::task::consume_budget().await;
-            // A message can be lost without anybody noticing.
-            let opened = tokio::time::timeout(ASK_EVERY, wakeups.woken());
-            let opened = pin!(async { Ok(opened.await.is_ok()) });
-            self.client.unless_closed(name, opened).await?;
+            let news = pin!(async {
+                match &mut wakeups {
+                    // A message can be lost without anybody noticing.
+                    Some(wakeups) => self.hear(wakeups).await,
+                    None => match self.client.answer(latches.subscribe(name)).await {
+                        Ok(subscription) => wakeups = Some(subscription),
+                        // Whether the backend is up is shown by the next look.
+                        Err(error) if error.is_retryable() => {
+                            tokio::time::sleep(backoff.next()).await;
+                        }
+                        Err(error) => return Err(error.with_lock(name).into()),
+                    },
+                }
+                Ok(())
+            });
+            self.client.unless_closed(name, news).await?;
+            if self.ask_until(name, last_error, || latches.count(name)).await? == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+
+    /// Resolves at the next message, and now and then without one.
+    async fn hear(&self, wakeups: &mut Box<dyn Wakeups>) {
+        let _ = tokio::time::timeout(ASK_EVERY, wakeups.woken()).await;
     }
 
     /// Waits for at most `timeout` until the latch is open. With a time-out of zero, it only checks

@@ -7,14 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::{Instant, timeout, timeout_at},
-};
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
-    BackendError, BackendErrorKind, FencingToken, Lock, LockError, LockGuard, LockName, LockState,
-    Loss, Owner,
+    FencingToken, Lock, LockError, LockGuard, LockName, LockState, Loss, Owner,
     sync::guard::{done, while_held},
 };
 
@@ -250,7 +247,8 @@ impl MultiLock {
     pub async fn state(&self) -> Result<Vec<(LockName, LockState)>, LockError> {
         let members = self.members.clone()?;
         let names: Vec<_> = members.iter().map(Lock::lock_name).collect::<Result<_, _>>()?;
-        let states = each(members.iter().map(Lock::state)).await?;
+        let states = join_all(members.iter().map(Lock::state)).await;
+        let states: Vec<_> = states.into_iter().collect::<Result<_, _>>()?;
         Ok(names.into_iter().zip(states).collect())
     }
 
@@ -267,7 +265,8 @@ impl MultiLock {
     /// freed.
     pub async fn force_release(&self) -> Result<bool, LockError> {
         let members = self.members.clone()?;
-        let freed = each(members.iter().map(Lock::force_release)).await?;
+        let freed = join_all(members.iter().map(Lock::force_release)).await;
+        let freed: Vec<_> = freed.into_iter().collect::<Result<_, _>>()?;
         Ok(freed.contains(&true))
     }
 
@@ -405,8 +404,10 @@ async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) 
 /// Releases, and returns when that is done, or after [`LEAVE_WITHIN`]. A failure is no concern of
 /// the acquisition: the release goes on in the background, and the hold ends with its lease.
 async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
-    let mut releases: JoinSet<_> = guards.into_iter().map(LockGuard::release).collect();
-    let _ = timeout(LEAVE_WITHIN, async { while releases.join_next().await.is_some() {} }).await;
+    let releases: Vec<_> = guards.into_iter().map(LockGuard::release).collect();
+    if !releases.is_empty() {
+        let _ = timeout(LEAVE_WITHIN, join_all(releases)).await;
+    }
 }
 
 /// Tries all of `locks` at once. If one of the attempts fails, those that others got are given
@@ -415,58 +416,20 @@ async fn try_each(
     locks: &[Lock],
     site: &'static Location<'static>,
 ) -> Result<Vec<Option<LockGuard>>, LockError> {
-    if let [lock] = locks {
-        return Ok(vec![lock.try_acquire_at(site).await?]);
-    }
-    let mut tried: Vec<Option<LockGuard>> = locks.iter().map(|_| None).collect();
-    let mut attempts = JoinSet::new();
-    for (place, lock) in locks.iter().enumerate() {
-        let attempt = lock.try_acquire_at(site);
-        attempts.spawn(async move { (place, attempt.await) });
-    }
-    let mut failure = None;
-    while let Some(attempt) = attempts.join_next().await {
-        let (place, guard) = attempt.map_err(interrupted)?;
+    let tried = join_all(locks.iter().map(|lock| lock.try_acquire_at(site))).await;
+    let (mut guards, mut failure) = (Vec::with_capacity(tried.len()), None);
+    for guard in tried {
         match guard {
-            Ok(guard) => tried[place] = guard,
+            Ok(guard) => guards.push(guard),
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     match failure {
-        None => Ok(tried),
+        None => Ok(guards),
         Some(error) => {
-            give_back(tried.into_iter().flatten()).await;
+            give_back(guards.into_iter().flatten()).await;
             Err(error)
         }
-    }
-}
-
-/// Runs all of `works` concurrently to their ends, and returns their results in the same order.
-async fn each<T>(
-    works: impl Iterator<Item = impl Future<Output = Result<T, LockError>>>,
-) -> Result<Vec<T>, LockError> {
-    let mut works: Vec<_> = works.map(|work| (Box::pin(work), None)).collect();
-    poll_fn(|context| {
-        let mut is_done = true;
-        for (work, result) in &mut works {
-            if result.is_none()
-                && let Poll::Ready(ready) = work.as_mut().poll(context)
-            {
-                *result = Some(ready);
-            }
-            is_done &= result.is_some();
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    works.into_iter().filter_map(|(_, result)| result).collect()
-}
-
-/// Resumes a panic. A task that was cancelled means that the runtime is shutting down.
-fn interrupted(failure: JoinError) -> LockError {
-    match failure.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => BackendError::new(BackendErrorKind::Other, "the runtime is shutting down").into(),
     }
 }
 
@@ -556,11 +519,7 @@ impl MultiGuard {
     /// # Cancel safety
     /// If the future is dropped before it resolves, the releases are completed in the background.
     pub async fn release(self) -> Result<(), LockError> {
-        let mut releases: JoinSet<_> = self.guards.into_iter().map(LockGuard::release).collect();
-        let mut result = Ok(());
-        while let Some(released) = releases.join_next().await {
-            result = result.and(released.unwrap_or_else(|failure| Err(interrupted(failure))));
-        }
-        result
+        let released = join_all(self.guards.into_iter().map(LockGuard::release)).await;
+        released.into_iter().fold(Ok(()), Result::and)
     }
 }

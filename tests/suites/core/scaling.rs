@@ -95,12 +95,6 @@ async fn a_hundred_readers_of_one_client_that_try_are_inside_after_a_few_round_t
     assert!(time <= INSIDE, "the last of them was inside after {time:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hundred_permits_of_one_client_are_had_after_a_few_round_trips() {
-    let time = a_hundred_enter(|locks| locks.semaphore("a", 100).permits(1), false).await;
-    assert!(time <= INSIDE, "the last of them was had after {time:?}");
-}
-
 // ---- many names, many holders
 
 /// The time of one call for one name, in a client that holds `count` names.
@@ -147,30 +141,4 @@ async fn a_forced_release_does_not_take_longer_with_many_names_held() {
     };
     let (few, many) = (takes(FEW, force).await, takes(MANY, force).await);
     assert!(many <= AT_MOST * few, "{few:?} with {FEW} names, {many:?} with {MANY}");
-}
-
-/// The time in which one client acquires `count` permits of one semaphore, and then releases them.
-async fn come_and_go(count: u32) -> Duration {
-    let semaphore = Locks::new(MemoryBackend::new()).semaphore("a", count);
-    let start = Instant::now();
-    let mut held = Vec::new();
-    for _ in 0..count {
-        held.push(semaphore.acquire().await.unwrap());
-    }
-    for guard in held {
-        guard.release().await.unwrap();
-    }
-    start.elapsed()
-}
-
-#[tokio::test]
-async fn many_permits_of_one_client_take_as_long_each_as_few() {
-    const FEW: u32 = 250;
-    const TIMES: u32 = 16;
-    let few = shortest(5, async || come_and_go(FEW).await).await;
-    let many = shortest(3, async || come_and_go(TIMES * FEW).await).await;
-    assert!(
-        many <= 4 * TIMES * few,
-        "{few:?} for {FEW} permits, {many:?} for {TIMES} times as many"
-    );
 }

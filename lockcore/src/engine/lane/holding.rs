@@ -387,6 +387,8 @@ impl<D: Driver> Lane<D> {
             }
         }
         self.holds.retain(|hold| hold.state.phase() != Phase::Parked);
+        // Nobody may ever poll the acquisitions that asked.
+        fx.undo.extend(std::mem::take(&mut self.pending).into_iter().map(|(ticket, _)| ticket));
         fx.wake.extend(self.queue.all().map(|(ticket, _)| ticket));
         releases
     }

@@ -48,6 +48,7 @@
 //! [`gone`]: Lane::gone
 //! [`close`]: Lane::close
 
+mod asking;
 mod holding;
 mod waiting;
 

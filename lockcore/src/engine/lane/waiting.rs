@@ -5,23 +5,14 @@ use std::time::Duration;
 use super::{
     super::{
         hold::{Growth, HoldNumber, Phase},
-        queue::{Asker, Asking, Expected, Outage, Ticket, Waiter},
+        queue::{Asker, Expected, Ticket, Waiter},
     },
-    Arrival, Ask, Driver, Effects, Inside, Lane, Refused, Step,
+    Arrival, Driver, Effects, Inside, Lane, Step,
 };
 use crate::{
     LockError, Mode, Owner,
     time::{ANSWER, Lease, Moment},
 };
-
-/// How long without another failure until the next one begins a new outage. Longer than a pause
-/// between two attempts and the time that one may take.
-const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
-
-/// A request is undone if nobody looked at its answer for so long: an acquisition that was polled
-/// once and then left alone keeps other clients out no longer. A request that is polled ends itself
-/// after [`ANSWER`].
-const UNPOLLED: Duration = Duration::from_secs(6);
 
 impl<D: Driver> Lane<D> {
     /// An acquisition arrives. One that does not want to wait queues only if it may be granted at
@@ -264,6 +255,12 @@ impl<D: Driver> Lane<D> {
         is_borne.then(|| Box::new(outage.error.clone()))
     }
 
+    /// What a waiter is told when its time is up while the backend gives no answer.
+    pub(crate) fn outage(&self, ticket: Ticket) -> Option<LockError> {
+        let outage = self.outage.as_ref().filter(|outage| ticket < outage.later)?;
+        Some(outage.error.clone())
+    }
+
     /// Readers follow a reader of this client that is inside, all at once.
     fn joins_readers(&self, ticket: Ticket, now: Moment) -> bool {
         self.readers_through.is_some_and(|through| ticket <= through)
@@ -271,169 +268,8 @@ impl<D: Driver> Lane<D> {
             && self.has_live_reader()
     }
 
-    fn has_live_reader(&self) -> bool {
+    pub(super) fn has_live_reader(&self) -> bool {
         self.holds.iter().any(|hold| hold.mode == Mode::Read && hold.state.phase() == Phase::Live)
-    }
-
-    /// A waiter asks, unless another one of its owner is asking: the store may take one for the
-    /// other, and both would be inside.
-    fn ask(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> Step {
-        let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
-        let Asker { mode, has_fresh_owner, takes_over, .. } = waiter.asker;
-        if !has_fresh_owner {
-            let others = self.queue.of_owner(&waiter.asker.owner);
-            let mut others = others.iter().filter_map(|other| self.queue.get(*other));
-            if others.any(|other| matches!(other.asking, Asking::Since { .. })) {
-                return Step::Wait { until: None, listens: false };
-            }
-        }
-        let behind = self.queue.behind(ticket);
-        if mode == Mode::Read
-            && self.has_live_reader()
-            && let Some((next, reader)) = behind.filter(|(_, next)| next.asker.mode == Mode::Read)
-            && reader.asking == Asking::No
-        {
-            self.readers_through = self.readers_through.max(Some(next));
-            fx.wake.push(next);
-        }
-        let wants_tokens = takes_over && !self.queue.is_head_alone();
-        let news = self.refusal.news;
-        if let Some(waiter) = self.queue.get_mut(ticket) {
-            let own = waiter.rare().map_or(0, |rare| rare.refusal.news);
-            waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
-        }
-        Step::Ask(Ask { wants_tokens, turn_since: self.turns.since() })
-    }
-
-    /// The request of a waiter is not answered at once.
-    pub(crate) fn pending(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) {
-        self.pending.push((ticket, now));
-        fx.due_at(Some(now.after(UNPOLLED)));
-    }
-
-    /// Requests whose answers nobody looked at are to be undone. Returns when the next one will be.
-    pub(super) fn abandon_unpolled(
-        &mut self,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Option<Moment> {
-        let (queue, undo) = (&mut self.queue, &mut fx.undo);
-        self.pending.retain(|(ticket, sent)| {
-            let is_over = sent.after(UNPOLLED) <= now;
-            if is_over && let Some(waiter) = queue.get_mut(*ticket) {
-                waiter.asking = Asking::Abandoned;
-                undo.push(*ticket);
-            }
-            !is_over
-        });
-        for ticket in fx.undo.clone() {
-            // Others of its owner wait for it to have asked.
-            let waiter = self.queue.get(ticket).filter(|waiter| !waiter.asker.has_fresh_owner);
-            if let Some(owner) = waiter.map(|waiter| waiter.asker.owner.clone()) {
-                self.wake_owner(&owner, fx);
-            }
-        }
-        self.pending.iter().map(|(_, sent)| sent.after(UNPOLLED)).min()
-    }
-
-    /// The request of a waiter is over, one way or another. Returns the news it began with, or
-    /// `None` if it was abandoned.
-    fn asked(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> Option<u64> {
-        self.pending.retain(|(other, _)| *other != ticket);
-        let waiter = self.queue.get_mut(ticket)?;
-        let asking = std::mem::take(&mut waiter.asking);
-        if !waiter.asker.has_fresh_owner && asking != Asking::No {
-            let owner = waiter.asker.owner.clone();
-            self.wake_owner(&owner, fx);
-        }
-        match asking {
-            Asking::Since { news } => Some(news),
-            Asking::No | Asking::Abandoned => None,
-        }
-    }
-
-    /// Whether a grant may still be entered. An abandoned request was undone meanwhile.
-    pub(super) fn take_asked(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> bool {
-        self.asked(ticket, fx).is_some()
-    }
-
-    /// The request of a waiter was refused; nothing changes before `until`, unless there was news
-    /// since it began.
-    pub(crate) fn refused(
-        &mut self,
-        ticket: Ticket,
-        until: Moment,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Refused {
-        let news = self.asked(ticket, fx);
-        self.outage = None;
-        let Some(waiter) = self.queue.get_mut(ticket) else { return Refused::Over };
-        if !waiter.asker.is_patient {
-            self.leave(ticket, now, fx);
-            return Refused::Over;
-        }
-        match (waiter.asker.mode, news) {
-            (Mode::Fair, Some(news)) => waiter.rare_mut().refusal.note(news, until),
-            (_, Some(news)) => self.refusal.note(news, until),
-            (_, None) => {}
-        }
-        self.readers_through = None;
-        self.turns.contested();
-        self.count_refusal(fx);
-        Refused::Waits
-    }
-
-    fn wake_impatient(&self, fx: &mut Effects<D::Hold>) {
-        if self.queue.has_impatient() {
-            fx.wake.extend(self.queue.impatient());
-        }
-    }
-
-    /// Those who do not want to wait need not wait for those who do.
-    pub(super) fn count_refusal(&mut self, fx: &mut Effects<D::Hold>) {
-        self.refusals += 1;
-        self.wake_impatient(fx);
-    }
-
-    /// The backend failed to answer the request of a patient waiter, which asks again after
-    /// `pause`. Returns since when it fails, for this waiter and those before it.
-    pub(crate) fn failed(
-        &mut self,
-        ticket: Ticket,
-        error: &LockError,
-        pause: Duration,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Moment {
-        self.asked(ticket, fx);
-        let recent = self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
-        let since = recent.map_or(now, |outage| outage.since);
-        let (later, error) = (self.queue.next_ticket(), error.clone());
-        self.outage = Some(Box::new(Outage { since, last: now, error, later }));
-        self.wake_impatient(fx);
-        self.pause(ticket, now.after(pause));
-        since
-    }
-
-    /// A grant came after the lease had ended, and is being undone. The backend answers, so the
-    /// waiter asks again, after `pause`.
-    pub(crate) fn late(
-        &mut self,
-        ticket: Ticket,
-        pause: Duration,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) {
-        self.asked(ticket, fx);
-        self.outage = None;
-        self.pause(ticket, now.after(pause));
-    }
-
-    fn pause(&mut self, ticket: Ticket, until: Moment) {
-        if let Some(waiter) = self.queue.get_mut(ticket) {
-            waiter.rare_mut().pause_until = Some(until);
-        }
     }
 
     /// The backend told a waiter that the lock may be free. `jitter` is in `[0, 1)`.

@@ -1,0 +1,293 @@
+//! One request of a waiter: from what is asked to what follows from the answer.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
+
+use super::{
+    acquire::Acquisition,
+    cleanup::{Cleanup, OnDrop, Undo},
+    place::Place,
+    waiting::{Turn, Waiting},
+};
+use crate::{
+    BackendError, BackendErrorKind, FencingToken, LockError, Mode,
+    backend::{AcquireOutcome, AcquireRequest},
+    engine::{Ask, Grant, Refused},
+    time::{ANSWER, Backoff, Moment, lease},
+};
+
+/// At most this many holds are made of one grant, each with a token of its own. Tokens follow the
+/// server's clock in microseconds and must not outrun it for long, or they would fall after a
+/// failover: it takes two round trips to use up this many.
+const TOKENS: u32 = 256;
+
+/// How often the backend is asked again after a refusal if nothing is heard. Locks that others have
+/// written without an expiry have no end, and the end that was told is wrong when the backend's
+/// clock is set. All waiters ask at the same moments, so that a backend can answer them together.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+impl Waiting<'_> {
+    /// Asks the backend once. `None` if that decides nothing yet.
+    pub(super) async fn ask(&mut self, ask: Ask, sent: Moment) -> Result<Option<Turn>, LockError> {
+        let client = self.client();
+        if self.number.is_none() && self.acquisition.mode == Mode::Fair {
+            // A subscription is for one hold.
+            self.place.listener = None;
+        }
+        let number = *self.number.get_or_insert_with(|| client.draw_number());
+        let id = client.hold_id(&self.claimant.owner, number);
+        let mut request = self.acquisition.request(id, self.is_patient);
+        if ask.wants_tokens {
+            request = request.tokens(TOKENS);
+        }
+        let mut call = client.backend.acquire(&request);
+        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        let (answer, is_undone) = match first {
+            Poll::Ready(answer) => (answer, false),
+            Poll::Pending => {
+                self.arm_undo(&request, sent);
+                self.pending(&request, sent);
+                self.answer(call).await?
+            }
+        };
+        let now = client.clock.now();
+        let turn = match answer {
+            Ok(AcquireOutcome::Acquired { token }) => {
+                self.granted(&request, token, ask, sent, now)?
+            }
+            Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
+            Ok(outcome) => {
+                match outcome {
+                    AcquireOutcome::TooMany { .. } => self.disarm_undo(),
+                    _ => self.arm_undo(&request, now),
+                }
+                return Err(self.misunderstood(outcome));
+            }
+            Err(error) => {
+                self.failed(&request, error, now)?;
+                None
+            }
+        };
+        if is_undone && turn.is_none() && self.number.is_some() {
+            // The undoing may still be on its way, and must not meet what is asked for next.
+            self.undo(&request, now);
+        }
+        Ok(turn)
+    }
+
+    /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
+    fn pending(&self, request: &AcquireRequest, sent: Moment) {
+        let Place { cell, ticket, .. } = &self.place;
+        let asked = Box::new((request.undo(), sent.after(request.lease)));
+        self.client().with(cell, |lane, fx| {
+            if let Some(waiter) = lane.waiter_mut(*ticket) {
+                waiter.asked = Some(asked);
+            }
+            lane.pending(*ticket, sent, fx);
+        });
+    }
+
+    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`]. The second
+    /// value says that nobody looked at it for so long that the request was undone.
+    async fn answer<T>(
+        &self,
+        mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
+    ) -> Result<(Result<T, BackendError>, bool), LockError> {
+        let (client, Place { cell, ticket, .. }) = (self.client(), &self.place);
+        let mut limit = pin!(tokio::time::sleep(ANSWER));
+        let answer = poll_fn(|context| {
+            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+                return Poll::Ready(Ok(answer));
+            }
+            // Any other signal is answered by the step that follows.
+            while cell.poll_signal(*ticket, context).is_ready() {
+                if client.is_closed() {
+                    return Poll::Ready(Err(self.acquisition.closed()));
+                }
+            }
+            limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
+        })
+        .await;
+        let over = cell.look(|lane| {
+            let waiter = lane.waiter_mut(*ticket);
+            waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))
+        });
+        let is_undone = over.is_none_or(|(_, asked)| asked.is_none());
+        Ok((answer?, is_undone))
+    }
+
+    /// Arms what undoes `request`: the place in a queue that it asks for is undone in the same way.
+    fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
+        // A place in a queue may outlive the lease that was asked for.
+        let latest = now.after(request.lease.max(request.queue.unwrap_or_default()));
+        if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(OnDrop::cleanup) {
+            undo.until = latest.max(undo.until);
+            return;
+        }
+        let cell = self.place.cell.clone();
+        let undo = Box::new(Undo { cell, request: request.undo(), until: latest });
+        self.undo = Some(OnDrop::new(self.client(), Cleanup::Undo(undo)));
+    }
+
+    fn disarm_undo(&mut self) {
+        if let Some(undo) = self.undo.take() {
+            undo.disarm();
+        }
+    }
+
+    /// Undoes `request`, in the background. What follows has another id.
+    fn undo(&mut self, request: &AcquireRequest, now: Moment) {
+        self.arm_undo(request, now);
+        (self.undo, self.number) = (None, None);
+    }
+
+    fn granted(
+        &mut self,
+        request: &AcquireRequest,
+        token: FencingToken,
+        ask: Ask,
+        sent: Moment,
+        now: Moment,
+    ) -> Result<Option<Turn>, LockError> {
+        let Acquisition { client, lease, .. } = self.acquisition;
+        if now >= lease::deadline(sent, lease.duration()) {
+            return self.granted_late(request, sent, now).map(|()| None);
+        }
+        let until = client.lanes.hand_over().map(|time| ask.turn_since.unwrap_or(sent).after(time));
+        let grant = Grant::new(sent, *lease, token, request.tokens, until);
+        let acquisition = self.acquisition;
+        let facts = acquisition.facts(request.hold.clone(), sent);
+        let mut is_closed = false;
+        let held = self.place.enter(*lease, |lane, ticket, fx| {
+            is_closed = client.is_closed();
+            let is_open = !is_closed;
+            is_open.then(|| lane.granted(ticket, grant, token, facts, fx)).flatten()
+        });
+        match held {
+            Some(held) => {
+                self.disarm_undo();
+                Ok(Some(Turn::Entered(held)))
+            }
+            None if is_closed => {
+                self.arm_undo(request, now);
+                Err(acquisition.closed())
+            }
+            // It was undone meanwhile. Once more, in case it was carried out after that.
+            None => {
+                self.undo(request, now);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The grant came after its lease had ended: it is undone, and a patient waiter asks again. If
+    /// that goes on, or could not be otherwise, the lease is too short.
+    fn granted_late(
+        &mut self,
+        request: &AcquireRequest,
+        sent: Moment,
+        now: Moment,
+    ) -> Result<(), LockError> {
+        let Acquisition { client, name, .. } = self.acquisition;
+        self.undo(request, now);
+        let error = LockError::from(late(request.lease).with_lock(name));
+        let is_first = self.late_since.is_none();
+        let since = *self.late_since.get_or_insert(now);
+        let is_over = !is_first && now.since(since) >= client.settings.retry_for;
+        let is_hopeless = lease::deadline(sent, request.lease) <= sent;
+        if !self.is_patient || is_over || is_hopeless {
+            return Err(error);
+        }
+        tracing::debug!(%error, "will be asked for again");
+        self.last_error = Some(Box::new(error));
+        let pause = if is_first { Duration::ZERO } else { self.backoff.next() };
+        let Place { cell, ticket, .. } = &self.place;
+        client.with(cell, |lane, fx| lane.late(*ticket, pause, now, fx));
+        Ok(())
+    }
+
+    fn refused(
+        &mut self,
+        request: &AcquireRequest,
+        remaining: Option<Duration>,
+        now: Moment,
+    ) -> Option<Turn> {
+        (self.backoff, self.last_error, self.late_since) = (Backoff::default(), None, None);
+        match request.queue {
+            // It may have a place in the backend's queue now.
+            Some(_) => self.arm_undo(request, now),
+            None => self.disarm_undo(),
+        }
+        // The store's clock ticks in milliseconds: come after the tick, not on it.
+        let end = remaining.map(|left| now.after(left.saturating_add(Duration::from_millis(1))));
+        let next = now.next_multiple_of(ASK_EVERY);
+        let until = end.map_or(next, |end| end.min(next));
+        // A place in the queue is kept by asking again in time.
+        let kept = request.queue.map_or(until, |queue| now.after(queue / 3));
+        let until = until.min(kept);
+        let Place { cell, ticket, .. } = &self.place;
+        match self.client().with(cell, |lane, fx| lane.refused(*ticket, until, now, fx)) {
+            Refused::Waits => None,
+            Refused::Over => Some(Turn::Refused),
+        }
+    }
+
+    /// Bears an error that may pass; any other is returned, and this one as well if nobody in this
+    /// lane has had an answer for too long.
+    fn failed(
+        &mut self,
+        request: &AcquireRequest,
+        error: BackendError,
+        now: Moment,
+    ) -> Result<(), LockError> {
+        let Acquisition { client, name, .. } = self.acquisition;
+        if error.is_outcome_unknown() {
+            // A place in a queue goes with it.
+            self.undo(request, now);
+        } else if request.queue.is_none() {
+            self.disarm_undo();
+        }
+        let is_retryable = error.is_retryable();
+        let error = LockError::from(error.with_lock(name));
+        if !is_retryable || !self.is_patient {
+            return Err(error);
+        }
+        let pause = self.backoff.next();
+        let Place { cell, ticket, .. } = &self.place;
+        let since = client.with(cell, |lane, fx| lane.failed(*ticket, &error, pause, now, fx));
+        if now.since(since) >= client.settings.retry_for {
+            return Err(error);
+        }
+        tracing::debug!(%error, "attempt failed, will be retried");
+        self.last_error = Some(Box::new(error));
+        Ok(())
+    }
+
+    fn misunderstood(&self, outcome: AcquireOutcome) -> LockError {
+        let lock = &self.acquisition.name;
+        let message = match (outcome, self.acquisition.mode) {
+            (AcquireOutcome::TooMany { limit }, Mode::Permit { count: asked, .. }) => {
+                return LockError::TooManyPermits { lock: lock.clone(), asked, limit };
+            }
+            (AcquireOutcome::TooMany { .. }, _) => "a lock was answered as a semaphore",
+            _ => "an outermost acquisition was answered as a nested one",
+        };
+        BackendError::new(BackendErrorKind::Protocol, message).with_lock(lock).into()
+    }
+}
+
+/// The error of a grant that came when its lease had ended.
+pub(super) fn late(lease: Duration) -> BackendError {
+    let message =
+        format!("the grant came only after its lease of {lease:?} had ended; use a longer lease");
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
+/// The error of a call that was not answered in time.
+pub(super) fn no_answer() -> BackendError {
+    BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")
+}
