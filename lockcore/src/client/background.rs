@@ -31,7 +31,7 @@ pub(super) struct Background {
 struct Submitted {
     client: Arc<Client>,
     cleanup: Cleanup,
-    counting: Option<OwnedCounting>,
+    counting: OwnedCounting,
 }
 
 #[derive(Debug)]
@@ -79,9 +79,10 @@ impl Client {
             return;
         }
         self.start();
-        // `close()` reports releases that are not confirmed, and a place is none: it lapses.
-        let is_release = !matches!(cleanup, Cleanup::LeaveCondition(_));
-        let counting = is_release.then(|| self.pending_cleanups.count_owned());
+        let counting = match cleanup {
+            Cleanup::LeaveCondition(_) => self.leaving.count_owned(),
+            _ => self.pending_releases.count_owned(),
+        };
         let submitted = Submitted { client: self.clone(), cleanup, counting };
         let unsent = match self.background.running().as_ref() {
             None => Some(submitted),

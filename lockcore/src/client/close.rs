@@ -28,7 +28,7 @@ impl Client {
             let taken_back = self.with(&cell, |lane, fx| lane.close(now, fx));
             for release in taken_back {
                 release.facts.tell(Some(LossReason::Closed));
-                let counting = self.pending_cleanups.count_owned();
+                let counting = self.pending_releases.count_owned();
                 let released = self.release_of(&cell, release).confirm();
                 releases.spawn(async move {
                     let released = released.await;
@@ -49,7 +49,9 @@ impl Client {
         let _ = tokio::time::timeout(CUT_OFF, self.acquiring.none()).await;
         // Guards that were dropped before are being released there.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
-        let is_done = tokio::time::timeout(patience, self.pending_cleanups.none()).await.is_ok();
+        let is_done = tokio::time::timeout(patience, self.pending_releases.none()).await.is_ok();
+        // A place in a condition lapses by itself, and is no release.
+        let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
         self.dismiss_background();
         if !is_done {
             let message = "releases that began before `close()` are not confirmed yet";

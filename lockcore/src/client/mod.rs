@@ -93,8 +93,10 @@ pub(crate) struct Client {
     closing: Notify,
     /// Acquisitions that are under way, or being undone.
     acquiring: Tally,
-    /// Cleanups that are submitted and not done.
-    pending_cleanups: Arc<Tally>,
+    /// Releases that are submitted and not done.
+    pending_releases: Arc<Tally>,
+    /// Places in conditions that are being left.
+    leaving: Arc<Tally>,
 }
 
 impl Client {
@@ -112,7 +114,8 @@ impl Client {
             life: AtomicU8::new(OPEN),
             closing: Notify::new(),
             acquiring: Tally::default(),
-            pending_cleanups: Arc::default(),
+            pending_releases: Arc::default(),
+            leaving: Arc::default(),
         })
     }
 
