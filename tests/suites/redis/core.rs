@@ -7,7 +7,7 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::support::{assert_nothing_left, connect, locks, soon};
+use crate::support::{assert_nothing_left, locks, soon};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
