@@ -98,7 +98,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             Ok(report.findings.is_empty())
         }
         _ => Err(failure(
-            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | list, with --seed N, --jobs N, --table FILE",
+            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --seed N, --jobs N, --table FILE",
         )),
     }
 }

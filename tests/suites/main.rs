@@ -25,6 +25,7 @@ mod observing;
 mod promises;
 mod read_write;
 mod regressions;
+mod requests;
 mod semaphore;
 mod signals;
 mod unsupported;

@@ -1,16 +1,17 @@
 //! What the library tells: by `tracing`, and of a host that slept.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use lockcore::{Clock, LockError, Locks, LossReason, Owner};
 use lockcore_memory::MemoryBackend;
-use lockcore_testkit::{Fault, Faulty, Op};
+use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 
 use crate::log::Log;
 
@@ -126,6 +127,29 @@ async fn a_host_that_slept_through_its_lease_knows_when_it_wakes_up() {
     assert!(matches!(run.await.unwrap(), Err(LockError::Lost { .. })));
     assert!(woken.elapsed() <= SECOND, "and soon for whoever waits: {:?}", woken.elapsed());
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+}
+
+/// The loss is noticed before the body runs again, not when a timer fires.
+#[tokio::test(start_paused = true)]
+async fn run_does_not_go_on_after_a_suspension_that_was_longer_than_the_lease() {
+    let asleep = Arc::new(AtomicU64::new(0));
+    let clock = Clock::with_suspension({
+        let asleep = asleep.clone();
+        move || Duration::from_secs(asleep.load(Ordering::SeqCst))
+    });
+    let locks = Locks::builder(MemoryBackend::new()).clock(clock).build().unwrap();
+    let (wake, woken) = tokio::sync::oneshot::channel();
+    let went_on = AtomicBool::new(false);
+    let mut run = pin!(locks.lock("laptop").run(async |_| {
+        woken.await.unwrap();
+        went_on.store(true, Ordering::SeqCst);
+    }));
+    assert!(poll_times(1, run.as_mut()).await.is_none(), "the body waits");
+    asleep.store(3600, Ordering::SeqCst);
+    wake.send(()).unwrap();
+    let ended = poll_times(1, run.as_mut()).await;
+    assert!(matches!(ended, Some(Err(LockError::Lost { .. }))), "{ended:?}");
+    assert!(!went_on.load(Ordering::SeqCst), "the body runs without the lock");
 }
 
 #[tokio::test(start_paused = true)]

@@ -181,6 +181,28 @@ async fn readers_that_wait_all_enter_after_a_release_and_after_a_downgrade() {
     assert_all_free(&store).await;
 }
 
+/// Otherwise, each request would begin after the answer to the one before.
+#[tokio::test(start_paused = true)]
+async fn readers_follow_each_other_without_waiting_for_each_answer() {
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+    let store = MemoryBackend::new();
+    let backend = Faulty::new(store.clone());
+    let faults = backend.faults();
+    let locks = Locks::new(backend);
+    let writer = Locks::new(store).rw_lock("a").write().acquire().await.unwrap();
+    let mut readers = JoinSet::new();
+    for _ in 0..20 {
+        readers.spawn(locks.rw_lock("a").read().acquire());
+    }
+    tokio::time::sleep(SECOND).await;
+    faults.every(Op::Acquire, Fault::DelayReply(ROUND_TRIP));
+    writer.release().await.unwrap();
+    let start = Instant::now();
+    let inside = readers.join_all().await;
+    assert!(inside.iter().all(Result::is_ok), "{inside:?}");
+    assert!(start.elapsed() <= 3 * ROUND_TRIP, "{:?}", start.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_writer_enters_under_a_steady_stream_of_readers() {
     let (store, one, other) = two_clients();
@@ -303,6 +325,26 @@ async fn a_read_beside_the_own_write_hold_leaves_nothing_when_dropped_at_any_awa
             tokio::time::sleep(SECOND).await;
         }
     }
+    assert_all_free(backend.inside()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_beside_the_own_write_hold_whose_grant_comes_after_its_lease_is_asked_for_again() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let lock = Locks::new(backend.clone()).rw_lock("a");
+    let owner = Owner::new();
+    let writer = lock.write().owned_by(&owner).acquire().await.unwrap();
+    let read = lock.read().owned_by(&owner).lease(SECOND);
+    faults.next(Op::Acquire, Fault::DelayReply(2 * SECOND));
+    let reader = read.acquire().await.unwrap();
+    assert!(reader.is_held(), "the lease of the first grant had ended");
+    assert_eq!(faults.calls(Op::Acquire), 3);
+    reader.release().await.unwrap();
+    faults.next(Op::Acquire, Fault::DelayReply(2 * SECOND));
+    let tried = read.try_acquire().await;
+    assert!(matches!(tried, Err(LockError::Backend(_))), "{tried:?}");
+    writer.release().await.unwrap();
     assert_all_free(backend.inside()).await;
 }
 
