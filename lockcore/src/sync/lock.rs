@@ -66,7 +66,9 @@ impl Lock {
     /// the lease is the one of the client (30 s by default), and is renewed while a guard lives.
     ///
     /// The lease has to be longer than a round trip and the margin for differing clocks (1 % and 2
-    /// ms). Otherwise it is over on arrival, and the acquisition fails with [`LockError::Lost`].
+    /// ms). A grant that is over on arrival is given back and asked for again; if that goes on for
+    /// [`retry_for`](crate::LocksBuilder::retry_for), the acquisition fails with
+    /// [`LockError::Backend`].
     ///
     /// A nested acquisition never shortens the lease of the hold. If it asks for more than is left,
     /// it extends the lease at the backend. See also [`LockGuard::extend`].
@@ -132,8 +134,8 @@ impl Lock {
     ///   is reached.
     /// - [`LockError::TooDeep`] if the owner has [`MAX_HOLD_COUNT`](Self::MAX_HOLD_COUNT) guards,
     ///   and [`LockError::Upgrade`] if it holds the read lock and asks for the write lock.
-    /// - [`LockError::Lost`] if this owner held the lock and has lost it, or if a fixed lease was
-    ///   shorter than the round trip.
+    /// - [`LockError::Lost`] if this owner held the lock and has lost it.
+    /// - [`LockError::NoRuntime`] outside of a tokio runtime, where nothing would renew the lease.
     /// - [`LockError::Backend`], at once if a retry cannot help, and otherwise when the backend has
     ///   not responded for [`retry_for`](crate::LocksBuilder::retry_for).
     ///
