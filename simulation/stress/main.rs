@@ -80,7 +80,7 @@ where
     for client in &clients {
         client.close().await.unwrap();
         let text = format!("{client:?}");
-        assert!(text.contains("names: Names { cells: {}"), "{text}");
+        assert!(text.contains("LaneMap { cells: []"), "{text}");
     }
     assert_eq!(store.names_in_use(), 0);
 }
