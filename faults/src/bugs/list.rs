@@ -257,7 +257,7 @@ fn ending() -> Vec<Bug> {
         ),
         bug(
             "`close()` does not wait for the undoing of acquisitions",
-            [core("Client::close").statement("none").which(1, 2).removed()],
+            [core("Client::close").statement("none").which(1, 3).removed()],
             suites("close_waits_until_the_acquisitions_that_it_cuts_off_are_undone"),
         ),
     ]
