@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Fixture,
     conformance::{
-        scene::{Contender, LASTING, Scene, soon, state, stranger},
+        scene::{LASTING, Rival, Scene, soon, state, stranger},
         wakeups::drain,
     },
 };
@@ -16,7 +16,7 @@ async fn short_leases_end<F: Fixture>(fixture: &F) {
 }
 
 /// Has gone, with its lease.
-async fn has_ended(holder: Contender<'_>) {
+async fn has_ended(holder: Rival<'_>) {
     holder.holds_nothing().await;
     holder.cannot_renew().await;
     holder.cannot_release().await;
