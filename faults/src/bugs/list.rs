@@ -240,7 +240,7 @@ fn ending() -> Vec<Bug> {
     vec![
         bug(
             "a dropped guard releases nothing",
-            [core("Drop for Held::drop").statement("clean_up").removed()],
+            [core("Drop for Held::drop").statement("submit").removed()],
             suites("close_waits_for_the_guards_that_were_dropped_before"),
         ),
         bug(

@@ -57,26 +57,34 @@ enum Came<'a> {
 impl Acquisition {
     /// Acquires. `None` if the lock is not free and `is_patient` is false.
     pub(crate) async fn acquire(&self, is_patient: bool) -> Result<Option<Held>, LockError> {
-        self.begin().await;
-        if let Some(held) = self.enter_at_once()? {
+        // As tokio's own: a task that goes on acquiring without ever having to wait lets others run
+        // now and then.
+        tokio::task::consume_budget().await;
+        let owner = self.known_owner();
+        if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(Some(held));
         }
-        let _acquiring = self.client.acquiring();
-        self.acquire_in_turn(is_patient, &mut None).await
+        // In a box: who enters at once needs no room for it.
+        Box::pin(async {
+            let _acquiring = self.client.acquiring();
+            self.acquire_in_turn(owner, is_patient, &mut None).await
+        })
+        .await
     }
 
     /// Acquires within `limit`. If the time runs out, everything is left before this answers: the
     /// place in the queue, here and at the backend, and what a request under way may get.
     pub(crate) async fn acquire_within(&self, limit: Duration) -> Result<Held, LockError> {
         let timeout = || LockError::Timeout { lock: self.name.clone(), waited: limit };
-        self.begin().await;
-        if let Some(held) = self.enter_at_once()? {
+        tokio::task::consume_budget().await;
+        let owner = self.known_owner();
+        if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
         if limit.is_zero() {
             let tried = Box::pin(async {
                 let _acquiring = self.client.acquiring();
-                self.acquire_in_turn(false, &mut None).await
+                self.acquire_in_turn(owner, false, &mut None).await
             });
             return tried.await?.ok_or_else(timeout);
         }
@@ -84,7 +92,7 @@ impl Acquisition {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();
             let mut waiting = None;
-            let acquired = self.acquire_in_turn(true, &mut waiting);
+            let acquired = self.acquire_in_turn(owner, true, &mut waiting);
             // An over-long time-out is none; tokio caps it.
             if let Ok(acquired) = tokio::time::timeout(limit, acquired).await {
                 return acquired?.ok_or_else(timeout);
@@ -98,15 +106,9 @@ impl Acquisition {
         .await
     }
 
-    /// As tokio's own: a task that goes on acquiring without ever having to wait lets others run
-    /// now and then.
-    async fn begin(&self) {
-        tokio::task::consume_budget().await;
-    }
-
     /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
-    fn enter_at_once(&self) -> Result<Option<Held>, LockError> {
-        let Some(owner) = self.known_owner() else { return Ok(None) };
+    fn enter_at_once(&self, owner: Option<&Owner>) -> Result<Option<Held>, LockError> {
+        let Some(owner) = owner else { return Ok(None) };
         if self.client.is_closed() {
             return Err(self.closed());
         }
@@ -115,19 +117,18 @@ impl Acquisition {
         // The hold may be of a runtime that is gone.
         client.ensure_running(&self.name)?;
         let now = client.clock.now();
-        let held = client.with(&cell, |lane, fx| {
-            match lane.enter(&owner, self.mode, self.lease, now, fx) {
-                Some(Nesting::Entered(number)) => {
-                    lane.hold_mut(number).map(|hold| Held::of(client, &cell, hold, self.lease))
-                }
+        // Nobody is woken by that, so nothing comes between the count and the guard.
+        let entered = client.with(&cell, |lane, fx| {
+            match lane.enter(owner, self.mode, self.lease, now, fx) {
+                Some(Nesting::Entered(number)) => lane.hold(number).map(Held::identity),
                 _ => None,
             }
         });
-        if let Some(held) = &held {
-            let (token, hold_count) = (held.token, || held.hold_count());
-            tracing::debug!(lock = %self.name, %token, hold_count = hold_count(), "nested");
-        }
-        Ok(held)
+        let Some(identity) = entered else { return Ok(None) };
+        let held = Held::of(client, cell, identity, self.lease);
+        let (token, hold_count) = (held.token, || held.hold_count());
+        tracing::debug!(lock = %self.name, %token, hold_count = hold_count(), "nested");
+        Ok(Some(held))
     }
 
     /// The owner of the acquisition, if it is not to be a fresh one.
@@ -137,10 +138,11 @@ impl Acquisition {
 
     async fn acquire_in_turn<'a>(
         &'a self,
+        owner: Option<Owner>,
         is_patient: bool,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
-        let claimant = match self.known_owner() {
+        let claimant = match owner {
             Some(owner) => Claimant { owner, is_fresh: false },
             None => Claimant { owner: Owner::new(), is_fresh: true },
         };
@@ -201,31 +203,31 @@ impl Acquisition {
             self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
-                let (cell, inside) = match self.arrive(&claimant, is_patient, now)? {
-                    Arrived::Inside(cell, inside) => (cell, inside),
-                    Arrived::Contended => return Ok(None),
-                    Arrived::Queued(place, step) => {
-                        let cell = place.cell.clone();
-                        *waiting = Some(Contender::new(self, claimant.clone(), is_patient, place));
-                        let Some(current) = waiting else { continue };
-                        let turn = current.take_turn(step, now).await;
-                        *waiting = None;
-                        match turn? {
-                            TurnEnd::Entered(held) => {
-                                // The runtime of the background may have ended during the wait.
-                                self.ensure_renewed()?;
-                                return Ok(Some(held));
-                            }
-                            TurnEnd::Refused => return Ok(None),
-                            TurnEnd::Inside(inside) => (cell, inside),
+                let (place, step) = match self.arrive(&claimant, is_patient, now)? {
+                    Arrived::Inside(cell, inside) => {
+                        match self.enter(&cell, inside, &claimant, is_patient).await? {
+                            None => continue,
+                            entered => return Ok(entered),
                         }
                     }
+                    Arrived::Contended => return Ok(None),
+                    Arrived::Queued(place, step) => (place, step),
                 };
-                // At once: the guard is counted already.
-                if let Nesting::Entered(number) = inside {
-                    return Ok(Held::new(&self.client, &cell, number, self.lease));
-                }
-                let entered = Box::pin(self.enter(&cell, inside, &claimant, is_patient)).await?;
+                let current = Contender::new(self, claimant.clone(), is_patient, place);
+                let end = waiting.insert(current).take_turn(step, now).await;
+                let has_waited = waiting.take().is_none_or(|ended| ended.has_waited);
+                let (cell, inside) = match end? {
+                    TurnEnd::Entered(held) => {
+                        if has_waited {
+                            // The runtime of the background may have ended meanwhile.
+                            self.ensure_renewed()?;
+                        }
+                        return Ok(Some(held));
+                    }
+                    TurnEnd::Refused => return Ok(None),
+                    TurnEnd::Inside(cell, inside) => (cell, inside),
+                };
+                let entered = self.enter(&cell, inside, &claimant, is_patient).await?;
                 if entered.is_some() {
                     return Ok(entered);
                 }
@@ -253,17 +255,29 @@ impl Acquisition {
         is_patient: bool,
     ) -> Result<Option<Held>, LockError> {
         let lock = || self.name.clone();
-        let entered = pin!(async {
-            match inside {
-                Nesting::Entered(number) => Ok(Held::new(&self.client, cell, number, self.lease)),
-                Nesting::Grow(number) => self.grow(cell, number, is_patient).await,
-                Nesting::Within(write) => self.read_within(cell, write, claimant, is_patient).await,
-                Nesting::Upgrade => Err(LockError::Upgrade { lock: lock() }),
-                Nesting::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
-                Nesting::TooDeep => Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT }),
+        let growth = match inside {
+            // At once: the guard is counted already.
+            Nesting::Entered(number) => {
+                return Ok(Held::new(&self.client, cell.clone(), number, self.lease));
             }
+            Nesting::Upgrade => return Err(LockError::Upgrade { lock: lock() }),
+            Nesting::Lost(reason) => return Err(LockError::Lost { lock: lock(), reason }),
+            Nesting::TooDeep => {
+                return Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT });
+            }
+            Nesting::Grow(number) => Ok(number),
+            Nesting::Within(write) => Err(write),
+        };
+        let entered = Box::pin(async {
+            let asked = pin!(async {
+                match growth {
+                    Ok(number) => self.grow(cell, number, is_patient).await,
+                    Err(write) => self.read_within(cell, write, claimant, is_patient).await,
+                }
+            });
+            self.client.unless_closed(&self.name, asked).await
         });
-        self.client.unless_closed(&self.name, entered).await
+        entered.await
     }
 
     /// Brings the acquisition to its lane.

@@ -27,17 +27,18 @@ pub(super) async fn unless<T, C: Future>(
     cut_off: impl FnOnce() -> C,
     work: impl Future<Output = T>,
 ) -> Result<T, C::Output> {
-    let (mut work, mut cut) = (pin!(work), pin!(None));
-    let mut cut_off = Some(cut_off);
+    let mut work = pin!(work);
+    // In a box: the most of these calls need no room for it.
+    let (mut cut, mut cut_off) = (None, Some(cut_off));
     poll_fn(|context| {
         if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(Ok(done));
         }
         if let Some(cut_off) = cut_off.take() {
-            cut.set(Some(cut_off()));
+            cut = Some(Box::pin(cut_off()));
         }
-        match cut.as_mut().as_pin_mut() {
-            Some(cut) => cut.poll(context).map(Err),
+        match &mut cut {
+            Some(cut) => cut.as_mut().poll(context).map(Err),
             None => Poll::Pending,
         }
     })

@@ -51,15 +51,18 @@ impl Contender<'_> {
         }
         let mut call = client.backend.acquire(&request);
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        let (answer, is_undone) = match first {
-            Poll::Ready(answer) => (answer, false),
+        let (answer, is_undone, now) = match first {
+            // No time has passed that the next look at the hold would not see as well.
+            Poll::Ready(answer) => (answer, false, sent),
+            // In a box: most of those who wait do not ask.
             Poll::Pending => {
+                self.has_waited = true;
                 self.arm_undo(&request, sent);
                 self.pending(&request, sent);
-                self.answer(call).await?
+                let (answer, is_undone) = Box::pin(self.answer(call)).await?;
+                (answer, is_undone, client.clock.now())
             }
         };
-        let now = client.clock.now();
         let turn = match answer {
             Ok(AcquireOutcome::Acquired { token }) => {
                 self.granted(&request, token, ask, sent, now)?
@@ -129,13 +132,13 @@ impl Contender<'_> {
     fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
         // A place in a queue may outlive the lease that was asked for.
         let latest = now.after(request.lease.max(request.queue.unwrap_or_default()));
-        if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(OnDrop::cleanup) {
+        if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(|undo| undo.cleanup()) {
             undo.until = latest.max(undo.until);
             return;
         }
-        let cell = self.place.cell.clone();
-        let undo = Box::new(Undo { cell, request: request.undo(), until: latest });
-        self.undo = Some(OnDrop::new(self.client(), Cleanup::Undo(undo)));
+        let (client, cell) = (self.client().clone(), self.place.cell.clone());
+        let undo = Undo { client, cell, request: request.undo(), until: latest };
+        self.undo = Some(Box::new(OnDrop::new(Cleanup::Undo(undo))));
     }
 
     fn disarm_undo(&mut self) {

@@ -3,7 +3,10 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -23,6 +26,17 @@ pub(super) type Serve<C> = fn(Weak<C>, UnboundedReceiver<Job>) -> Job;
 pub(super) struct Background {
     /// The way to the task that runs, if one does. Short critical sections without awaits.
     running: Mutex<Option<(UnboundedSender<Job>, JoinHandle<()>)>>,
+    /// The task runs for certain. Spares each acquisition a look behind the lock.
+    is_up: Arc<AtomicBool>,
+}
+
+/// Says that the task is no longer up when it ends, or is dropped.
+struct WhileUp(Arc<AtomicBool>);
+
+impl Drop for WhileUp {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Background {
@@ -32,13 +46,23 @@ impl Background {
 
     /// Starts the task unless it runs, on the current runtime. Returns `false` if there is none.
     pub(super) fn start(&self, task: impl FnOnce(UnboundedReceiver<Job>) -> Job) -> bool {
+        if self.is_up.load(Ordering::SeqCst) {
+            return true;
+        }
         let mut running = self.running();
         if running.as_ref().is_some_and(|(jobs, _)| !jobs.is_closed()) {
             return true;
         }
         let Ok(runtime) = Handle::try_current() else { return false };
         let (jobs, receiver) = unbounded_channel();
-        *running = Some((jobs, runtime.spawn(task(receiver))));
+        // Only here: if the task ended just now, that must not be undone.
+        self.is_up.store(true, Ordering::SeqCst);
+        let (mut job, up) = (task(receiver), WhileUp(self.is_up.clone()));
+        let task = runtime.spawn(async move {
+            let _up = up;
+            job.as_mut().await;
+        });
+        *running = Some((jobs, task));
         true
     }
 
@@ -52,8 +76,11 @@ impl Background {
 
     /// Lets the task end when its jobs are done. A later job starts another one.
     pub(super) fn dismiss(&self) {
-        let running = self.running().take();
+        let mut running = self.running();
+        self.is_up.store(false, Ordering::SeqCst);
+        let dismissed = running.take();
         drop(running);
+        drop(dismissed);
     }
 
     /// Stops the task at once, with everything that it does.

@@ -1,6 +1,6 @@
 //! [`OnDrop`]: the one way in which work that a dropped future leaves is carried out.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
@@ -11,64 +11,57 @@ use crate::{BackendError, backend::ReleaseRequest, engine::HoldNumber, time::Mom
 #[derive(Debug)]
 pub(crate) enum Cleanup {
     /// Gives back a hold.
-    Release(Box<ReleaseWork>),
+    Release(ReleaseWork),
     /// Takes back what a request may have left.
-    Undo(Box<Undo>),
+    Undo(Undo),
     /// Brings the backend's count of a hold down to the number of guards that there are.
-    StoreCount { cell: Arc<LaneCell>, hold: HoldNumber },
+    StoreCount { client: Arc<Client>, cell: Arc<LaneCell>, hold: HoldNumber },
     /// Leaves a condition.
-    LeaveCondition(Box<ConditionPlace>),
+    LeaveCondition { client: Arc<Client>, place: ConditionPlace },
 }
 
 /// What a request may have left at the backend: a hold, or a place in a queue.
 #[derive(Debug)]
 pub(crate) struct Undo {
+    pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
     pub(crate) request: ReleaseRequest,
     /// When it ends by itself at the latest.
     pub(crate) until: Moment,
 }
 
-/// Carries out a [`Cleanup`] when it is dropped, unless it is disarmed before.
-pub(crate) struct OnDrop {
-    client: Arc<Client>,
-    cleanup: Option<Cleanup>,
-}
+/// Carries out a [`Cleanup`] in the background when it is dropped, unless it is disarmed before.
+#[derive(Debug)]
+pub(crate) struct OnDrop(Option<Cleanup>);
 
 impl OnDrop {
-    pub(crate) fn new(client: &Arc<Client>, cleanup: Cleanup) -> Self {
-        Self { client: client.clone(), cleanup: Some(cleanup) }
+    pub(crate) fn new(cleanup: Cleanup) -> Self {
+        Self(Some(cleanup))
     }
 
     /// There is nothing to be done any more. Returns what would have been.
     pub(crate) fn disarm(mut self) -> Option<Cleanup> {
-        self.cleanup.take()
+        self.0.take()
     }
 
     /// What would be done.
     pub(crate) fn cleanup(&mut self) -> Option<&mut Cleanup> {
-        self.cleanup.as_mut()
+        self.0.as_mut()
     }
 }
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
-        if let Some(cleanup) = self.cleanup.take() {
-            self.client.clean_up(cleanup);
+        if let Some(cleanup) = self.0.take() {
+            cleanup.submit();
         }
-    }
-}
-
-impl fmt::Debug for OnDrop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnDrop").field(&self.cleanup).finish()
     }
 }
 
 impl OnDrop {
     /// Leaves a condition in the background when it is dropped.
     pub(crate) fn leaving(client: &Arc<Client>, place: ConditionPlace) -> Self {
-        Self::new(client, Cleanup::LeaveCondition(Box::new(place)))
+        Self::new(Cleanup::LeaveCondition { client: client.clone(), place })
     }
 
     /// Leaves a condition in the background, and reports whether the waiter was notified before it
@@ -92,23 +85,21 @@ impl OnDrop {
     }
 }
 
-impl Client {
-    /// Has the background carry out `cleanup`.
-    pub(crate) fn clean_up(self: &Arc<Self>, cleanup: Cleanup) {
-        let client = self.clone();
-        match cleanup {
-            Cleanup::Release(work) => self.submit(&self.pending_releases, work.carry_out()),
-            Cleanup::Undo(undo) => {
-                let work = ReleaseWork::undo(self, *undo);
-                self.submit(&self.pending_releases, work.carry_out());
+impl Cleanup {
+    /// Has the background carry it out.
+    pub(super) fn submit(self) {
+        match self {
+            Self::Release(work) => work.submit(),
+            Self::Undo(undo) => ReleaseWork::undo(undo).submit(),
+            Self::StoreCount { client, cell, hold } => {
+                let of_count = client.clone();
+                let stored = async move { of_count.store_count(&cell, hold).await };
+                client.submit(&client.pending_releases, stored);
             }
-            Cleanup::StoreCount { cell, hold } => {
-                let stored = async move { client.store_count(&cell, hold).await };
-                self.submit(&self.pending_releases, stored);
-            }
-            Cleanup::LeaveCondition(place) => {
-                let left = async move { place.leave_or_warn(&client).await };
-                self.submit(&self.leaving, left);
+            Self::LeaveCondition { client, place } => {
+                let of_place = client.clone();
+                let left = async move { place.leave_or_warn(&of_place).await };
+                client.submit(&client.leaving, left);
             }
         }
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     cleanup::Cleanup,
-    lanes::{HoldFacts, LaneCell, Slot, Tasks},
+    lanes::{HoldFacts, LaneCell, Slot, Stay, Tasks},
     release::ReleaseWork,
     shared::Client,
 };
@@ -74,7 +74,7 @@ impl Client {
     ) -> (Arc<LaneCell>, T) {
         loop {
             let slot = cell.lock();
-            if slot.is_gone {
+            if slot.stay == Stay::Gone {
                 drop(slot);
                 cell = self.lanes.at(&cell.name, cell.kind);
                 continue;
@@ -114,10 +114,9 @@ impl Client {
     /// Takes a lane that became idle out of the map and the schedule, and reschedules another one.
     fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
         if slot.lane.is_idle() {
-            if !slot.is_gone {
-                slot.is_gone = true;
-                self.lanes.remove(cell);
-            }
+            slot.lane.rest();
+            let former = self.lanes.retire(cell, slot);
+            drop(former);
             if let Some(appointment) = slot.appointment.take() {
                 self.calendar.remove(appointment);
             }
@@ -134,9 +133,7 @@ impl Client {
         for (reason, hold) in lost {
             self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
         }
-        for cleanup in cleanups {
-            self.clean_up(cleanup);
-        }
+        cleanups.into_iter().for_each(Cleanup::submit);
     }
 
     pub(super) fn report_loss(
@@ -159,10 +156,10 @@ impl Client {
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
         release: Release<HoldFacts>,
-    ) -> Box<ReleaseWork> {
+    ) -> ReleaseWork {
         let Release { number, mode, until, facts } = release;
-        let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
         facts.tell(None);
+        let request = ReleaseRequest::new(cell.name.clone(), facts.id).mode(mode);
         ReleaseWork::new(self, cell, number, request, until)
     }
 

@@ -1,6 +1,12 @@
 //! [`Held`]: one guard's part in a hold.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
 
 use tracing::Span;
 
@@ -24,7 +30,8 @@ pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
     pub(super) number: HoldNumber,
-    pub(crate) id: HoldId,
+    /// What the backend calls the hold, once somebody has asked for it.
+    id: OnceLock<Box<HoldId>>,
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
@@ -33,28 +40,46 @@ pub(crate) struct Held {
     has_left: bool,
 }
 
+/// What never changes of a hold.
+type HoldIdentity = (HoldNumber, Owner, Mode, FencingToken);
+
 impl Held {
     /// The part of a guard that the hold has counted already.
     pub(super) fn new(
         client: &Arc<Client>,
-        cell: &Arc<LaneCell>,
+        cell: Arc<LaneCell>,
         number: HoldNumber,
         lease: Lease,
     ) -> Option<Self> {
-        cell.look_at(number, |hold| Self::of(client, cell, hold, lease))
+        let of = cell.look_at(number, |hold| Self::identity(hold))?;
+        Some(Self::of(client, cell, of, lease))
     }
 
-    /// The part of a guard of `hold`, which is in `cell`.
+    /// What a guard knows of its hold.
+    pub(super) fn identity(hold: &Hold<HoldFacts>) -> HoldIdentity {
+        (hold.number, hold.owner.clone(), hold.mode, hold.token)
+    }
+
+    /// The part of a guard in the hold with this identity.
     pub(super) fn of(
         client: &Arc<Client>,
-        cell: &Arc<LaneCell>,
-        hold: &Hold<HoldFacts>,
+        cell: Arc<LaneCell>,
+        (number, owner, mode, token): HoldIdentity,
         lease: Lease,
     ) -> Self {
-        let Hold { number, mode, token, .. } = *hold;
-        let (id, owner) = (hold.facts.id.clone(), hold.owner.clone());
-        let (client, cell) = (client.clone(), cell.clone());
+        let (client, id) = (client.clone(), OnceLock::new());
         Self { client, cell, number, id, owner, mode, token, lease, has_left: false }
+    }
+
+    /// What the backend calls the hold. The lane has the hold while it has guards, so that `None`
+    /// does not occur.
+    pub(crate) fn id(&self) -> Option<&HoldId> {
+        if self.id.get().is_none() {
+            let id = self.cell.look_at(self.number, |hold| hold.facts.id.clone())?;
+            // Another thread may have been faster, with the same.
+            let _ = self.id.set(Box::new(id));
+        }
+        self.id.get().map(|id| &**id)
     }
 
     /// How the hold stands now. `None` if it is over.
@@ -128,32 +153,38 @@ impl Held {
 
     /// Counts the guard out. Returns what has to be released, if it was the last one, or why it
     /// cannot be.
-    pub(crate) fn depart(&mut self) -> Result<Option<Box<ReleaseWork>>, LockError> {
+    pub(crate) fn depart(&mut self) -> Result<Option<ReleaseWork>, LockError> {
         self.has_left = true;
         let Self { client, cell, number, lease, .. } = &*self;
         let now = client.clock.now();
-        let parting = client.with(cell, |lane, fx| {
-            let parting = lane.depart(*number, *lease, now, fx);
-            let handed_over = match parting {
-                Parting::HandedOver => lane.hold_mut(*number).map(|hold| {
-                    let facts = &mut hold.facts;
-                    (facts.span.take(), facts.watch.take(), facts.acquired_at)
-                }),
-                _ => None,
-            };
-            // The hold is gone already, and with it what the report of its loss needs.
-            let is_unreported = fx.lost.iter().any(|(lost, _)| lost == number);
-            (parting, handed_over, is_unreported)
+        let (mut parting, mut handed_over, mut is_unreported) = (Parting::Closed, None, false);
+        // Written from inside: as a result, it would be copied several times.
+        client.with(cell, |lane, fx| {
+            parting = lane.depart(*number, *lease, now, fx);
+            match parting {
+                Parting::HandedOver => {
+                    handed_over = lane.hold_mut(*number).map(|hold| {
+                        let facts = &mut hold.facts;
+                        (facts.span.take(), facts.watch.take(), facts.acquired_at)
+                    });
+                }
+                // The hold is gone already, and with it what the report of its loss needs.
+                Parting::Lost { .. } => {
+                    is_unreported = fx.lost.iter().any(|(lost, _)| lost == number);
+                }
+                _ => {}
+            }
         });
-        let lock = cell.name();
+        let lock = || cell.name().clone();
         match parting {
-            (Parting::Nested { store: false }, ..) => Ok(None),
-            (Parting::Nested { store: true }, ..) => {
-                client.clean_up(Cleanup::StoreCount { cell: cell.clone(), hold: *number });
+            Parting::Nested { store: false } => Ok(None),
+            Parting::Nested { store: true } => {
+                let (client, cell) = (client.clone(), cell.clone());
+                Cleanup::StoreCount { client, cell, hold: *number }.submit();
                 Ok(None)
             }
-            (Parting::HandedOver, over, _) => {
-                if let Some((span, watch, acquired_at)) = over {
+            Parting::HandedOver => {
+                if let Some((span, watch, acquired_at)) = handed_over {
                     self.report_end(span.as_deref(), acquired_at, "handed on", now);
                     if let Some(watch) = watch {
                         watch.end(None);
@@ -161,23 +192,22 @@ impl Held {
                 }
                 Ok(None)
             }
-            (Parting::Release(release), ..) => {
+            Parting::Release(release) => {
                 let facts = &release.facts;
                 self.report_end(facts.span.as_deref(), facts.acquired_at, "released", now);
                 Ok(Some(client.release_of(cell, release)))
             }
-            (Parting::Lost { reason, release }, _, is_unreported) => {
+            Parting::Lost { reason, release } => {
                 if let Some(release) = release {
                     if is_unreported {
                         let of = (&self.owner, self.token);
                         client.report_loss(cell, reason, of, &release.facts);
                     }
-                    let work = client.release_of(cell, release);
-                    client.clean_up(Cleanup::Release(work));
+                    client.release_of(cell, release).submit();
                 }
-                Err(LockError::Lost { lock: lock.clone(), reason })
+                Err(LockError::Lost { lock: lock(), reason })
             }
-            (Parting::Closed, ..) => Err(LockError::NotHeld { lock: lock.clone() }),
+            Parting::Closed => Err(LockError::NotHeld { lock: lock() }),
         }
     }
 
@@ -188,10 +218,13 @@ impl Held {
     }
 
     /// Releases, and returns when the backend has confirmed it.
-    pub(crate) async fn release(mut self) -> Result<(), LockError> {
-        match self.depart()? {
-            Some(work) => work.confirm().await,
-            None => Ok(()),
+    pub(crate) fn release(
+        mut self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        // A block, because an `async fn` has room for its arguments twice.
+        async move {
+            let Some(work) = self.depart()? else { return Ok(()) };
+            work.confirm().await
         }
     }
 }
@@ -224,7 +257,7 @@ impl Drop for Held {
         }
         // A loss was reported when it happened.
         if let Ok(Some(work)) = self.depart() {
-            self.client.clean_up(Cleanup::Release(work));
+            work.submit();
         }
     }
 }

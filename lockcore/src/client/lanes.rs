@@ -117,8 +117,18 @@ pub(super) struct Slot {
     pub(super) listener: Option<Box<Listener>>,
     /// Where it is in the schedule.
     pub(super) appointment: Option<Appointment>,
-    /// It was idle and is no longer in the map: if the lane is in use, there is another cell.
-    pub(super) is_gone: bool,
+    pub(super) stay: Stay,
+}
+
+/// Whether the cell of an idle lane stays in the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// Not when the lane is idle.
+    WhileInUse,
+    /// It is the one idle cell that its shard keeps, for a name that is used again and again.
+    Resident,
+    /// It is no longer in the map: if the lane is in use, there is another cell.
+    Gone,
 }
 
 impl LaneCell {
@@ -184,9 +194,25 @@ impl fmt::Debug for LaneCell {
 /// How many parts the map has, so that tasks that use different names seldom meet.
 const SHARDS: usize = 32;
 
-type Shard = HashTable<Arc<LaneCell>>;
+/// A part of the map.
+#[derive(Default)]
+struct Shard {
+    cells: HashTable<Arc<LaneCell>>,
+    /// The cell among these that may stay when its lane is idle.
+    resident: Option<Arc<LaneCell>>,
+}
 
-/// The lanes in which something is going on. An idle name costs nothing.
+impl Shard {
+    fn remove(&mut self, cell: &LaneCell) {
+        let is_it = |other: &Arc<LaneCell>| std::ptr::eq(&raw const **other, cell);
+        if let Ok(entry) = self.cells.find_entry(cell.name.hash(), is_it) {
+            entry.remove();
+        }
+    }
+}
+
+/// The lanes in which something is going on, and the last idle one of each shard. Apart from these
+/// few, an idle name costs nothing.
 pub(crate) struct LaneMap {
     shards: Box<[Mutex<Shard>]>,
     hand_over: Option<Duration>,
@@ -194,7 +220,9 @@ pub(crate) struct LaneMap {
 
 impl fmt::Debug for LaneMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneMap").field("cells", &self.all()).finish_non_exhaustive()
+        let mut cells = self.all();
+        cells.retain(|cell| cell.slot.try_lock().map_or(true, |slot| !slot.lane.is_idle()));
+        f.debug_struct("LaneMap").field("cells", &cells).finish_non_exhaustive()
     }
 }
 
@@ -217,7 +245,7 @@ impl LaneMap {
     /// The lane of `name` as `kind`, if something is going on there.
     pub(crate) fn find(&self, name: &LockName, kind: Kind) -> Option<Arc<LaneCell>> {
         let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
-        self.shard(name.hash()).find(name.hash(), is_it).cloned()
+        self.shard(name.hash()).cells.find(name.hash(), is_it).cloned()
     }
 
     /// The lane of `name` as `kind`, made if need be.
@@ -225,28 +253,47 @@ impl LaneMap {
         let is_it = |cell: &Arc<LaneCell>| cell.kind == kind && cell.name == *name;
         let hash = name.hash();
         let mut shard = self.shard(hash);
-        let entry = shard.entry(hash, is_it, |cell| cell.name.hash());
+        let entry = shard.cells.entry(hash, is_it, |cell| cell.name.hash());
         let made = || {
             let lane = Lane::new(self.hand_over);
-            let slot = Slot { lane, listener: None, appointment: None, is_gone: false };
+            let slot = Slot { lane, listener: None, appointment: None, stay: Stay::WhileInUse };
             Arc::new(LaneCell { name: name.clone(), kind, slot: Mutex::new(slot) })
         };
         entry.or_insert_with(made).get().clone()
     }
 
-    pub(super) fn remove(&self, cell: &LaneCell) {
-        let hash = cell.name.hash();
-        let is_it = |other: &Arc<LaneCell>| std::ptr::eq(&raw const **other, cell);
-        if let Ok(entry) = self.shard(hash).find_entry(hash, is_it) {
-            entry.remove();
+    /// The lane of `cell` is idle: the cell becomes the resident of its shard, in the place of an
+    /// idle one, or leaves the map. Returns the resident that left, to be dropped outside of the
+    /// lock.
+    pub(super) fn retire(&self, cell: &Arc<LaneCell>, slot: &mut Slot) -> Option<Arc<LaneCell>> {
+        if slot.stay != Stay::WhileInUse {
+            return None;
         }
+        let mut shard = self.shard(cell.name.hash());
+        let former = shard.resident.take();
+        if let Some(former) = &former {
+            // Only tried: it is locked before a shard otherwise.
+            match former.slot.try_lock() {
+                Ok(mut other) if other.lane.is_idle() => other.stay = Stay::Gone,
+                _ => {
+                    shard.resident = Some(former.clone());
+                    shard.remove(cell);
+                    slot.stay = Stay::Gone;
+                    return None;
+                }
+            }
+            shard.remove(former);
+        }
+        slot.stay = Stay::Resident;
+        shard.resident = Some(cell.clone());
+        former
     }
 
     /// All lanes, none of them locked.
     pub(super) fn all(&self) -> Vec<Arc<LaneCell>> {
         let all = self.shards.iter().flat_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.iter().cloned().collect::<Vec<_>>()
+            shard.cells.iter().cloned().collect::<Vec<_>>()
         });
         all.collect()
     }

@@ -42,7 +42,7 @@ impl Acquisition {
             }
         };
         match growth {
-            Growth::Enough => Ok(Held::new(client, cell, number, lease)),
+            Growth::Enough => Ok(Held::new(client, cell.clone(), number, lease)),
             Growth::Lost(reason) => Err(LockError::Lost { lock: self.name.clone(), reason }),
             Growth::TooDeep => {
                 Err(LockError::TooDeep { lock: self.name.clone(), limit: MAX_HOLD_COUNT })
@@ -76,7 +76,7 @@ impl Acquisition {
                 .with(cell, |lane, fx| lane.enter(&claimant.owner, self.mode, self.lease, now, fx));
             match inside {
                 Some(Nesting::Entered(read)) => {
-                    return Ok(Held::new(client, cell, read, self.lease));
+                    return Ok(Held::new(client, cell.clone(), read, self.lease));
                 }
                 Some(Nesting::Lost(reason)) => {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
@@ -116,9 +116,10 @@ impl Acquisition {
         };
         let id = client.hold_id(&claimant.owner, client.draw_number());
         let request = self.request(id, is_patient).within(Some(within));
-        let (cell_of_undo, until) = (cell.clone(), sent.after(request.lease));
-        let undo = Undo { cell: cell_of_undo, request: request.undo(), until };
-        let undo = OnDrop::new(client, Cleanup::Undo(Box::new(undo)));
+        let (client, until) = (client.clone(), sent.after(request.lease));
+        let undo = Undo { client, cell: cell.clone(), request: request.undo(), until };
+        let undo = OnDrop::new(Cleanup::Undo(undo));
+        let client = &self.client;
         let answer = client.answer(client.backend.acquire(&request)).await;
         let now = client.clock.now();
         match answer {
@@ -135,7 +136,7 @@ impl Acquisition {
                 });
                 let Some(number) = number else { return Err(self.closed()) };
                 undo.disarm();
-                Ok(Held::new(client, &cell, number, self.lease))
+                Ok(Held::new(client, cell, number, self.lease))
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 undo.disarm();
@@ -163,7 +164,7 @@ impl Held {
     ///
     /// By a renewal: an acquire with a count of 1 could take a hold that is lost anew.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
-        let Self { client, cell, number, id, mode, .. } = self;
+        let Self { client, cell, number, mode, .. } = self;
         let lock = cell.name();
         lease::check(lease, "extend", Some(lock))?;
         let over = |growth| match growth {
@@ -176,6 +177,7 @@ impl Held {
         if !matches!(growth, Growth::Ask { .. }) {
             return over(growth);
         }
+        let Some(id) = self.id() else { return over(Growth::Ended) };
         let request = RenewRequest::new(lock.clone(), id.clone(), lease).mode(*mode);
         let answers = client.answer(client.backend.renew(std::slice::from_ref(&request))).await;
         let now = client.clock.now();
@@ -219,8 +221,9 @@ impl Client {
         };
         // Brings the backend's count down again after a growth that failed, was dropped, or was
         // overtaken.
-        let correction = Cleanup::StoreCount { cell: cell.clone(), hold: number };
-        let correction = OnDrop::new(self, correction);
+        let correction =
+            Cleanup::StoreCount { client: self.clone(), cell: cell.clone(), hold: number };
+        let correction = OnDrop::new(correction);
         let request = AcquireRequest::new(cell.name().clone(), id, longer).mode(mode).count(count);
         let answer = self.answer(self.backend.acquire(&request)).await;
         let now = self.clock.now();

@@ -57,7 +57,9 @@ impl<'a> QueuePlace<'a> {
             if leaves_it {
                 std::mem::swap(&mut slot.listener, listener);
             }
-            (slot.lane.hold_mut(number).map(|hold| Held::of(client, cell, hold, lease)), waker)
+            // At once: whatever is woken may panic.
+            let held = slot.lane.hold(number).map(Held::identity);
+            (held.map(|identity| Held::of(client, cell.clone(), identity, lease)), waker)
         });
         // Outside of the lock: whatever hangs on it may come here again.
         drop(left);

@@ -44,16 +44,16 @@ impl ReleaseWork {
         number: ReleaseNumber,
         request: ReleaseRequest,
         until: Moment,
-    ) -> Box<Self> {
+    ) -> Self {
         let (client, cell, number) = (client.clone(), cell.clone(), Some(number));
-        Box::new(Self { client, cell, number, request, until, is_unanswered: false })
+        Self { client, cell, number, request, until, is_unanswered: false }
     }
 
     /// The release of what a request may have left.
-    pub(super) fn undo(client: &Arc<Client>, undo: Undo) -> Box<Self> {
-        let Undo { cell, request, until } = undo;
+    pub(super) fn undo(undo: Undo) -> Self {
+        let Undo { client, cell, request, until } = undo;
         let (cell, number) = client.begin_release(&cell);
-        let mut work = Self::new(client, &cell, number, request, until);
+        let mut work = Self::new(&client, &cell, number, request, until);
         work.is_unanswered = true;
         work
     }
@@ -103,8 +103,14 @@ impl ReleaseWork {
         self.client.with(&cell, |lane, fx| lane.end_release(number, fx));
     }
 
+    /// Has the background carry it out.
+    pub(super) fn submit(self) {
+        let client = self.client.clone();
+        client.submit(&client.pending_releases, self.carry_out());
+    }
+
     /// Attempts until it is done, hopeless or needless.
-    pub(super) async fn carry_out(mut self: Box<Self>) {
+    async fn carry_out(mut self) {
         let lock = self.request.name.clone();
         let mut backoff = Backoff::default();
         let mut attempts = 0;
@@ -129,52 +135,53 @@ impl ReleaseWork {
         }
     }
 
-    /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
-    pub(crate) fn confirm(
-        self: Box<Self>,
-    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
-        let client = self.client.clone();
-        confirm(OnDrop::new(&client, Cleanup::Release(self)))
-    }
-
     /// Releases and returns when that is done, or after `limit`: then the background goes on.
-    pub(crate) async fn carry_out_within(self: Box<Self>, limit: Duration) {
-        let client = self.client.clone();
-        let mut pending = OnDrop::new(&client, Cleanup::Release(self));
+    pub(crate) async fn carry_out_within(self, limit: Duration) {
+        let mut pending = OnDrop::new(Cleanup::Release(self));
         let Some(Cleanup::Release(work)) = pending.cleanup() else { return };
         if let Ok(Ok(_)) = tokio::time::timeout(limit, work.attempt()).await {
             pending.disarm();
         }
     }
+
+    /// Releases now. After a failure that may pass, or if this is dropped, the background goes on.
+    pub(crate) fn confirm(
+        self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        confirm(OnDrop::new(Cleanup::Release(self)))
+    }
 }
 
-async fn confirm(mut pending: OnDrop) -> Result<(), LockError> {
-    let mut backoff = Backoff::default();
-    let mut attempts = 0;
-    loop {
-        let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
-        attempts += 1;
-        match work.attempt().await {
-            // An earlier attempt that was not answered may be what freed it.
-            Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
-                let lock = work.request.name.clone();
-                pending.disarm();
-                return Err(LockError::Lost { lock, reason: LossReason::Gone });
-            }
-            Ok(_) => {
-                if attempts > 1 {
-                    work.tell();
+/// A block, because an `async fn` has room for its arguments twice.
+fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
+    async move {
+        let mut backoff = Backoff::default();
+        let mut attempts = 0;
+        loop {
+            let Some(Cleanup::Release(work)) = pending.cleanup() else { return Ok(()) };
+            attempts += 1;
+            match work.attempt().await {
+                // An earlier attempt that was not answered may be what freed it.
+                Ok(ReleaseOutcome::NotHeld) if !work.is_unanswered => {
+                    let lock = work.request.name.clone();
+                    pending.disarm();
+                    return Err(LockError::Lost { lock, reason: LossReason::Gone });
                 }
-                pending.disarm();
-                return Ok(());
+                Ok(_) => {
+                    if attempts > 1 {
+                        work.tell();
+                    }
+                    pending.disarm();
+                    return Ok(());
+                }
+                Err(error) if !error.is_retryable() => {
+                    pending.disarm();
+                    return Err(error.into());
+                }
+                Err(error) if attempts == ATTEMPTS => return Err(error.into()),
+                // In a box: hardly any release needs room for it.
+                Err(_) => Box::pin(tokio::time::sleep(backoff.next())).await,
             }
-            Err(error) if !error.is_retryable() => {
-                pending.disarm();
-                return Err(error.into());
-            }
-            Err(error) if attempts == ATTEMPTS => return Err(error.into()),
-            // In a box: hardly any release needs room for it.
-            Err(_) => Box::pin(tokio::time::sleep(backoff.next())).await,
         }
     }
 }

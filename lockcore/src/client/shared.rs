@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use smallvec::SmallVec;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -51,6 +50,16 @@ pub(super) const OPEN: u8 = 0;
 pub(super) const CLOSED: u8 = 1;
 pub(super) const ABANDONED: u8 = 2;
 
+/// The length of a UUID and a colon.
+const PREFIX: usize = 37;
+
+/// What the ids of the requests of a new client begin with.
+fn prefix() -> [u8; PREFIX] {
+    let mut prefix = [b':'; PREFIX];
+    Uuid::new_v4().hyphenated().encode_lower(&mut prefix);
+    prefix
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) backend: Arc<dyn Backend>,
@@ -63,7 +72,7 @@ pub(crate) struct Client {
     pub(super) background: Background,
     serve: Serve<Self>,
     /// Its id and a colon: what the ids of its requests begin with.
-    prefix: String,
+    prefix: [u8; PREFIX],
     /// How many numbers were drawn.
     drawn: AtomicU64,
     /// `OPEN`, `CLOSED` or `ABANDONED`.
@@ -95,7 +104,7 @@ impl Client {
             calendar: Arc::default(),
             background: Background::default(),
             serve,
-            prefix: format!("{}:", Uuid::new_v4()),
+            prefix: prefix(),
             drawn: AtomicU64::new(0),
             life: AtomicU8::new(OPEN),
             closing: Notify::new(),
@@ -127,16 +136,17 @@ impl Client {
 
     /// Made for each acquisition, so without the machinery of `format!` and a `String` in between.
     fn id(&self, number: NonZeroU64) -> Arc<str> {
-        let (mut digits, mut at, mut rest) = ([0; 20], 20, number.get());
+        let (mut id, mut at, mut rest) = ([0; PREFIX + 20], PREFIX, number.get());
+        id[..PREFIX].copy_from_slice(&self.prefix);
+        at += rest.ilog10() as usize + 1;
+        let end = at;
         while rest > 0 {
             at -= 1;
-            digits[at] = b"0123456789"[(rest % 10) as usize];
+            id[at] = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        let mut id = SmallVec::<[u8; 64]>::from_slice(self.prefix.as_bytes());
-        id.extend_from_slice(&digits[at..]);
         // All of it is ASCII.
-        str::from_utf8(&id).unwrap_or_default().into()
+        str::from_utf8(&id[..end]).unwrap_or_default().into()
     }
 
     /// Makes a call of the backend, and does not wait for its answer for ever.

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::sync::Notify;
@@ -12,6 +12,8 @@ use tokio::sync::Notify;
 pub(super) struct Tally {
     count: AtomicUsize,
     none: Notify,
+    /// Somebody waits, or has waited, for that. Until then nobody has to be told.
+    is_awaited: AtomicBool,
 }
 
 impl Tally {
@@ -28,13 +30,15 @@ impl Tally {
     }
 
     fn subtract(&self) {
-        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited.load(Ordering::SeqCst)
+        {
             self.none.notify_waiters();
         }
     }
 
     /// Resolves when nothing is under way.
     pub(super) async fn none(&self) {
+        self.is_awaited.store(true, Ordering::SeqCst);
         loop {
             let none = self.none.notified();
             tokio::pin!(none);

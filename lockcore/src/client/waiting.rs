@@ -11,7 +11,7 @@ use super::{
     acquire::{Acquisition, Claimant},
     cleanup::{Cleanup, OnDrop},
     held::Held,
-    lanes::HoldFacts,
+    lanes::{HoldFacts, LaneCell},
     listener::Heard,
     place::QueuePlace,
     release::ReleaseWork,
@@ -33,7 +33,7 @@ pub(super) enum TurnEnd {
     Entered(Held),
     Refused,
     /// The owner got in by another acquisition.
-    Inside(Nesting),
+    Inside(Arc<LaneCell>, Nesting),
 }
 
 /// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
@@ -46,12 +46,14 @@ pub(super) struct Contender<'a> {
     pub(super) number: Option<NonZeroU64>,
     /// What its requests may have left at the backend. Before the place: the next one in line must
     /// not ask before it is on its way.
-    pub(super) undo: Option<OnDrop>,
+    pub(super) undo: Option<Box<OnDrop>>,
     pub(super) place: QueuePlace<'a>,
     pub(super) backoff: Backoff,
     /// Since when each grant came after its lease had ended.
     pub(super) late_since: Option<Moment>,
     pub(super) last_error: Option<Box<LockError>>,
+    /// Not all was done at once.
+    pub(super) has_waited: bool,
     has_warned: bool,
 }
 
@@ -72,6 +74,7 @@ impl<'a> Contender<'a> {
             backoff: Backoff::default(),
             late_since: None,
             last_error: None,
+            has_waited: false,
             has_warned: false,
         }
     }
@@ -91,7 +94,9 @@ impl<'a> Contender<'a> {
                 return Err(self.acquisition.closed());
             }
             match step {
-                Step::Inside(inside) => return Ok(TurnEnd::Inside(inside)),
+                Step::Inside(inside) => {
+                    return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
+                }
                 Step::Refused => return Ok(TurnEnd::Refused),
                 Step::Failed(error) => return Err(*error),
                 Step::TakeOver => {
@@ -100,16 +105,18 @@ impl<'a> Contender<'a> {
                     }
                 }
                 Step::Wait { until: None, listens: false } => {
+                    self.has_waited = true;
                     self.warn_of_deadlock(now);
                     self.signalled().await;
                 }
                 // In boxes: most of those who wait are not first, and need no room for this.
                 Step::Wait { until, listens } => {
+                    self.has_waited = true;
                     self.warn_of_deadlock(now);
                     Box::pin(self.wait(until, listens)).await?;
                 }
                 Step::Ask(ask) => {
-                    if let Some(turn) = Box::pin(self.ask(ask, now)).await? {
+                    if let Some(turn) = self.ask(ask, now).await? {
                         return Ok(turn);
                     }
                 }
@@ -207,10 +214,10 @@ impl<'a> Contender<'a> {
         let QueuePlace { cell, ticket, .. } = &self.place;
         let outage = || cell.look(|lane| lane.outage(*ticket)).map(Box::new);
         let error = self.last_error.take().or_else(outage);
-        let undo = self.undo.take().and_then(OnDrop::disarm);
+        let undo = self.undo.take().and_then(|undo| undo.disarm());
         let Some(Cleanup::Undo(undo)) = undo else { return error };
         // Before the place is left, so that the next one in line waits for it.
-        let release = ReleaseWork::undo(self.client(), *undo);
+        let release = ReleaseWork::undo(undo);
         drop(self);
         release.carry_out_within(LEAVE_WITHIN).await;
         error

@@ -9,7 +9,12 @@ use std::{
 
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 
-use super::{background::Job, calendar::Calendar, lanes::LaneCell, shared::Client};
+use super::{
+    background::Job,
+    calendar::Calendar,
+    lanes::{LaneCell, Stay},
+    shared::Client,
+};
 use crate::{
     BackendError, BackendErrorKind,
     backend::{RenewOutcome, RenewRequest},
@@ -126,7 +131,7 @@ impl Client {
         requests: &mut Vec<RenewRequest>,
     ) {
         self.with_slot(cell, cell.lock(), |slot, fx| {
-            if slot.is_gone {
+            if slot.stay == Stay::Gone {
                 return;
             }
             // It was taken out of the schedule, unless somebody has put it in again since.

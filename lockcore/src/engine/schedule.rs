@@ -14,14 +14,21 @@ pub(crate) struct Appointment {
 /// Appointments in order of time, and when the one who keeps them has to look at them.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
-    appointments: BTreeMap<Appointment, T>,
+    /// Here, not in the map: a short hold is over before another one comes.
+    newest: Option<(Appointment, T)>,
+    others: BTreeMap<Appointment, T>,
     next_number: u64,
     throttle: WakeThrottle,
 }
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self { appointments: BTreeMap::new(), next_number: 0, throttle: WakeThrottle::default() }
+        Self {
+            newest: None,
+            others: BTreeMap::new(),
+            next_number: 0,
+            throttle: WakeThrottle::default(),
+        }
     }
 }
 
@@ -30,31 +37,36 @@ impl<T> Schedule<T> {
     pub(crate) fn add(&mut self, at: Moment, what: T) -> (Appointment, bool) {
         let appointment = Appointment { at, number: self.next_number };
         self.next_number += 1;
-        self.appointments.insert(appointment, what);
+        self.others.extend(self.newest.replace((appointment, what)));
         (appointment, self.throttle.is_too_late_for(at))
     }
 
     /// Removes an appointment. Returns what it was for, unless it was taken before.
     pub(crate) fn remove(&mut self, appointment: Appointment) -> Option<T> {
-        self.appointments.remove(&appointment)
+        if self.newest.as_ref().is_some_and(|(newest, _)| *newest == appointment) {
+            return self.newest.take().map(|(_, what)| what);
+        }
+        self.others.remove(&appointment)
     }
 
     /// Takes out everything that is due by `until`.
     pub(crate) fn take_until(&mut self, until: Moment) -> Vec<T> {
-        let rest = self.appointments.split_off(&Appointment { at: until, number: u64::MAX });
-        mem::replace(&mut self.appointments, rest).into_values().collect()
+        self.others.extend(self.newest.take());
+        let rest = self.others.split_off(&Appointment { at: until, number: u64::MAX });
+        mem::replace(&mut self.others, rest).into_values().collect()
     }
 
-    /// Everything in it, in order.
+    /// Everything in it.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
-        self.appointments.values()
+        self.others.values().chain(self.newest.iter().map(|(_, what)| what))
     }
 
     /// When the keeper looks next: when the first appointment is due, and at `latest` if there are
     /// only later ones. `None`: when it is woken.
     pub(crate) fn look_next(&mut self, latest: Moment) -> Option<Moment> {
-        let first = self.appointments.first_key_value().map(|(appointment, _)| appointment.at);
-        self.throttle.look_again(first, latest)
+        let newest = self.newest.as_ref().map(|(appointment, _)| appointment.at);
+        let first = self.others.first_key_value().map(|(appointment, _)| appointment.at);
+        self.throttle.look_again(first.into_iter().chain(newest).min(), latest)
     }
 }
 

@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::{
-    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner, client::Held,
+    FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner, backend::HoldId,
+    client::Held,
 };
 
 /// A held lock. Dropping the guard releases it in the background; [`release`](Self::release) does
@@ -58,7 +59,7 @@ impl LockGuard {
     /// over](crate::LocksBuilder::hand_over) to each other have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
-        self.held.id.owner()
+        self.held.id().map_or("", HoldId::owner)
     }
 
     /// The fencing token of the hold. All guards of a hold have the same.
@@ -183,8 +184,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, the release is completed in the background.
-    pub async fn release(self) -> Result<(), LockError> {
-        self.held.release().await
+    pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        self.held.release()
     }
 }
 

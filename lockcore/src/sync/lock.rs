@@ -156,7 +156,8 @@ impl Lock {
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
         async move {
-            let acquisition = acquisition?;
+            // By reference: moved, it would be there twice.
+            let acquisition = acquisition.as_ref().map_err(LockError::clone)?;
             loop {
                 // An acquisition that waits is not refused.
                 if let Some(held) = acquisition.acquire(true).await? {
@@ -189,7 +190,10 @@ impl Lock {
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
-        async move { Ok(acquisition?.acquire(false).await?.map(LockGuard::new)) }
+        async move {
+            let acquisition = acquisition.as_ref().map_err(LockError::clone)?;
+            Ok(acquisition.acquire(false).await?.map(LockGuard::new))
+        }
     }
 
     /// Acquires the lock, and waits for it for at most `timeout`. With a time-out of zero, this is
@@ -215,7 +219,10 @@ impl Lock {
         site: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static + use<> {
         let acquisition = self.acquisition(site);
-        async move { Ok(LockGuard::new(acquisition?.acquire_within(timeout).await?)) }
+        async move {
+            let acquisition = acquisition.as_ref().map_err(LockError::clone)?;
+            Ok(LockGuard::new(acquisition.acquire_within(timeout).await?))
+        }
     }
 
     /// Acquires the lock, runs `body`, and releases the lock.

@@ -278,6 +278,14 @@ impl<D: Driver> Lane<D> {
         self.holds.is_empty() && self.queue.is_empty() && self.releasing.is_empty()
     }
 
+    /// Forgets what only matters to those who come soon, and nobody does: the lane is idle.
+    pub(crate) fn rest(&mut self) {
+        self.refusal = Refusal::default();
+        self.outage = None;
+        self.turns = Turns::default();
+        self.readers_through = None;
+    }
+
     /// Every hold that has guards, and the parked one.
     pub(crate) fn holds(&self) -> &[Hold<D::Hold>] {
         &self.holds
