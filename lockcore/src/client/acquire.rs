@@ -6,16 +6,15 @@ use tracing::{Instrument, Span};
 
 use super::{
     held::Held,
-    lanes::{HoldFacts, LaneCell, Slot, WaiterSlot},
+    lanes::{HoldFacts, LaneCell, WaiterSlot},
     place::QueuePlace,
     shared::Client,
-    waiters::Counted,
     waiting::{Contender, TurnEnd},
 };
 use crate::{
     LockError, LockName, Mode, Owner,
     backend::{AcquireRequest, HoldId},
-    engine::{Arrival, Asker, Effects, MAX_HOLD_COUNT, Nesting, Step, Ticket},
+    engine::{Arrival, Asker, MAX_HOLD_COUNT, Nesting, Step},
     task::TaskKey,
     time::{Lease, Moment},
 };
@@ -30,28 +29,6 @@ pub(crate) struct Acquisition {
     /// The owner given with `owned_by`.
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
-}
-
-/// The owner for which an acquisition acquires.
-#[derive(Clone, Debug)]
-pub(super) struct Claimant {
-    pub(super) owner: Owner,
-    /// Nobody else has this owner.
-    pub(super) is_fresh: bool,
-}
-
-/// How an acquisition that arrived goes on.
-enum Arrived<'a> {
-    Inside(Arc<LaneCell>, Nesting),
-    Contended,
-    Queued(QueuePlace<'a>, Step),
-}
-
-/// The same, before it is known in which cell.
-enum Came<'a> {
-    Inside(Nesting),
-    Contended,
-    Queued(Ticket, Option<Counted<'a>>, Step),
 }
 
 impl Acquisition {
@@ -142,31 +119,30 @@ impl Acquisition {
         is_patient: bool,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
-        let claimant = match owner {
-            Some(owner) => Claimant { owner, is_fresh: false },
-            None => Claimant { owner: Owner::new(), is_fresh: true },
-        };
+        let has_fresh_owner = owner.is_none();
+        let owner = owner.unwrap_or_else(Owner::new);
+        let (mode, takes_over) = (self.mode, self.takes_over(&owner));
+        let asker = Asker { owner, has_fresh_owner, mode, is_patient, takes_over };
         let span = tracing::debug_span!(
-            "lockcore.acquire", lock = %self.name, owner = %claimant.owner, mode = %self.mode,
+            "lockcore.acquire", lock = %self.name, owner = %asker.owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
         );
         if span.is_disabled() {
-            return self.run(claimant, is_patient, waiting).await;
+            return self.run(asker, waiting).await;
         }
-        Box::pin(self.run_in(span, claimant, is_patient, waiting)).await
+        Box::pin(self.run_in(span, asker, waiting)).await
     }
 
     /// As [`run`](Self::run), for those who listen.
     async fn run_in<'a>(
         &'a self,
         span: Span,
-        claimant: Claimant,
-        is_patient: bool,
+        asker: Asker,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
         let (start, parent) = (self.client.clock.now(), Span::current());
-        let owner = claimant.owner.clone();
-        let acquired = self.run(claimant, is_patient, waiting).instrument(span.clone()).await;
+        let owner = asker.owner.clone();
+        let acquired = self.run(asker, waiting).instrument(span.clone()).await;
         if let Ok(Some(held)) = &acquired {
             let wait = self.client.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
@@ -190,44 +166,36 @@ impl Acquisition {
     )]
     fn run<'a, 'w>(
         &'a self,
-        claimant: Claimant,
-        is_patient: bool,
+        asker: Asker,
         waiting: &'w mut Option<Contender<'a>>,
     ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
     where
         'a: 'w,
     {
         async move {
-            claimant.owner.check()?;
+            asker.owner.check()?;
             self.client.require(self.mode, &self.name)?;
             self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
-                let (place, step) = match self.arrive(&claimant, is_patient, now)? {
-                    Arrived::Inside(cell, inside) => {
-                        match self.enter(&cell, inside, &claimant, is_patient).await? {
-                            None => continue,
-                            entered => return Ok(entered),
-                        }
-                    }
-                    Arrived::Contended => return Ok(None),
-                    Arrived::Queued(place, step) => (place, step),
-                };
-                let current = Contender::new(self, claimant.clone(), is_patient, place);
-                let end = waiting.insert(current).take_turn(step, now).await;
-                let has_waited = waiting.take().is_none_or(|ended| ended.has_waited);
-                let (cell, inside) = match end? {
-                    TurnEnd::Entered(held) => {
-                        if has_waited {
+                let end = match self.arrive(&asker, now)? {
+                    Ok((place, step)) => {
+                        let current = Contender::new(self, asker.clone(), place);
+                        let end = waiting.insert(current).take_turn(step, now).await;
+                        if waiting.take().is_none_or(|ended| ended.has_waited) {
                             // The runtime of the background may have ended meanwhile.
                             self.ensure_renewed()?;
                         }
-                        return Ok(Some(held));
+                        end?
                     }
+                    Err(end) => end,
+                };
+                let (cell, inside) = match end {
+                    TurnEnd::Entered(held) => return Ok(Some(held)),
                     TurnEnd::Refused => return Ok(None),
                     TurnEnd::Inside(cell, inside) => (cell, inside),
                 };
-                let entered = self.enter(&cell, inside, &claimant, is_patient).await?;
+                let entered = self.enter(&cell, inside, &asker).await?;
                 if entered.is_some() {
                     return Ok(entered);
                 }
@@ -251,8 +219,7 @@ impl Acquisition {
         &self,
         cell: &Arc<LaneCell>,
         inside: Nesting,
-        claimant: &Claimant,
-        is_patient: bool,
+        asker: &Asker,
     ) -> Result<Option<Held>, LockError> {
         let lock = || self.name.clone();
         let growth = match inside {
@@ -271,8 +238,8 @@ impl Acquisition {
         let entered = Box::pin(async {
             let asked = pin!(async {
                 match growth {
-                    Ok(number) => self.grow(cell, number, is_patient).await,
-                    Err(write) => self.read_within(cell, write, claimant, is_patient).await,
+                    Ok(number) => self.grow(cell, number, asker.is_patient).await,
+                    Err(write) => self.read_within(cell, write, asker).await,
                 }
             });
             self.client.unless_closed(&self.name, asked).await
@@ -280,35 +247,27 @@ impl Acquisition {
         entered.await
     }
 
-    /// Brings the acquisition to its lane.
+    /// Brings the acquisition to its lane. It gets a place in the queue there, or ends at once.
     fn arrive(
         &self,
-        claimant: &Claimant,
-        is_patient: bool,
+        asker: &Asker,
         now: Moment,
-    ) -> Result<Arrived<'_>, LockError> {
+    ) -> Result<Result<(QueuePlace<'_>, Step), TurnEnd>, LockError> {
         let client = &self.client;
-        let asker = Asker {
-            owner: claimant.owner.clone(),
-            has_fresh_owner: claimant.is_fresh,
-            mode: self.mode,
-            is_patient,
-            takes_over: self.takes_over(&claimant.owner),
-        };
         let lane = client.lanes.at(&self.name, self.mode.kind());
-        let arrive = |slot: &mut Slot, fx: &mut Effects<HoldFacts>| {
+        let (cell, arrived) = client.in_lane(lane, |slot, fx| {
             let lane = &mut slot.lane;
             if client.is_closed() {
                 return Err(self.closed());
             }
             let here = lane.patient();
-            let arrival = lane.arrive(asker, self.lease, WaiterSlot::default(), now, fx);
-            let ticket = match arrival {
-                Arrival::Inside(inside) => return Ok(Came::Inside(inside)),
-                Arrival::Contended => return Ok(Came::Contended),
+            let slot = WaiterSlot::default();
+            let ticket = match lane.arrive(asker.clone(), self.lease, slot, now, fx) {
+                Arrival::Inside(inside) => return Ok((None, Step::Inside(inside))),
+                Arrival::Contended => return Ok((None, Step::Refused)),
                 Arrival::Queued(ticket) => ticket,
             };
-            let counted = match is_patient.then(|| client.waiters.count(here, &self.name)) {
+            let counted = match asker.is_patient.then(|| client.waiters.count(here, &self.name)) {
                 Some(Err(error)) => {
                     lane.leave(ticket, now, fx);
                     return Err(error);
@@ -317,15 +276,14 @@ impl Acquisition {
                 None => None,
             };
             let patience = client.settings.retry_for;
-            Ok(Came::Queued(ticket, counted, lane.step(ticket, self.lease, patience, now, fx)))
-        };
-        let (cell, came) = client.in_lane(lane, arrive);
-        Ok(match came? {
-            Came::Inside(inside) => Arrived::Inside(cell, inside),
-            Came::Contended => Arrived::Contended,
-            Came::Queued(ticket, counted, step) => {
-                Arrived::Queued(QueuePlace::new(client, cell, ticket, self.mode, counted), step)
+            Ok((Some((ticket, counted)), lane.step(ticket, self.lease, patience, now, fx)))
+        });
+        Ok(match arrived? {
+            (Some((ticket, counted)), step) => {
+                Ok((QueuePlace::new(client, cell, ticket, self.mode, counted), step))
             }
+            (None, Step::Inside(inside)) => Err(TurnEnd::Inside(cell, inside)),
+            (None, _) => Err(TurnEnd::Refused),
         })
     }
 

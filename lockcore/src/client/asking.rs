@@ -44,8 +44,8 @@ impl Contender<'_> {
             self.place.listener = None;
         }
         let number = *self.number.get_or_insert_with(|| client.draw_number());
-        let id = client.hold_id(&self.claimant.owner, number);
-        let mut request = self.acquisition.request(id, self.is_patient);
+        let id = client.hold_id(&self.asker.owner, number);
+        let mut request = self.acquisition.request(id, self.asker.is_patient);
         if ask.wants_tokens {
             request = request.tokens(TOKENS);
         }
@@ -207,7 +207,7 @@ impl Contender<'_> {
         let since = *self.late_since.get_or_insert(now);
         let is_over = !is_first && now.since(since) >= client.settings.retry_for;
         let is_hopeless = lease::deadline(sent, request.lease) <= sent;
-        if !self.is_patient || is_over || is_hopeless {
+        if !self.asker.is_patient || is_over || is_hopeless {
             return Err(error);
         }
         tracing::debug!(%error, "will be asked for again");
@@ -261,7 +261,7 @@ impl Contender<'_> {
         }
         let is_retryable = error.is_retryable();
         let error = LockError::from(error.with_lock(name));
-        if !is_retryable || !self.is_patient {
+        if !is_retryable || !self.asker.is_patient {
             return Err(error);
         }
         let pause = self.backoff.next();

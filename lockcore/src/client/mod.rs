@@ -35,7 +35,7 @@ pub(crate) use self::{
     condition::ConditionPlace,
     held::Held,
     shared::{Client, Settings},
-    tally::Counting,
+    tally::{Counting, Tally},
     waiters::Counted,
 };
 use crate::{backend::Backend, time::Clock};

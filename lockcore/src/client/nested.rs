@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    acquire::{Acquisition, Claimant},
+    acquire::Acquisition,
     asking::late,
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
     backend::{AcquireOutcome, AcquireRequest, RenewOutcome, RenewRequest},
-    engine::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Nesting, Phase},
+    engine::{Asker, Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Nesting, Phase},
     time::{Backoff, Lease, Moment, lease},
 };
 
@@ -57,8 +57,7 @@ impl Acquisition {
         &self,
         cell: &Arc<LaneCell>,
         write: HoldNumber,
-        claimant: &Claimant,
-        is_patient: bool,
+        asker: &Asker,
     ) -> Result<Option<Held>, LockError> {
         let client = &self.client;
         let Some(watch) = cell.watch(write) else { return Ok(None) };
@@ -73,7 +72,7 @@ impl Acquisition {
             }
             let now = client.clock.now();
             let inside = client
-                .with(cell, |lane, fx| lane.enter(&claimant.owner, self.mode, self.lease, now, fx));
+                .with(cell, |lane, fx| lane.enter(&asker.owner, self.mode, self.lease, now, fx));
             match inside {
                 Some(Nesting::Entered(read)) => {
                     return Ok(Held::new(client, cell.clone(), read, self.lease));
@@ -84,12 +83,12 @@ impl Acquisition {
                 Some(Nesting::Within(_)) => {}
                 _ => return Ok(None),
             }
-            match self.ask_within(cell, write, claimant, is_patient, now).await {
+            match self.ask_within(cell, write, asker, now).await {
                 Ok(Some(held)) => return Ok(Some(held)),
                 // Late, or refused: then the write hold is gone, and the next look says so.
                 Ok(None) => {}
                 Err(LockError::Backend(error))
-                    if is_patient
+                    if asker.is_patient
                         && error.is_retryable()
                         && now.since(start) < client.settings.retry_for =>
                 {
@@ -106,16 +105,15 @@ impl Acquisition {
         &self,
         cell: &Arc<LaneCell>,
         write: HoldNumber,
-        claimant: &Claimant,
-        is_patient: bool,
+        asker: &Asker,
         sent: Moment,
     ) -> Result<Option<Held>, LockError> {
         let client = &self.client;
         let Some(within) = cell.look_at(write, |hold| hold.facts.id.clone()) else {
             return Ok(None);
         };
-        let id = client.hold_id(&claimant.owner, client.draw_number());
-        let request = self.request(id, is_patient).within(Some(within));
+        let id = client.hold_id(&asker.owner, client.draw_number());
+        let request = self.request(id, asker.is_patient).within(Some(within));
         let (client, until) = (client.clone(), sent.after(request.lease));
         let undo = Undo { client, cell: cell.clone(), request: request.undo(), until };
         let undo = OnDrop::new(Cleanup::Undo(undo));
@@ -129,7 +127,7 @@ impl Acquisition {
                 }
                 let grant = Grant::new(sent, self.lease, token, 1, None);
                 let facts = self.facts(request.hold.clone(), sent);
-                let (owner, mode) = (claimant.owner.clone(), self.mode);
+                let (owner, mode) = (asker.owner.clone(), self.mode);
                 let (cell, number) = client.in_lane(cell.clone(), |slot, fx| {
                     let lane = &mut slot.lane;
                     (!client.is_closed()).then(|| lane.admit(owner, mode, grant, token, facts, fx))

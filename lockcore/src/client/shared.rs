@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Until the result is dropped, `close()` waits.
-    pub(crate) fn acquiring(&self) -> Counting<'_> {
+    pub(crate) fn acquiring(&self) -> Counting<&Tally> {
         self.acquiring.count()
     }
 

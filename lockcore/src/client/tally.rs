@@ -1,15 +1,18 @@
 //! [`Tally`]: how much is under way, and the signal that nothing is any more.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    borrow::Borrow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
 
 /// Counts what is under way.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     count: AtomicUsize,
     none: Notify,
     /// Somebody waits, or has waited, for that. Until then nobody has to be told.
@@ -18,15 +21,15 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts one more, until the result is dropped.
-    pub(super) fn count(&self) -> Counting<'_> {
+    pub(super) fn count(&self) -> Counting<&Self> {
         self.count.fetch_add(1, Ordering::SeqCst);
         Counting(self)
     }
 
     /// As [`count`](Self::count), for what does not borrow it.
-    pub(super) fn count_owned(self: &Arc<Self>) -> OwnedCounting {
+    pub(super) fn count_owned(self: &Arc<Self>) -> Counting<Arc<Self>> {
         self.count.fetch_add(1, Ordering::SeqCst);
-        OwnedCounting(self.clone())
+        Counting(self.clone())
     }
 
     fn subtract(&self) {
@@ -53,20 +56,10 @@ impl Tally {
 
 /// One that is under way.
 #[derive(Debug)]
-pub(crate) struct Counting<'a>(&'a Tally);
+pub(crate) struct Counting<T: Borrow<Tally>>(T);
 
-impl Drop for Counting<'_> {
+impl<T: Borrow<Tally>> Drop for Counting<T> {
     fn drop(&mut self) {
-        self.0.subtract();
-    }
-}
-
-/// One that is under way, on its own.
-#[derive(Debug)]
-pub(super) struct OwnedCounting(Arc<Tally>);
-
-impl Drop for OwnedCounting {
-    fn drop(&mut self) {
-        self.0.subtract();
+        self.0.borrow().subtract();
     }
 }

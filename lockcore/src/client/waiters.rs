@@ -10,17 +10,14 @@ use rustc_hash::FxBuildHasher;
 
 use crate::{LockError, LockName, backend::ConditionId, engine::WaiterLimits};
 
-/// A latch, or a condition of a lock.
-type Awaited = (LockName, Option<LockName>);
-
 /// Counts those who wait. One more than the limits allow is told so, instead of filling the memory.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     limits: WaiterLimits,
     total: AtomicUsize,
-    /// Those who wait for something else than a lock, which lanes count. Those who wait to be
-    /// notified must not keep out the one that is to notify them.
-    beside: Mutex<HashMap<Awaited, usize, FxBuildHasher>>,
+    /// Those who wait for a latch, or for the condition of a lock. Lanes count the others. Those
+    /// who wait to be notified must not keep out the one that is to notify them.
+    beside: Mutex<HashMap<(LockName, Option<LockName>), usize, FxBuildHasher>>,
 }
 
 impl Waiters {
@@ -45,7 +42,10 @@ impl Waiters {
         self.count_beside((condition.lock.clone(), Some(condition.name.clone())))
     }
 
-    fn count_beside(&self, awaited: Awaited) -> Result<Counted<'_>, LockError> {
+    fn count_beside(
+        &self,
+        awaited: (LockName, Option<LockName>),
+    ) -> Result<Counted<'_>, LockError> {
         let mut counted = self.count_any(&awaited.0, None)?;
         let mut beside = self.beside();
         let here = beside.entry(awaited.clone()).or_default();
@@ -59,7 +59,7 @@ impl Waiters {
     fn count_any(
         &self,
         lock: &LockName,
-        beside: Option<Box<Awaited>>,
+        beside: Option<Box<(LockName, Option<LockName>)>>,
     ) -> Result<Counted<'_>, LockError> {
         // Counted first, so that two that come at once cannot both be the last one.
         let before = self.total.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,9 @@ impl Waiters {
         Ok(counted)
     }
 
-    fn beside(&self) -> MutexGuard<'_, HashMap<Awaited, usize, FxBuildHasher>> {
+    fn beside(
+        &self,
+    ) -> MutexGuard<'_, HashMap<(LockName, Option<LockName>), usize, FxBuildHasher>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,7 +79,7 @@ impl Waiters {
 #[derive(Debug)]
 pub(crate) struct Counted<'a> {
     waiters: &'a Waiters,
-    beside: Option<Box<Awaited>>,
+    beside: Option<Box<(LockName, Option<LockName>)>>,
 }
 
 impl Drop for Counted<'_> {

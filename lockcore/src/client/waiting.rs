@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    acquire::{Acquisition, Claimant},
+    acquire::Acquisition,
     cleanup::{Cleanup, OnDrop},
     held::Held,
     lanes::{HoldFacts, LaneCell},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     LockError, Mode,
     backend::SubscribeRequest,
-    engine::{Nesting, Step},
+    engine::{Asker, Nesting, Step},
     task::TaskKey,
     time::{Backoff, Moment, random_fraction},
 };
@@ -39,8 +39,7 @@ pub(super) enum TurnEnd {
 /// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
 pub(super) struct Contender<'a> {
     pub(super) acquisition: &'a Acquisition,
-    pub(super) claimant: Claimant,
-    pub(super) is_patient: bool,
+    pub(super) asker: Asker,
     /// In the id of the hold. Drawn when it is first sent: ids of named owners are compared for
     /// their age.
     pub(super) number: Option<NonZeroU64>,
@@ -58,16 +57,10 @@ pub(super) struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    pub(super) fn new(
-        acquisition: &'a Acquisition,
-        claimant: Claimant,
-        is_patient: bool,
-        place: QueuePlace<'a>,
-    ) -> Self {
+    pub(super) fn new(acquisition: &'a Acquisition, asker: Asker, place: QueuePlace<'a>) -> Self {
         Self {
             acquisition,
-            claimant,
-            is_patient,
+            asker,
             number: None,
             undo: None,
             place,
@@ -178,7 +171,7 @@ impl<'a> Contender<'a> {
         }
         let number = *self.number.get_or_insert_with(|| self.acquisition.client.draw_number());
         let Acquisition { client, name, mode, .. } = self.acquisition;
-        let owner = &self.claimant.owner;
+        let owner = &self.asker.owner;
         let QueuePlace { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
             return Ok(());
         };
@@ -226,14 +219,14 @@ impl<'a> Contender<'a> {
     /// A task that waits for a lock which it holds itself under another owner waits for ever.
     fn warn_of_deadlock(&mut self, now: Moment) {
         let is_permit = matches!(self.acquisition.mode, Mode::Permit { .. });
-        if is_permit || !self.is_patient || std::mem::replace(&mut self.has_warned, true) {
+        if is_permit || !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
         let Acquisition { name, site, .. } = self.acquisition;
         let task = TaskKey::current();
         let held_since = self.place.cell.look(|lane| {
             let own = lane.holds().iter().find(|hold| {
-                hold.facts.task == task && hold.owner != self.claimant.owner && hold.is_live(now)
+                hold.facts.task == task && hold.owner != self.asker.owner && hold.is_live(now)
             });
             own.map(|hold| hold.facts.site)
         });

@@ -28,13 +28,6 @@ const BATCH: usize = 128;
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
 const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
-/// A hold to be renewed.
-struct Renewal {
-    cell: Arc<LaneCell>,
-    hold: HoldNumber,
-    lease: Duration,
-}
-
 /// What the background task of a client does.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
@@ -127,7 +120,7 @@ impl Client {
         cell: &Arc<LaneCell>,
         until: Moment,
         now: Moment,
-        renewals: &mut Vec<Renewal>,
+        renewals: &mut Vec<(Arc<LaneCell>, HoldNumber, Duration)>,
         requests: &mut Vec<RenewRequest>,
     ) {
         self.with_slot(cell, cell.lock(), |slot, fx| {
@@ -143,7 +136,7 @@ impl Client {
                 let Some(renewed) = slot.lane.hold(hold) else { continue };
                 let (name, id) = (cell.name().clone(), renewed.facts.id.clone());
                 requests.push(RenewRequest::new(name, id, lease).mode(renewed.mode));
-                renewals.push(Renewal { cell: cell.clone(), hold, lease });
+                renewals.push((cell.clone(), hold, lease));
             }
             fx.due = due.next;
         });
@@ -152,7 +145,7 @@ impl Client {
     /// Renews one batch.
     async fn renew(
         self: Arc<Self>,
-        renewals: Vec<Renewal>,
+        renewals: Vec<(Arc<LaneCell>, HoldNumber, Duration)>,
         requests: Vec<RenewRequest>,
         sent: Moment,
     ) {
@@ -177,7 +170,7 @@ impl Client {
             }
             Err(error) => vec![RenewOutcome::Failed(error); renewals.len()],
         };
-        for (Renewal { cell, hold, lease }, answer) in renewals.into_iter().zip(answers) {
+        for ((cell, hold, lease), answer) in renewals.into_iter().zip(answers) {
             match answer {
                 RenewOutcome::Renewed => {
                     self.with(&cell, |lane, fx| lane.renewed(hold, lease, sent, fx));

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     BackendError, Lock, LockError, LockGuard, LockName, Mode, WaitError, WaitOutcome,
     backend::{ConditionId, Conditions, Departure, Wakeups},
-    client::{ConditionPlace, Counted, Counting, OnDrop},
+    client::{ConditionPlace, Counted, Counting, OnDrop, Tally},
     time::Lease,
 };
 
@@ -287,7 +287,7 @@ struct Waiting<'a> {
     wakeups: Box<dyn Wakeups>,
     /// The place among the waiters: if it is dropped before it was left, the background leaves it.
     place: Option<OnDrop>,
-    _acquiring: Counting<'a>,
+    _acquiring: Counting<&'a Tally>,
     _counted: Counted<'a>,
 }
 
