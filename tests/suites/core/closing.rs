@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::atomic::Ordering, time::Duration};
 
-use lockcore::{Locks, LossReason};
+use lockcore::{LockError, Locks, LossReason};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 
@@ -116,6 +116,24 @@ async fn close_undoes_the_request_of_an_acquisition_that_nobody_polls() {
     assert!(waited < SECOND, "it was kept out for {waited:?}");
     assert!(left_alone.await.is_err(), "both are inside");
     drop(next);
+}
+
+/// A fair waiter that is cut off has a place in the queue of the backend, which would keep others
+/// out until it lapses.
+#[tokio::test(start_paused = true)]
+async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_the_backend() {
+    let scene = Scene::new();
+    let held = scene.other.fair_lock("a").acquire().await.unwrap();
+    let cut_off = tokio::spawn(scene.locks.fair_lock("a").acquire());
+    within(SECOND, "its subscription", scene.faults.reached(Op::Subscribe, 1)).await;
+    scene.faults.every(Op::Release, Fault::Delay(20 * MS));
+    scene.locks.close().await.unwrap();
+    held.release().await.unwrap();
+    let next = scene.other.fair_lock("a").try_acquire().await.unwrap();
+    drop(next.expect("the place of a closed client keeps others out"));
+    let cut_off = within(SECOND, "the waiter", cut_off).await.unwrap();
+    assert!(matches!(cut_off, Err(LockError::Closed { .. })), "{cut_off:?}");
+    scene.nothing_is_left().await;
 }
 
 /// A place in a condition lapses by itself: it is not an unreleased hold.
