@@ -12,6 +12,7 @@ use super::{
     cleanup::{Cleanup, OnDrop, Undo},
     lanes::LaneCell,
     shared::Client,
+    tally::OwnedCounting,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
@@ -134,7 +135,8 @@ impl ReleaseWork {
         self: Box<Self>,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let client = self.client.clone();
-        confirm(OnDrop::new(&client, Cleanup::Release(self)))
+        let counting = client.pending_releases.count_owned();
+        confirm(OnDrop::new(&client, Cleanup::Release(self)), counting)
     }
 
     /// Releases and returns when that is done, or after `limit`: then the background goes on.
@@ -148,7 +150,9 @@ impl ReleaseWork {
     }
 }
 
-async fn confirm(mut pending: OnDrop) -> Result<(), LockError> {
+async fn confirm(pending: OnDrop, counting: OwnedCounting) -> Result<(), LockError> {
+    // `close()` waits for it. What it leaves to the background is counted there before this ends.
+    let (_counting, mut pending) = (counting, pending);
     let mut backoff = Backoff::default();
     let mut attempts = 0;
     loop {

@@ -136,6 +136,20 @@ async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_t
     scene.nothing_is_left().await;
 }
 
+/// Whoever has shut down everything else may end the runtime after `close`, with the task that
+/// releases.
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_release_that_a_task_awaits() {
+    let scene = Scene::new();
+    let guard = scene.locks.lock("a").acquire().await.unwrap();
+    scene.faults.every(Op::Release, Fault::Delay(500 * MS));
+    let released = tokio::spawn(guard.release());
+    within(SECOND, "the release", scene.faults.reached(Op::Release, 1)).await;
+    scene.locks.close().await.unwrap();
+    assert_eq!(scene.store.names_in_use(), 0, "a release was not waited for");
+    within(SECOND, "the release", released).await.unwrap().unwrap();
+}
+
 /// A place in a condition lapses by itself: it is not an unreleased hold.
 #[tokio::test(start_paused = true)]
 async fn close_does_not_report_a_waiter_that_cannot_leave_its_condition_as_a_release() {
