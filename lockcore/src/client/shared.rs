@@ -238,7 +238,7 @@ impl Client {
     }
 
     /// Resolves when the client is closed.
-    async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         // From here on it is not missed.
         let closing = self.closing.notified();
         if !self.is_closed() {

@@ -186,6 +186,12 @@ impl LockGuard {
     pub async fn release(self) -> Result<(), LockError> {
         self.held.release().await
     }
+
+    /// As [`release`](Self::release). Once the client is closed, the background goes on.
+    pub(crate) async fn release_unless_closed(self) -> Result<(), LockError> {
+        let (client, lock) = (self.held.client.clone(), self.lock_name());
+        client.unless_closed(&lock, pin!(self.release())).await
+    }
 }
 
 impl LockState {

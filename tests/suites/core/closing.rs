@@ -136,6 +136,39 @@ async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_t
     scene.nothing_is_left().await;
 }
 
+/// What it was leaving is left in the background, as after any other end of a wait.
+#[tokio::test(start_paused = true)]
+async fn a_time_out_that_is_leaving_ends_when_its_client_is_closed() {
+    let scene = Scene::new();
+    let _held = scene.other.fair_lock("a").acquire().await.unwrap();
+    scene.faults.next(Op::Release, Fault::NeverReply);
+    let leaving = tokio::spawn(scene.locks.fair_lock("a").acquire_timeout(50 * MS));
+    within(SECOND, "its release", scene.faults.reached(Op::Release, 1)).await;
+    let (closed, waited) = took(scene.locks.close()).await;
+    closed.expect("the second attempt was confirmed");
+    assert!(waited < SLACK, "closed after {waited:?}");
+    let (timed_out, waited) = took(leaving).await;
+    let timed_out = timed_out.unwrap();
+    assert!(matches!(timed_out, Err(LockError::Timeout { .. })), "{timed_out:?}");
+    assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
+}
+
+/// The same for what a multi-lock gives back, because it did not get all.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_gives_back_ends_when_its_client_is_closed() {
+    let scene = Scene::new();
+    let _held = scene.other.lock("b").acquire().await.unwrap();
+    scene.faults.next(Op::Release, Fault::NeverReply);
+    let tried = tokio::spawn(scene.locks.multi_lock(["a", "b"]).try_acquire());
+    within(SECOND, "its release", scene.faults.reached(Op::Release, 1)).await;
+    let (closed, waited) = took(scene.locks.close()).await;
+    closed.expect("the second attempt was confirmed");
+    assert!(waited < SLACK, "closed after {waited:?}");
+    let (tried, waited) = took(tried).await;
+    assert!(tried.unwrap().unwrap().is_none(), "one of them is held");
+    assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
+}
+
 /// Whoever has shut down everything else may end the runtime after `close`, with the task that
 /// releases.
 #[tokio::test(start_paused = true)]
