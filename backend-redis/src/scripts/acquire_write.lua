@@ -36,7 +36,8 @@ if not count then
     end
     mode = 'write'
 end
+-- A nested request without a hold does not touch the entry: grant_read_write.lua refuses it.
 -- Checked first: a needless write would let the script go on although memory is full.
-if redis.call('ZSCORE', KEYS[3], ARGV[7]) then
+if ARGV[3] == '1' and redis.call('ZSCORE', KEYS[3], ARGV[7]) then
     redis.call('ZREM', KEYS[3], ARGV[7])
 end

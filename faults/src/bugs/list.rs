@@ -258,7 +258,7 @@ fn ending() -> Vec<Bug> {
         bug(
             "`close()` does not wait for the undoing of acquisitions",
             [core("Client::close").statement("none").which(1, 3).removed()],
-            suites("close_waits_until_the_acquisitions_that_it_cuts_off_are_undone"),
+            suites("close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue"),
         ),
     ]
 }

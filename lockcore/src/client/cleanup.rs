@@ -71,15 +71,14 @@ impl OnDrop {
         place: ConditionPlace,
     ) -> oneshot::Receiver<Result<Option<Self>, BackendError>> {
         let (reporter, report) = oneshot::channel();
-        let of_place = client.clone();
-        client.submit(&client.leaving, async move {
-            let client = of_place;
+        let (client, counting) = (client.clone(), client.leaving.count_owned());
+        client.clone().submit(async move {
             let was_in = place.leave(&client).await;
             let unheard = reporter.send(was_in.map(|was_in| match was_in {
                 true => None,
                 false => Some(Self::leaving(&client, place.cancelled())),
             }));
-            drop(unheard);
+            drop((unheard, counting));
         });
         report
     }
@@ -92,14 +91,18 @@ impl Cleanup {
             Self::Release(work) => work.submit(),
             Self::Undo(undo) => ReleaseWork::undo(undo).submit(),
             Self::StoreCount { client, cell, hold } => {
-                let of_count = client.clone();
-                let stored = async move { of_count.store_count(&cell, hold).await };
-                client.submit(&client.pending_releases, stored);
+                let counting = client.pending_releases.count_owned();
+                client.clone().submit(async move {
+                    client.store_count(&cell, hold).await;
+                    drop(counting);
+                });
             }
             Self::LeaveCondition { client, place } => {
-                let of_place = client.clone();
-                let left = async move { place.leave_or_warn(&of_place).await };
-                client.submit(&client.leaving, left);
+                let counting = client.leaving.count_owned();
+                client.clone().submit(async move {
+                    place.leave_or_warn(&client).await;
+                    drop(counting);
+                });
             }
         }
     }

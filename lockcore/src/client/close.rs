@@ -28,13 +28,7 @@ impl Client {
             let taken_back = self.with(&cell, |lane, fx| lane.close(now, fx));
             for release in taken_back {
                 release.facts.tell(Some(LossReason::Closed));
-                let counting = self.pending_releases.count_owned();
-                let released = self.release_of(&cell, release).confirm();
-                releases.spawn(async move {
-                    let released = released.await;
-                    drop(counting);
-                    released
-                });
+                releases.spawn(self.release_of(&cell, release).confirm());
             }
         }
         let mut result = Ok(());
@@ -47,7 +41,7 @@ impl Client {
         }
         // Acquisitions that are cut off leave their undoing to the background.
         let _ = tokio::time::timeout(CUT_OFF, self.acquiring.none()).await;
-        // Guards that were dropped before are being released there.
+        // Others of our holds are being released by their tasks, or there.
         let patience = self.settings.retry_for.max(Duration::from_millis(100));
         let is_done = tokio::time::timeout(patience, self.pending_releases.none()).await.is_ok();
         // A place in a condition lapses by itself, and is no release.

@@ -23,7 +23,7 @@ use crate::{
 /// How often a caller of `release()` waits for another attempt.
 const ATTEMPTS: u32 = 3;
 
-/// What is to be released, and until when it is worth trying.
+/// What is to be released, and until when it is worth trying. `close()` waits until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ReleaseWork {
     client: Arc<Client>,
@@ -45,6 +45,7 @@ impl ReleaseWork {
         request: ReleaseRequest,
         until: Moment,
     ) -> Self {
+        client.pending_releases.add();
         let (client, cell, number) = (client.clone(), cell.clone(), Some(number));
         Self { client, cell, number, request, until, is_unanswered: false }
     }
@@ -105,8 +106,7 @@ impl ReleaseWork {
 
     /// Has the background carry it out.
     pub(super) fn submit(self) {
-        let client = self.client.clone();
-        client.submit(&client.pending_releases, self.carry_out());
+        self.client.clone().submit(self.carry_out());
     }
 
     /// Attempts until it is done, hopeless or needless.
@@ -189,6 +189,7 @@ fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> +
 impl Drop for ReleaseWork {
     fn drop(&mut self) {
         self.end();
+        self.client.pending_releases.subtract();
     }
 }
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     answer::{answer, unless},
-    background::{Background, Job, Serve},
+    background::{Background, Serve},
     calendar::Calendar,
     lanes::LaneMap,
     tally::{Counting, Tally},
@@ -224,23 +224,14 @@ impl Client {
         self.background.start(|jobs| (self.serve)(Arc::downgrade(self), jobs))
     }
 
-    /// Has the background do `work`, and counts it in `tally` until it is done. Works outside of a
-    /// runtime as long as the one that the task runs on is there.
-    pub(super) fn submit(
-        self: &Arc<Self>,
-        tally: &Arc<Tally>,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
+    /// Has the background do `work`. Works outside of a runtime as long as the one that the task
+    /// runs on is there.
+    pub(super) fn submit(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         if self.is_abandoned() {
             return;
         }
         self.start();
-        let counting = tally.count_owned();
-        let job: Job = Box::pin(async move {
-            work.await;
-            drop(counting);
-        });
-        if let Err(unsent) = self.background.send(job) {
+        if let Err(unsent) = self.background.send(Box::pin(work)) {
             // Dropped when nothing is locked: it wakes others, who may come here.
             drop(unsent);
             tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
@@ -248,7 +239,7 @@ impl Client {
     }
 
     /// Resolves when the client is closed.
-    async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         // From here on it is not missed.
         let closing = self.closing.notified();
         if !self.is_closed() {

@@ -22,17 +22,22 @@ pub(crate) struct Tally {
 impl Tally {
     /// Counts one more, until the result is dropped.
     pub(super) fn count(&self) -> Counting<&Self> {
-        self.count.fetch_add(1, Ordering::SeqCst);
+        self.add();
         Counting(self)
     }
 
     /// As [`count`](Self::count), for what does not borrow it.
     pub(super) fn count_owned(self: &Arc<Self>) -> Counting<Arc<Self>> {
-        self.count.fetch_add(1, Ordering::SeqCst);
+        self.add();
         Counting(self.clone())
     }
 
-    fn subtract(&self) {
+    /// Counts one more, until it is subtracted.
+    pub(super) fn add(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn subtract(&self) {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited.load(Ordering::SeqCst)
         {
             self.none.notify_waiters();

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     acquire::Acquisition,
+    answer::unless,
     cleanup::{Cleanup, OnDrop},
     held::Held,
     lanes::{HoldFacts, LaneCell},
@@ -210,9 +211,10 @@ impl<'a> Contender<'a> {
         let undo = self.undo.take().and_then(|undo| undo.disarm());
         let Some(Cleanup::Undo(undo)) = undo else { return error };
         // Before the place is left, so that the next one in line waits for it.
-        let release = ReleaseWork::undo(undo);
+        let (client, release) = (self.client(), ReleaseWork::undo(undo));
         drop(self);
-        release.carry_out_within(LEAVE_WITHIN).await;
+        // Once the client is closed, the background goes on.
+        let _ = unless(|| client.closed(), release.carry_out_within(LEAVE_WITHIN)).await;
         error
     }
 

@@ -187,6 +187,12 @@ impl LockGuard {
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         self.held.release()
     }
+
+    /// As [`release`](Self::release). Once the client is closed, the background goes on.
+    pub(crate) async fn release_unless_closed(self) -> Result<(), LockError> {
+        let (client, lock) = (self.held.client.clone(), self.lock_name());
+        client.unless_closed(&lock, pin!(self.release())).await
+    }
 }
 
 impl LockState {

@@ -163,7 +163,7 @@ impl Locks {
     /// with their runtime.
     ///
     /// # Errors
-    /// [`LockError::Backend`] if a hold could not be released, or if the release of a dropped guard
+    /// [`LockError::Backend`] if a hold could not be released, or if a release that was under way
     /// was not confirmed within [`retry_for`](LocksBuilder::retry_for). Such a hold ends with its
     /// lease, or earlier if an attempt in the background succeeds. All other holds are released all
     /// the same.

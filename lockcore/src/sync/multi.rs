@@ -401,10 +401,11 @@ async fn keep_first(tried: Vec<Option<LockGuard>>, guards: &mut Vec<LockGuard>) 
     give_back(tried.flatten()).await;
 }
 
-/// Releases, and returns when that is done, or after [`LEAVE_WITHIN`]. A failure is no concern of
-/// the acquisition: the release goes on in the background, and the hold ends with its lease.
+/// Releases, and returns when that is done, after [`LEAVE_WITHIN`], or when the client is closed. A
+/// failure is no concern of the acquisition: the release goes on in the background, and the hold
+/// ends with its lease.
 async fn give_back(guards: impl IntoIterator<Item = LockGuard>) {
-    let releases: Vec<_> = guards.into_iter().map(LockGuard::release).collect();
+    let releases: Vec<_> = guards.into_iter().map(LockGuard::release_unless_closed).collect();
     if !releases.is_empty() {
         let _ = timeout(LEAVE_WITHIN, join_all(releases)).await;
     }

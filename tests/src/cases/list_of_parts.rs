@@ -83,6 +83,7 @@ macro_rules! and_for_each_case_of_a_part {
                 C25 a_writer_that_gives_up_lets_readers_in
                 C25 a_writer_that_stopped_asking_keeps_readers_out_for_its_time
                 C25 a_writer_that_asks_again_goes_on_keeping_readers_out
+                C25 a_writer_that_cannot_grow_goes_on_keeping_readers_out
                 C25 every_waiting_writer_keeps_new_readers_out
                 C25 a_writer_that_only_tries_keeps_nobody_out
                 C25 a_writer_that_waits_for_a_writer_keeps_nobody_out

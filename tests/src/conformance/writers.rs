@@ -132,6 +132,19 @@ pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fi
     writer.enters().await;
 }
 
+/// C25: a nested request that finds no hold of a waiting writer, because it is late, is no grant.
+pub async fn a_writer_that_cannot_grow_goes_on_keeping_readers_out<F: Fixture>(fixture: &F) {
+    let scene = Scene::read_write(fixture).await;
+    let holds = [stranger(), stranger(), stranger()];
+    let writer = scene.two(&holds[1]).writing();
+    scene.one(&holds[0]).enters().await;
+    writer.queues().await;
+    scene.one(&holds[0]).releases().await;
+    writer.cannot_grow().await;
+    scene.one(&holds[2]).is_refused().await;
+    writer.enters().await;
+}
+
 /// C25: of several writers that wait, each keeps new readers out until it gives up itself.
 pub async fn every_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;

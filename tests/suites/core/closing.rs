@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::atomic::Ordering, time::Duration};
 
-use lockcore::{Locks, LossReason};
+use lockcore::{LockError, Locks, LossReason};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 
@@ -116,6 +116,71 @@ async fn close_undoes_the_request_of_an_acquisition_that_nobody_polls() {
     assert!(waited < SECOND, "it was kept out for {waited:?}");
     assert!(left_alone.await.is_err(), "both are inside");
     drop(next);
+}
+
+/// A fair waiter that is cut off has a place in the queue of the backend, which would keep others
+/// out until it lapses.
+#[tokio::test(start_paused = true)]
+async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_the_backend() {
+    let scene = Scene::new();
+    let held = scene.other.fair_lock("a").acquire().await.unwrap();
+    let cut_off = tokio::spawn(scene.locks.fair_lock("a").acquire());
+    within(SECOND, "its subscription", scene.faults.reached(Op::Subscribe, 1)).await;
+    scene.faults.every(Op::Release, Fault::Delay(20 * MS));
+    scene.locks.close().await.unwrap();
+    held.release().await.unwrap();
+    let next = scene.other.fair_lock("a").try_acquire().await.unwrap();
+    drop(next.expect("the place of a closed client keeps others out"));
+    let cut_off = within(SECOND, "the waiter", cut_off).await.unwrap();
+    assert!(matches!(cut_off, Err(LockError::Closed { .. })), "{cut_off:?}");
+    scene.nothing_is_left().await;
+}
+
+/// What it was leaving is left in the background, as after any other end of a wait.
+#[tokio::test(start_paused = true)]
+async fn a_time_out_that_is_leaving_ends_when_its_client_is_closed() {
+    let scene = Scene::new();
+    let _held = scene.other.fair_lock("a").acquire().await.unwrap();
+    scene.faults.next(Op::Release, Fault::NeverReply);
+    let leaving = tokio::spawn(scene.locks.fair_lock("a").acquire_timeout(50 * MS));
+    within(SECOND, "its release", scene.faults.reached(Op::Release, 1)).await;
+    let (closed, waited) = took(scene.locks.close()).await;
+    closed.expect("the second attempt was confirmed");
+    assert!(waited < SLACK, "closed after {waited:?}");
+    let (timed_out, waited) = took(leaving).await;
+    let timed_out = timed_out.unwrap();
+    assert!(matches!(timed_out, Err(LockError::Timeout { .. })), "{timed_out:?}");
+    assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
+}
+
+/// The same for what a multi-lock gives back, because it did not get all.
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_gives_back_ends_when_its_client_is_closed() {
+    let scene = Scene::new();
+    let _held = scene.other.lock("b").acquire().await.unwrap();
+    scene.faults.next(Op::Release, Fault::NeverReply);
+    let tried = tokio::spawn(scene.locks.multi_lock(["a", "b"]).try_acquire());
+    within(SECOND, "its release", scene.faults.reached(Op::Release, 1)).await;
+    let (closed, waited) = took(scene.locks.close()).await;
+    closed.expect("the second attempt was confirmed");
+    assert!(waited < SLACK, "closed after {waited:?}");
+    let (tried, waited) = took(tried).await;
+    assert!(tried.unwrap().unwrap().is_none(), "one of them is held");
+    assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
+}
+
+/// Whoever has shut down everything else may end the runtime after `close`, with the task that
+/// releases.
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_a_release_that_a_task_awaits() {
+    let scene = Scene::new();
+    let guard = scene.locks.lock("a").acquire().await.unwrap();
+    scene.faults.every(Op::Release, Fault::Delay(500 * MS));
+    let released = tokio::spawn(guard.release());
+    within(SECOND, "the release", scene.faults.reached(Op::Release, 1)).await;
+    scene.locks.close().await.unwrap();
+    assert_eq!(scene.store.names_in_use(), 0, "a release was not waited for");
+    within(SECOND, "the release", released).await.unwrap().unwrap();
 }
 
 /// A place in a condition lapses by itself: it is not an unreleased hold.

@@ -228,6 +228,10 @@ const C25: Flaws = &[
         &["a_writer_that_asks_again_goes_on_keeping_readers_out"],
     ),
     (Flaw::OneWriterKeepsReadersOut, &["every_waiting_writer_keeps_new_readers_out"]),
+    (
+        Flaw::GrowthOfAWaitingWriterLetsReadersIn,
+        &["a_writer_that_cannot_grow_goes_on_keeping_readers_out"],
+    ),
     (Flaw::TryingKeepsReadersOut, &["a_writer_that_only_tries_keeps_nobody_out"]),
     (
         Flaw::WritersBehindWritersKeepReadersOut,

@@ -262,6 +262,7 @@ pub(crate) enum Flaw {
     AskingAgainDoesNotKeepReadersOut,
     TryingKeepsReadersOut,
     OneWriterKeepsReadersOut,
+    GrowthOfAWaitingWriterLetsReadersIn,
     WritersBehindWritersKeepReadersOut,
     ReportsNoWaitingWriter,
 

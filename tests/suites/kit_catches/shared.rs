@@ -96,6 +96,9 @@ impl Flawed {
         match refused {
             Some(outcome) => outcome,
             None if request.count > 1 && !self.has(Flaw::GrowthOfAReaderGrants) => {
+                if self.has(Flaw::GrowthOfAWaitingWriterLetsReadersIn) {
+                    shared.writers.retain(|(waiting, _)| *waiting != request.hold);
+                }
                 AcquireOutcome::NotHeld
             }
             None => self.grant_shared(shared, request, token, now),
