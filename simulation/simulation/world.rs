@@ -438,7 +438,8 @@ impl World {
         for (number, client) in clients.iter().enumerate() {
             let text = format!("{:?}", client.locks);
             let text = text.split_once(", clock:").map_or(&*text, |(_, text)| text);
-            for empty in ["LaneMap { cells: []", "appointments: {}", "acquiring: Tally { count: 0"]
+            for empty in
+                ["LaneMap { cells: []", "newest: None, others: {}", "acquiring: Tally { count: 0"]
             {
                 if !text.contains(empty) {
                     self.trace.violation(format!("client {number} is not `{empty}`: {text}"));
