@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     beliefs::{Believed, BelievedAll},
     noise::now_or_never,
-    plan::{Hold, How, Leave, Member, Step, TaskPlan, Whose},
+    plan::{How, Leave, Member, PlannedHold, PlannedStep, TaskPlan, Whose},
     world::World,
 };
 
@@ -46,25 +46,25 @@ impl Actor {
         self.world.trace.violation(format!("t{} {what}", self.number));
     }
 
-    async fn step(&self, step: Step) {
+    async fn step(&self, step: PlannedStep) {
         match step {
-            Step::Hold(hold) => self.hold(hold).await,
-            Step::Multi { members, how, during, leave } => {
+            PlannedStep::Hold(hold) => self.hold(hold).await,
+            PlannedStep::Multi { members, how, during, leave } => {
                 self.multi(members, how, during, leave).await
             }
-            Step::Downgrade { during } => self.downgrade(during).await,
-            Step::SetLatch(count) => {
+            PlannedStep::Downgrade { during } => self.downgrade(during).await,
+            PlannedStep::SetLatch(count) => {
                 self.result("set_count", self.locks.latch("l").set_count(count).await)
             }
-            Step::CountDown => {
+            PlannedStep::CountDown => {
                 self.world.items.count_down();
                 self.result("count_down", self.locks.latch("l").count_down().await);
             }
-            Step::AwaitLatch(patience) => self.await_latch(patience).await,
-            Step::Produce { all } => self.produce(all).await,
-            Step::Consume { patience, polls } => self.consume(patience, polls).await,
-            Step::State(name) => self.result("state", self.locks.lock(name).state().await),
-            Step::Resize(permits) => {
+            PlannedStep::AwaitLatch(patience) => self.await_latch(patience).await,
+            PlannedStep::Produce { all } => self.produce(all).await,
+            PlannedStep::Consume { patience, polls } => self.consume(patience, polls).await,
+            PlannedStep::State(name) => self.result("state", self.locks.lock(name).state().await),
+            PlannedStep::Resize(permits) => {
                 self.result("resize", self.locks.semaphore("s", permits).resize(permits).await);
             }
         }
@@ -94,7 +94,7 @@ impl Actor {
         }
     }
 
-    fn hold(&self, hold: Hold) -> Boxed<'_> {
+    fn hold(&self, hold: PlannedHold) -> Boxed<'_> {
         Box::pin(async move {
             let mut lock = self.lock(hold.lock);
             if let Whose::Named(number) = hold.whose {
@@ -116,7 +116,7 @@ impl Actor {
         })
     }
 
-    async fn acquire(&self, lock: &Lock, hold: &Hold) -> Option<LockGuard> {
+    async fn acquire(&self, lock: &Lock, hold: &PlannedHold) -> Option<LockGuard> {
         let start = Instant::now();
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         let acquired = match hold.how {
@@ -134,7 +134,7 @@ impl Actor {
 
     fn check_answer(
         &self,
-        hold: &Hold,
+        hold: &PlannedHold,
         acquired: &Result<Option<LockGuard>, LockError>,
         start: Instant,
     ) {
@@ -188,7 +188,7 @@ impl Actor {
     }
 
     /// Holds, with whatever is within.
-    async fn inside(&self, hold: &Hold, believed: &Believed) {
+    async fn inside(&self, hold: &PlannedHold, believed: &Believed) {
         self.check_count(believed);
         for _ in 0..hold.turns {
             tokio::task::yield_now().await;
@@ -273,7 +273,7 @@ impl Actor {
         }
     }
 
-    async fn run(&self, lock: Lock, hold: &Hold, past: u64) {
+    async fn run(&self, lock: Lock, hold: &PlannedHold, past: u64) {
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
         // `run` keeps the guard: another one of the same owner is what is believed in.
         let ran = lock.run(async |guard| {

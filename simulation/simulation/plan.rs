@@ -32,12 +32,12 @@ pub(crate) struct ClientPlan {
 #[derive(Debug)]
 pub(crate) struct TaskPlan {
     pub(crate) client: usize,
-    pub(crate) steps: Vec<(Duration, Step)>,
+    pub(crate) steps: Vec<(Duration, PlannedStep)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Hold(Hold),
+pub(crate) enum PlannedStep {
+    Hold(PlannedHold),
     Multi { members: Vec<Member>, how: How, during: Duration, leave: Leave },
     Downgrade { during: Duration },
     SetLatch(u32),
@@ -51,7 +51,7 @@ pub(crate) enum Step {
 
 /// One acquisition, and what is done while the lock is held.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct PlannedHold {
     pub(crate) lock: Member,
     pub(crate) how: How,
     pub(crate) whose: Whose,
@@ -60,7 +60,7 @@ pub(crate) struct Hold {
     pub(crate) during: Duration,
     /// How many turns it is held for at least, when no time passes.
     pub(crate) turns: usize,
-    pub(crate) inner: Vec<Hold>,
+    pub(crate) inner: Vec<PlannedHold>,
     pub(crate) leave: Leave,
 }
 
@@ -185,11 +185,11 @@ impl Plan {
     }
 
     /// All holds, the inner ones included.
-    fn holds(&self) -> Vec<&Hold> {
+    fn holds(&self) -> Vec<&PlannedHold> {
         let steps = self.tasks.iter().flat_map(|task| &task.steps);
-        let mut holds: Vec<&Hold> = steps
+        let mut holds: Vec<&PlannedHold> = steps
             .filter_map(|(_, step)| match step {
-                Step::Hold(hold) => Some(hold),
+                PlannedStep::Hold(hold) => Some(hold),
                 _ => None,
             })
             .collect();
@@ -209,15 +209,16 @@ impl Plan {
 
     /// Whether no wait ends by a notification that was made up: one that is cancelled while it gives up may pass on what it has not got.
     pub(crate) fn notifications_are_exact(&self) -> bool {
-        let gives_up_and_is_cancelled =
-            |step: &Step| matches!(step, Step::Consume { patience: Some(_), polls: Some(_) });
+        let gives_up_and_is_cancelled = |step: &PlannedStep| {
+            matches!(step, PlannedStep::Consume { patience: Some(_), polls: Some(_) })
+        };
         let mut steps = self.tasks.iter().flat_map(|task| &task.steps);
         self.is_healthy() && !steps.any(|(_, step)| gives_up_and_is_cancelled(step))
     }
 
     /// Whether every guard is seen: none is in a `run`, or on its way to be dropped by somebody else.
     pub(crate) fn counts_are_exact(&self) -> bool {
-        let is_seen = |hold: &&Hold| {
+        let is_seen = |hold: &&PlannedHold| {
             !matches!(hold.how, How::Run) && !matches!(hold.leave, Leave::Elsewhere(_))
         };
         !self.has_named_owners() && self.holds().iter().all(is_seen)
@@ -279,7 +280,7 @@ impl Scenario {
             client,
             steps: vec![(
                 Duration::ZERO,
-                Step::Hold(Hold {
+                PlannedStep::Hold(PlannedHold {
                     lock,
                     how: if number == self.holder + 1 { How::Polls(polls) } else { How::Acquire },
                     whose: self.whose,
@@ -359,22 +360,22 @@ impl Draw<'_> {
         }
     }
 
-    fn step(&self, subject: usize) -> Step {
+    fn step(&self, subject: usize) -> PlannedStep {
         let chance = self.chance;
         if chance.once_in(12) {
-            return Step::State(chance.pick(&["a", "b", "r", "s"]));
+            return PlannedStep::State(chance.pick(&["a", "b", "r", "s"]));
         }
         match subject {
-            0 => Step::Hold(self.hold(Member::Lock("a"), 0)),
-            1 => Step::Hold(self.hold(Member::Fair("b"), 0)),
-            2 if chance.once_in(4) => Step::Downgrade { during: self.during() },
-            2 | 3 => {
-                Step::Hold(self.hold(chance.pick(&[Member::Read, Member::Read, Member::Write]), 0))
-            }
-            4 if chance.once_in(10) => Step::Resize(self.permits),
-            4 => Step::Hold(self.hold(self.some_permits(), 0)),
+            0 => PlannedStep::Hold(self.hold(Member::Lock("a"), 0)),
+            1 => PlannedStep::Hold(self.hold(Member::Fair("b"), 0)),
+            2 if chance.once_in(4) => PlannedStep::Downgrade { during: self.during() },
+            2 | 3 => PlannedStep::Hold(
+                self.hold(chance.pick(&[Member::Read, Member::Read, Member::Write]), 0),
+            ),
+            4 if chance.once_in(10) => PlannedStep::Resize(self.permits),
+            4 => PlannedStep::Hold(self.hold(self.some_permits(), 0)),
             5 => self.multi(),
-            _ => Step::Hold(self.hold(self.any_member(), 0)),
+            _ => PlannedStep::Hold(self.hold(self.any_member(), 0)),
         }
     }
 
@@ -393,7 +394,7 @@ impl Draw<'_> {
         }
     }
 
-    fn multi(&self) -> Step {
+    fn multi(&self) -> PlannedStep {
         let chance = self.chance;
         let mut all = [
             Member::Lock("a"),
@@ -408,10 +409,10 @@ impl Draw<'_> {
         }
         let members: Vec<_> = all.into_iter().filter(|_| chance.once_in(2)).collect();
         let members = if members.is_empty() { all[..2].to_vec() } else { members };
-        Step::Multi { members, how: self.how(), during: self.during(), leave: self.leave() }
+        PlannedStep::Multi { members, how: self.how(), during: self.during(), leave: self.leave() }
     }
 
-    fn hold(&self, lock: Member, depth: usize) -> Hold {
+    fn hold(&self, lock: Member, depth: usize) -> PlannedHold {
         let chance = self.chance;
         let whose = if depth == 0 && chance.once_in(10) {
             Whose::Named(chance.below(2))
@@ -419,7 +420,7 @@ impl Draw<'_> {
             Whose::Own
         };
         let inner = if depth < 3 && chance.once_in(3) { chance.within(1..3) } else { 0 };
-        Hold {
+        PlannedHold {
             lock,
             how: self.how(),
             whose,
@@ -431,12 +432,12 @@ impl Draw<'_> {
         }
     }
 
-    fn inner(&self, lock: Member, depth: usize) -> Hold {
+    fn inner(&self, lock: Member, depth: usize) -> PlannedHold {
         let hold = self.hold(self.within(lock), depth);
         if self.chance.once_in(4) {
             // Wants more than the hold around it has, and gives up while that is asked for.
             let how = How::Polls(self.chance.within(1..8));
-            return Hold { how, lease: Some(self.chance.millis(2000..3000)), ..hold };
+            return PlannedHold { how, lease: Some(self.chance.millis(2000..3000)), ..hold };
         }
         hold
     }
@@ -495,7 +496,7 @@ impl Draw<'_> {
         }
     }
 
-    fn add(&self, tasks: &mut [TaskPlan], step: Step) {
+    fn add(&self, tasks: &mut [TaskPlan], step: PlannedStep) {
         let task = self.chance.below(tasks.len());
         let at = self.chance.below(tasks[task].steps.len() + 1);
         tasks[task].steps.insert(at, (self.idle(), step));
@@ -508,20 +509,21 @@ impl Draw<'_> {
             let at = chance.millis(0..2000);
             let moment = || chance.millis(0..12);
             let client = || chance.below(self.clients);
-            let opens = vec![(at, Step::SetLatch(1)), (moment(), Step::CountDown)];
+            let opens = vec![(at, PlannedStep::SetLatch(1)), (moment(), PlannedStep::CountDown)];
             tasks.push(TaskPlan { client: client(), steps: opens });
             for _ in 0..chance.within(1..4) {
-                let waits = vec![(at + moment(), Step::AwaitLatch(chance.millis(1000..8000)))];
+                let waits =
+                    vec![(at + moment(), PlannedStep::AwaitLatch(chance.millis(1000..8000)))];
                 tasks.push(TaskPlan { client: client(), steps: waits });
             }
         }
         for _ in 0..chance.below(4) {
-            self.add(tasks, Step::SetLatch(chance.within(1..4) as u32));
+            self.add(tasks, PlannedStep::SetLatch(chance.within(1..4) as u32));
             for _ in 0..chance.below(5) {
-                self.add(tasks, Step::CountDown);
+                self.add(tasks, PlannedStep::CountDown);
             }
             for _ in 0..chance.below(6) {
-                self.add(tasks, Step::AwaitLatch(chance.millis(0..8000)));
+                self.add(tasks, PlannedStep::AwaitLatch(chance.millis(0..8000)));
             }
         }
     }
@@ -537,8 +539,8 @@ impl Draw<'_> {
                 true => chance.once_in(3).then(|| chance.millis(1..700)),
             };
             let polls = chance.once_in(3).then(|| chance.within(1..30));
-            self.add(&mut tasks[..count], Step::Consume { patience, polls });
-            let produce = Step::Produce { all: chance.once_in(3) };
+            self.add(&mut tasks[..count], PlannedStep::Consume { patience, polls });
+            let produce = PlannedStep::Produce { all: chance.once_in(3) };
             let steps = vec![(chance.millis(0..3000), produce)];
             tasks.push(TaskPlan { client: chance.below(self.clients), steps });
         }

@@ -40,7 +40,7 @@ const TURNS: [usize; 2] = [1, 3];
 
 /// One order of things.
 #[derive(Clone, Debug)]
-struct Schedule {
+struct TaskSchedule {
     scenario: Scenario,
     held: usize,
     polls: usize,
@@ -48,7 +48,7 @@ struct Schedule {
     delays: BTreeMap<usize, usize>,
 }
 
-impl Schedule {
+impl TaskSchedule {
     /// Runs it. How many points there were, or what was wrong.
     fn run(&self) -> Result<usize, String> {
         let chance = Chance::scheduled(self.delays.clone());
@@ -86,7 +86,7 @@ pub(crate) fn explore() -> ExitCode {
     for scenario in Scenario::ALL {
         for (held, polls) in HELD.into_iter().flat_map(|held| POLLS.map(|polls| (held, polls))) {
             for leave in [Leave::Release, Leave::Drop] {
-                todo.push(Schedule { scenario, held, polls, leave, delays: BTreeMap::new() });
+                todo.push(TaskSchedule { scenario, held, polls, leave, delays: BTreeMap::new() });
             }
         }
     }

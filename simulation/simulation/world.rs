@@ -133,7 +133,7 @@ impl Drop for Expecting<'_> {
 
 /// One process.
 #[derive(Debug)]
-struct Client {
+struct SimulatedClient {
     locks: Locks,
     faults: Faults,
     noise: Noise,
@@ -175,14 +175,14 @@ async fn simulate(plan: Plan, chance: Chance, trace: Trace) {
         .clients
         .iter()
         .enumerate()
-        .map(|(n, client)| Client::new(n, client, &plan, &truth, &chance))
+        .map(|(n, client)| SimulatedClient::new(n, client, &plan, &truth, &chance))
         .collect();
     let world = Arc::new(World::new(&plan, trace, truth));
     world.carry_out(plan, &clients, &chance).await;
     world.check_what_is_left(clients).await;
 }
 
-impl Client {
+impl SimulatedClient {
     fn new(
         number: usize,
         client: &ClientPlan,
@@ -286,10 +286,10 @@ impl World {
         self.calm_since().is_some_and(|calm| calm <= moment)
     }
 
-    async fn carry_out(self: &Arc<Self>, plan: Plan, clients: &[Client], chance: &Chance) {
+    async fn carry_out(self: &Arc<Self>, plan: Plan, clients: &[SimulatedClient], chance: &Chance) {
         let mut tasks = JoinSet::new();
         for (number, task) in plan.tasks.into_iter().enumerate() {
-            let Client { locks, noise, .. } = &clients[task.client];
+            let SimulatedClient { locks, noise, .. } = &clients[task.client];
             let actor =
                 Actor { number, client: task.client, locks: locks.clone(), world: self.clone() };
             tasks.spawn(noise.disturb(actor.carry_out(task)));
@@ -314,7 +314,7 @@ impl World {
     async fn trouble(
         self: &Arc<Self>,
         troubles: &[(Duration, Trouble)],
-        clients: &[Client],
+        clients: &[SimulatedClient],
         chance: &Chance,
     ) {
         if self.facts.healthy {
@@ -335,7 +335,12 @@ impl World {
         *self.calm_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(calm);
     }
 
-    async fn happen(self: &Arc<Self>, trouble: Trouble, clients: &[Client], chance: &Chance) {
+    async fn happen(
+        self: &Arc<Self>,
+        trouble: Trouble,
+        clients: &[SimulatedClient],
+        chance: &Chance,
+    ) {
         match trouble {
             Trouble::Next { client, op, fault, times } => {
                 (0..times).for_each(|_| clients[client].faults.next(op, fault));
@@ -416,7 +421,7 @@ impl World {
     }
 
     /// Nothing is left: not in the store, not in the clients, not in the background.
-    async fn check_what_is_left(&self, clients: Vec<Client>) {
+    async fn check_what_is_left(&self, clients: Vec<SimulatedClient>) {
         let patience = if self.facts.healthy {
             self.latency()
         } else {
@@ -444,7 +449,7 @@ impl World {
     }
 
     /// The background ends when its client is closed, and when it is dropped.
-    async fn check_background(&self, clients: Vec<Client>) {
+    async fn check_background(&self, clients: Vec<SimulatedClient>) {
         for (number, client) in clients.into_iter().enumerate() {
             if number % 2 == 0
                 && let Err(error) = client.locks.close().await

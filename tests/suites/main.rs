@@ -8,6 +8,7 @@
 
 mod abandoning;
 mod asking;
+mod circles;
 mod clients;
 mod core;
 mod core_regressions;

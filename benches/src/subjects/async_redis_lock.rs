@@ -6,14 +6,14 @@ use async_redis_lock::{Locker, Options};
 
 use crate::{error::Result, measure::load::Lock};
 
-pub(crate) struct Client(Arc<Shared>);
+pub(crate) struct Peer(Arc<Shared>);
 
 struct Shared {
     locker: Locker,
     options: Options,
 }
 
-impl Client {
+impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let locker = Locker::from_redis_url(url).await?;
         // What its documentation recommends: renewed every third of the lease.

@@ -10,12 +10,12 @@ use redis::aio::ConnectionManager;
 
 use crate::{error::Result, measure::load::Lock};
 
-pub(crate) struct Client {
+pub(crate) struct Peer {
     connection: ConnectionManager,
     lease: Duration,
 }
 
-impl Client {
+impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         Ok(Self { connection: redis::Client::open(url)?.get_connection_manager().await?, lease })
     }

@@ -39,7 +39,7 @@ fn release_arguments<'a>(owner: &'a str, channel: &'a str) -> [&'a str; 4] {
     [owner, "0", channel, ""]
 }
 
-pub(crate) struct Client {
+pub(crate) struct Peer {
     shared: Arc<Shared>,
 }
 
@@ -53,7 +53,7 @@ struct Shared {
     next: AtomicU64,
 }
 
-impl Client {
+impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let mut digests = Vec::new();

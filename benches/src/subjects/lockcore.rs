@@ -7,9 +7,9 @@ use lockcore_redis::RedisBackend;
 
 use crate::{error::Result, measure::load::Lock};
 
-pub(crate) struct Client(pub(crate) Locks);
+pub(crate) struct Peer(pub(crate) Locks);
 
-impl Client {
+impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let backend = RedisBackend::connect(url).await?;
         Ok(Self(Locks::builder(backend).lease(lease).build()?))

@@ -114,28 +114,28 @@ impl Subject {
 }
 
 /// A client of a subject, on one server.
-pub(crate) enum Client {
-    Lockcore(lockcore::Client),
-    Floor(floor::Client),
-    Rslock(rslock::Client),
-    AsyncRedisLock(async_redis_lock::Client),
-    Distkit(distkit::Client),
+pub(crate) enum Peer {
+    Lockcore(lockcore::Peer),
+    Floor(floor::Peer),
+    Rslock(rslock::Peer),
+    AsyncRedisLock(async_redis_lock::Peer),
+    Distkit(distkit::Peer),
 }
 
-impl Client {
+impl Peer {
     /// A client whose holds have this lease. Redisson has its own: [`redisson`].
     pub(crate) async fn connect(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
         Ok(match subject {
-            Subject::Lockcore => Self::Lockcore(lockcore::Client::connect(url, lease).await?),
-            Subject::Floor => Self::Floor(floor::Client::connect(url, lease).await?),
-            Subject::Rslock => Self::Rslock(rslock::Client::connect(url, lease, None)),
+            Subject::Lockcore => Self::Lockcore(lockcore::Peer::connect(url, lease).await?),
+            Subject::Floor => Self::Floor(floor::Peer::connect(url, lease).await?),
+            Subject::Rslock => Self::Rslock(rslock::Peer::connect(url, lease, None)),
             Subject::RslockFast => {
-                Self::Rslock(rslock::Client::connect(url, lease, Some(Duration::from_millis(5))))
+                Self::Rslock(rslock::Peer::connect(url, lease, Some(Duration::from_millis(5))))
             }
             Subject::AsyncRedisLock => {
-                Self::AsyncRedisLock(async_redis_lock::Client::connect(url, lease).await?)
+                Self::AsyncRedisLock(async_redis_lock::Peer::connect(url, lease).await?)
             }
-            Subject::Distkit => Self::Distkit(distkit::Client::connect(url, lease).await?),
+            Subject::Distkit => Self::Distkit(distkit::Peer::connect(url, lease).await?),
             Subject::Redisson => {
                 return Err(failure("Redisson runs on the JVM, not in this process"));
             }
@@ -251,7 +251,7 @@ mod tests {
         let server = Server::start().await.unwrap();
         for subject in Subject::ALL.into_iter().filter(|subject| *subject != Subject::Redisson) {
             let client =
-                Client::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
+                Peer::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
             let before = server.calls().await.unwrap();
             let lock = client.lock("name").unwrap();
             let hold = lock.acquire().await.unwrap();

@@ -9,12 +9,12 @@ use crate::{error::Result, measure::load::Lock};
 /// How often an attempt is repeated by default before the next call begins anew, which `acquire` does for ever.
 const RETRIES: u32 = 3;
 
-pub(crate) struct Client {
+pub(crate) struct Peer {
     manager: LockManager,
     lease: Duration,
 }
 
-impl Client {
+impl Peer {
     /// With the pauses of its defaults, or shorter ones: each is of a random length up to that.
     pub(crate) fn connect(url: &str, lease: Duration, pause: Option<Duration>) -> Self {
         let mut manager = LockManager::new(vec![url]);

@@ -12,7 +12,7 @@ use tokio::{
 use crate::{
     error::{Result, failure},
     measure::load::{Lock, load},
-    subjects::{AnyHold, AnyLock, Client},
+    subjects::{AnyHold, AnyLock, Peer},
     worker::{Answer, Config, Order, THREADS},
 };
 
@@ -28,7 +28,7 @@ pub(crate) fn serve(config: &str) -> Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let served = runtime.block_on(async {
-        let client = Client::connect(config.subject, &config.url, config.lease).await?;
+        let client = Peer::connect(config.subject, &config.url, config.lease).await?;
         answer(&Answer::Done)?;
         let mut session = Session::new(client);
         let mut orders = BufReader::new(tokio::io::stdin()).lines();
@@ -49,7 +49,7 @@ fn answer(answer: &Answer) -> Result<()> {
 }
 
 struct Session {
-    client: Client,
+    client: Peer,
     /// What `Acquire` has and `Release` gives back.
     held: Option<(Arc<AnyLock>, AnyHold)>,
     /// What `Hold` has, for as long as the process lives.
@@ -59,7 +59,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(client: Client) -> Self {
+    fn new(client: Peer) -> Self {
         Self {
             client,
             held: None,
@@ -149,7 +149,7 @@ impl Session {
     }
 
     async fn nest(&self, samples: usize, pairs: u32) -> Result<Answer> {
-        let Client::Lockcore(client) = &self.client else {
+        let Peer::Lockcore(client) = &self.client else {
             return Err(failure("only lockcore can enter again"));
         };
         let locks = client.0.clone();

@@ -28,7 +28,7 @@ fn leases() -> Vec<Bug> {
         ),
         bug(
             "the deadline is counted from the answer",
-            [core("Waiting::ask").argument("granted", "sent").becomes("now")],
+            [core("Contender::ask").argument("granted", "sent").becomes("now")],
             suites("the_deadline_is_counted_from_before_the_request_was_sent"),
         ),
         bug(
@@ -43,7 +43,7 @@ fn leases() -> Vec<Bug> {
         ),
         bug(
             "a grant that comes after its lease is entered",
-            [core("Waiting::granted").condition("deadline").never()],
+            [core("Contender::granted").condition("deadline").never()],
             suites("an_attempt_whose_grant_comes_after_the_lease"),
         ),
         bug(
@@ -92,7 +92,7 @@ fn waiting() -> Vec<Bug> {
     vec![
         bug(
             "a waiter has no timer for the end of the lease",
-            [core("Waiting::refused").value("end").becomes("None::<Moment>")],
+            [core("Contender::refused").value("end").becomes("None::<Moment>")],
             suites("the_end_of_a_lease_lets_the_next_one_in"),
         ),
         bug(
@@ -117,7 +117,7 @@ fn waiting() -> Vec<Bug> {
         ),
         bug(
             "a temporary failure is not retried",
-            [core("Waiting::failed").condition("retry_for").always()],
+            [core("Contender::failed").condition("retry_for").always()],
             suites("an_acquisition_bears_failures_for_as_long_as_it_was_told"),
         ),
         bug(
@@ -127,7 +127,7 @@ fn waiting() -> Vec<Bug> {
         ),
         bug(
             "the remains of a cut-off request are not cleared away",
-            [core("Waiting::failed").condition("is_outcome_unknown").never()],
+            [core("Contender::failed").condition("is_outcome_unknown").never()],
             suites("an_acquisition_whose_reply_was_lost_leaves_no_hold"),
         ),
         bug(
@@ -163,7 +163,7 @@ fn handing_over() -> Vec<Bug> {
     vec![
         bug(
             "a hold is handed over although the time for it is over",
-            [core("Waiting::granted").argument("after", "time").becomes("100 * {}")],
+            [core("Contender::granted").argument("after", "time").becomes("100 * {}")],
             suites("hand_over::a_hold_is_given_back_after_its_time"),
         ),
         bug(

@@ -5,17 +5,17 @@ use std::{panic::Location, pin::pin, sync::Arc, time::Duration};
 use tracing::{Instrument, Span};
 
 use super::{
-    Client,
     held::Held,
     lanes::{HoldFacts, LaneCell, Slot, WaiterSlot},
-    place::Place,
+    place::QueuePlace,
+    shared::Client,
     waiters::Counted,
-    waiting::{Turn, Waiting},
+    waiting::{Contender, TurnEnd},
 };
 use crate::{
     LockError, LockName, Mode, Owner,
     backend::{AcquireRequest, HoldId},
-    engine::{Arrival, Asker, Effects, Inside, MAX_HOLD_COUNT, Step, Ticket},
+    engine::{Arrival, Asker, Effects, MAX_HOLD_COUNT, Nesting, Step, Ticket},
     task::TaskKey,
     time::{Lease, Moment},
 };
@@ -42,14 +42,14 @@ pub(super) struct Claimant {
 
 /// How an acquisition that arrived goes on.
 enum Arrived<'a> {
-    Inside(Arc<LaneCell>, Inside),
+    Inside(Arc<LaneCell>, Nesting),
     Contended,
-    Queued(Place<'a>, Step),
+    Queued(QueuePlace<'a>, Step),
 }
 
 /// The same, before it is known in which cell.
 enum Came<'a> {
-    Inside(Inside),
+    Inside(Nesting),
     Contended,
     Queued(Ticket, Option<Counted<'a>>, Step),
 }
@@ -117,14 +117,14 @@ impl Acquisition {
         let now = client.clock.now();
         let held = client.with(&cell, |lane, fx| {
             match lane.enter(&owner, self.mode, self.lease, now, fx) {
-                Some(Inside::Entered(number)) => {
+                Some(Nesting::Entered(number)) => {
                     lane.hold_mut(number).map(|hold| Held::of(client, &cell, hold, self.lease))
                 }
                 _ => None,
             }
         });
         if let Some(held) = &held {
-            let (token, hold_count) = (held.card.token, || held.hold_count());
+            let (token, hold_count) = (held.token, || held.hold_count());
             tracing::debug!(lock = %self.name, %token, hold_count = hold_count(), "nested");
         }
         Ok(held)
@@ -138,7 +138,7 @@ impl Acquisition {
     async fn acquire_in_turn<'a>(
         &'a self,
         is_patient: bool,
-        waiting: &mut Option<Waiting<'a>>,
+        waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
         let claimant = match self.known_owner() {
             Some(owner) => Claimant { owner, is_fresh: false },
@@ -160,7 +160,7 @@ impl Acquisition {
         span: Span,
         claimant: Claimant,
         is_patient: bool,
-        waiting: &mut Option<Waiting<'a>>,
+        waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
         let (start, parent) = (self.client.clock.now(), Span::current());
         let owner = claimant.owner.clone();
@@ -168,12 +168,12 @@ impl Acquisition {
         if let Ok(Some(held)) = &acquired {
             let wait = self.client.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
-            span.record("token", u64::from(held.card.token));
-            let token = held.card.token;
+            span.record("token", u64::from(held.token));
+            let token = held.token;
             tracing::debug!(parent: &span, lock = %self.name, %token, ?wait, "acquired");
             let hold = tracing::debug_span!(
                 parent: &parent, "lockcore.hold", lock = %self.name, owner = %owner,
-                token = %held.card.token, mode = %self.mode
+                token = %held.token, mode = %self.mode
             );
             held.cell.look_at(held.number, |entered| {
                 entered.facts.span.get_or_insert_with(|| Box::new(hold));
@@ -190,7 +190,7 @@ impl Acquisition {
         &'a self,
         claimant: Claimant,
         is_patient: bool,
-        waiting: &'w mut Option<Waiting<'a>>,
+        waiting: &'w mut Option<Contender<'a>>,
     ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
     where
         'a: 'w,
@@ -206,23 +206,23 @@ impl Acquisition {
                     Arrived::Contended => return Ok(None),
                     Arrived::Queued(place, step) => {
                         let cell = place.cell.clone();
-                        *waiting = Some(Waiting::new(self, claimant.clone(), is_patient, place));
+                        *waiting = Some(Contender::new(self, claimant.clone(), is_patient, place));
                         let Some(current) = waiting else { continue };
                         let turn = current.take_turn(step, now).await;
                         *waiting = None;
                         match turn? {
-                            Turn::Entered(held) => {
+                            TurnEnd::Entered(held) => {
                                 // The runtime of the background may have ended during the wait.
                                 self.ensure_renewed()?;
                                 return Ok(Some(held));
                             }
-                            Turn::Refused => return Ok(None),
-                            Turn::Inside(inside) => (cell, inside),
+                            TurnEnd::Refused => return Ok(None),
+                            TurnEnd::Inside(inside) => (cell, inside),
                         }
                     }
                 };
                 // At once: the guard is counted already.
-                if let Inside::Entered(number) = inside {
+                if let Nesting::Entered(number) = inside {
                     return Ok(Held::new(&self.client, &cell, number, self.lease));
                 }
                 let entered = Box::pin(self.enter(&cell, inside, &claimant, is_patient)).await?;
@@ -248,19 +248,19 @@ impl Acquisition {
     async fn enter(
         &self,
         cell: &Arc<LaneCell>,
-        inside: Inside,
+        inside: Nesting,
         claimant: &Claimant,
         is_patient: bool,
     ) -> Result<Option<Held>, LockError> {
         let lock = || self.name.clone();
         let entered = pin!(async {
             match inside {
-                Inside::Entered(number) => Ok(Held::new(&self.client, cell, number, self.lease)),
-                Inside::Grow(number) => self.grow(cell, number, is_patient).await,
-                Inside::Within(write) => self.read_within(cell, write, claimant, is_patient).await,
-                Inside::Upgrade => Err(LockError::Upgrade { lock: lock() }),
-                Inside::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
-                Inside::TooDeep => Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT }),
+                Nesting::Entered(number) => Ok(Held::new(&self.client, cell, number, self.lease)),
+                Nesting::Grow(number) => self.grow(cell, number, is_patient).await,
+                Nesting::Within(write) => self.read_within(cell, write, claimant, is_patient).await,
+                Nesting::Upgrade => Err(LockError::Upgrade { lock: lock() }),
+                Nesting::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
+                Nesting::TooDeep => Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT }),
             }
         });
         self.client.unless_closed(&self.name, entered).await
@@ -310,7 +310,7 @@ impl Acquisition {
             Came::Inside(inside) => Arrived::Inside(cell, inside),
             Came::Contended => Arrived::Contended,
             Came::Queued(ticket, counted, step) => {
-                Arrived::Queued(Place::new(client, cell, ticket, self.mode, counted), step)
+                Arrived::Queued(QueuePlace::new(client, cell, ticket, self.mode, counted), step)
             }
         })
     }
@@ -331,13 +331,12 @@ impl Acquisition {
     /// What the client keeps with a hold of this acquisition.
     pub(super) fn facts(&self, id: HoldId, acquired_at: Moment) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
-        HoldFacts { id, site, task, acquired_at, card: None, span: None, watch: None }
+        HoldFacts { id, site, task, acquired_at, span: None, watch: None }
     }
 
     /// Makes the facts of a hold that is handed over those of this acquisition.
     pub(super) fn take_over(&self, facts: &mut HoldFacts, now: Moment) {
         (facts.site, facts.task, facts.acquired_at) = (self.site, TaskKey::current(), now);
-        facts.card = None;
     }
 
     /// A request of this acquisition.

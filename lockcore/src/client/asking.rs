@@ -9,9 +9,10 @@ use std::{
 
 use super::{
     acquire::Acquisition,
+    answer::no_answer,
     cleanup::{Cleanup, OnDrop, Undo},
-    place::Place,
-    waiting::{Turn, Waiting},
+    place::QueuePlace,
+    waiting::{Contender, TurnEnd},
 };
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
@@ -30,9 +31,13 @@ const TOKENS: u32 = 256;
 /// clock is set. All waiters ask at the same moments, so that a backend can answer them together.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-impl Waiting<'_> {
+impl Contender<'_> {
     /// Asks the backend once. `None` if that decides nothing yet.
-    pub(super) async fn ask(&mut self, ask: Ask, sent: Moment) -> Result<Option<Turn>, LockError> {
+    pub(super) async fn ask(
+        &mut self,
+        ask: Ask,
+        sent: Moment,
+    ) -> Result<Option<TurnEnd>, LockError> {
         let client = self.client();
         if self.number.is_none() && self.acquisition.mode == Mode::Fair {
             // A subscription is for one hold.
@@ -81,7 +86,7 @@ impl Waiting<'_> {
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
     fn pending(&self, request: &AcquireRequest, sent: Moment) {
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         let asked = Box::new((request.undo(), sent.after(request.lease)));
         self.client().with(cell, |lane, fx| {
             if let Some(waiter) = lane.waiter_mut(*ticket) {
@@ -97,7 +102,7 @@ impl Waiting<'_> {
         &self,
         mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
     ) -> Result<(Result<T, BackendError>, bool), LockError> {
-        let (client, Place { cell, ticket, .. }) = (self.client(), &self.place);
+        let (client, QueuePlace { cell, ticket, .. }) = (self.client(), &self.place);
         let mut limit = pin!(tokio::time::sleep(ANSWER));
         let answer = poll_fn(|context| {
             if let Poll::Ready(answer) = call.as_mut().poll(context) {
@@ -152,7 +157,7 @@ impl Waiting<'_> {
         ask: Ask,
         sent: Moment,
         now: Moment,
-    ) -> Result<Option<Turn>, LockError> {
+    ) -> Result<Option<TurnEnd>, LockError> {
         let Acquisition { client, lease, .. } = self.acquisition;
         if now >= lease::deadline(sent, lease.duration()) {
             return self.granted_late(request, sent, now).map(|()| None);
@@ -170,7 +175,7 @@ impl Waiting<'_> {
         match held {
             Some(held) => {
                 self.disarm_undo();
-                Ok(Some(Turn::Entered(held)))
+                Ok(Some(TurnEnd::Entered(held)))
             }
             None if is_closed => {
                 self.arm_undo(request, now);
@@ -205,7 +210,7 @@ impl Waiting<'_> {
         tracing::debug!(%error, "will be asked for again");
         self.last_error = Some(Box::new(error));
         let pause = if is_first { Duration::ZERO } else { self.backoff.next() };
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         client.with(cell, |lane, fx| lane.late(*ticket, pause, now, fx));
         Ok(())
     }
@@ -215,7 +220,7 @@ impl Waiting<'_> {
         request: &AcquireRequest,
         remaining: Option<Duration>,
         now: Moment,
-    ) -> Option<Turn> {
+    ) -> Option<TurnEnd> {
         (self.backoff, self.last_error, self.late_since) = (Backoff::default(), None, None);
         match request.queue {
             // It may have a place in the backend's queue now.
@@ -229,10 +234,10 @@ impl Waiting<'_> {
         // A place in the queue is kept by asking again in time.
         let kept = request.queue.map_or(until, |queue| now.after(queue / 3));
         let until = until.min(kept);
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         match self.client().with(cell, |lane, fx| lane.refused(*ticket, until, now, fx)) {
             Refused::Waits => None,
-            Refused::Over => Some(Turn::Refused),
+            Refused::Over => Some(TurnEnd::Refused),
         }
     }
 
@@ -257,7 +262,7 @@ impl Waiting<'_> {
             return Err(error);
         }
         let pause = self.backoff.next();
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         let since = client.with(cell, |lane, fx| lane.failed(*ticket, &error, pause, now, fx));
         if now.since(since) >= client.settings.retry_for {
             return Err(error);
@@ -285,9 +290,4 @@ pub(super) fn late(lease: Duration) -> BackendError {
     let message =
         format!("the grant came only after its lease of {lease:?} had ended; use a longer lease");
     BackendError::new(BackendErrorKind::Timeout, message).not_applied()
-}
-
-/// The error of a call that was not answered in time.
-pub(super) fn no_answer() -> BackendError {
-    BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")
 }

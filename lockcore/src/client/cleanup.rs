@@ -2,8 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Client, condition::ConditionPlace, lanes::LaneCell, release::ReleaseWork};
-use crate::{backend::ReleaseRequest, engine::HoldNumber, time::Moment};
+use tokio::sync::oneshot;
+
+use super::{condition::ConditionPlace, lanes::LaneCell, release::ReleaseWork, shared::Client};
+use crate::{BackendError, backend::ReleaseRequest, engine::HoldNumber, time::Moment};
 
 /// Work that has to happen, whatever becomes of the future that began it.
 #[derive(Debug)]
@@ -63,23 +65,51 @@ impl fmt::Debug for OnDrop {
     }
 }
 
+impl OnDrop {
+    /// Leaves a condition in the background when it is dropped.
+    pub(crate) fn leaving(client: &Arc<Client>, place: ConditionPlace) -> Self {
+        Self::new(client, Cleanup::LeaveCondition(Box::new(place)))
+    }
+
+    /// Leaves a condition in the background, and reports whether the waiter was notified before it
+    /// left: `None` if not. Otherwise the notification is passed on when the report is dropped.
+    pub(crate) fn leave_and_report(
+        client: &Arc<Client>,
+        place: ConditionPlace,
+    ) -> oneshot::Receiver<Result<Option<Self>, BackendError>> {
+        let (reporter, report) = oneshot::channel();
+        let of_place = client.clone();
+        client.submit(&client.leaving, async move {
+            let client = of_place;
+            let was_in = place.leave(&client).await;
+            let unheard = reporter.send(was_in.map(|was_in| match was_in {
+                true => None,
+                false => Some(Self::leaving(&client, place.cancelled())),
+            }));
+            drop(unheard);
+        });
+        report
+    }
+}
+
 impl Client {
     /// Has the background carry out `cleanup`.
     pub(crate) fn clean_up(self: &Arc<Self>, cleanup: Cleanup) {
-        let cleanup = match cleanup {
-            Cleanup::Undo(undo) => Cleanup::Release(ReleaseWork::undo(self, *undo)),
-            cleanup => cleanup,
-        };
-        self.submit(cleanup);
-    }
-
-    /// Carries out `cleanup`.
-    pub(super) async fn carry_out_cleanup(self: &Arc<Self>, cleanup: Cleanup) {
+        let client = self.clone();
         match cleanup {
-            Cleanup::Release(work) => work.carry_out().await,
-            Cleanup::Undo(undo) => ReleaseWork::undo(self, *undo).carry_out().await,
-            Cleanup::StoreCount { cell, hold } => self.store_count(&cell, hold).await,
-            Cleanup::LeaveCondition(place) => place.leave(self).await,
+            Cleanup::Release(work) => self.submit(&self.pending_releases, work.carry_out()),
+            Cleanup::Undo(undo) => {
+                let work = ReleaseWork::undo(self, *undo);
+                self.submit(&self.pending_releases, work.carry_out());
+            }
+            Cleanup::StoreCount { cell, hold } => {
+                let stored = async move { client.store_count(&cell, hold).await };
+                self.submit(&self.pending_releases, stored);
+            }
+            Cleanup::LeaveCondition(place) => {
+                let left = async move { place.leave_or_warn(&client).await };
+                self.submit(&self.leaving, left);
+            }
         }
     }
 }

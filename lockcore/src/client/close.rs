@@ -7,7 +7,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{ABANDONED, CLOSED, Client, OPEN, lanes::LaneCell};
+use super::shared::{ABANDONED, CLOSED, Client, OPEN};
 use crate::{
     BackendError, BackendErrorKind, LockError, LockName, LossReason, backend::HoldId,
     engine::HoldNumber,
@@ -52,7 +52,7 @@ impl Client {
         let is_done = tokio::time::timeout(patience, self.pending_releases.none()).await.is_ok();
         // A place in a condition lapses by itself, and is no release.
         let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
-        self.dismiss_background();
+        self.background.dismiss();
         if !is_done {
             let message = "releases that began before `close()` are not confirmed yet";
             let error = BackendError::new(BackendErrorKind::Timeout, message);
@@ -64,7 +64,7 @@ impl Client {
     /// Ends as a process that crashes: nothing is released, and no background work goes on.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.life.store(ABANDONED, Ordering::SeqCst);
-        self.stop_background();
+        self.background.stop();
         self.closing.notify_waiters();
         let now = self.clock.now();
         for cell in self.lanes.all() {
@@ -75,14 +75,6 @@ impl Client {
                 self.with(&cell, |lane, fx| lane.end_release(release.number, fx));
             }
         }
-    }
-
-    /// What the backend may have of `name` for this client.
-    pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
-        let ids = |cell: Arc<LaneCell>| {
-            cell.look(|lane| lane.holds().iter().map(|hold| hold.facts.id.clone()).collect())
-        };
-        self.lanes.of(name).flat_map::<Vec<_>, _>(ids).collect()
     }
 
     /// The backend freed `name` on somebody's order: our own holds of it are over.

@@ -5,10 +5,10 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 use tracing::Span;
 
 use super::{
-    Client,
     cleanup::Cleanup,
     lanes::{HoldFacts, LaneCell},
     release::ReleaseWork,
+    shared::Client,
 };
 use crate::{
     FencingToken, LockError, LossReason, Mode, Owner,
@@ -17,15 +17,6 @@ use crate::{
     time::{Lease, Moment},
 };
 
-/// What never changes of a hold, shared by its guards.
-#[derive(Debug)]
-pub(crate) struct HoldCard {
-    pub(crate) id: HoldId,
-    pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
-    pub(crate) token: FencingToken,
-}
-
 /// A hold that was entered: it has one guard for this. Dropped, the guard is gone, and if it was
 /// the last one the background gives the hold back.
 #[derive(Debug)]
@@ -33,7 +24,10 @@ pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
     pub(super) number: HoldNumber,
-    pub(crate) card: Arc<HoldCard>,
+    pub(crate) id: HoldId,
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) token: FencingToken,
     pub(crate) lease: Lease,
     /// The hold knows that this guard is gone.
     has_left: bool,
@@ -54,17 +48,13 @@ impl Held {
     pub(super) fn of(
         client: &Arc<Client>,
         cell: &Arc<LaneCell>,
-        hold: &mut Hold<HoldFacts>,
+        hold: &Hold<HoldFacts>,
         lease: Lease,
     ) -> Self {
-        let Hold { number, owner, mode, token, facts, .. } = hold;
-        let card = || {
-            let (id, owner) = (facts.id.clone(), owner.clone());
-            Arc::new(HoldCard { id, owner, mode: *mode, token: *token })
-        };
-        let card = facts.card.get_or_insert_with(card).clone();
+        let Hold { number, mode, token, .. } = *hold;
+        let (id, owner) = (hold.facts.id.clone(), hold.owner.clone());
         let (client, cell) = (client.clone(), cell.clone());
-        Self { client, cell, number: *number, card, lease, has_left: false }
+        Self { client, cell, number, id, owner, mode, token, lease, has_left: false }
     }
 
     /// How the hold stands now. `None` if it is over.
@@ -179,8 +169,8 @@ impl Held {
             (Parting::Lost { reason, release }, _, is_unreported) => {
                 if let Some(release) = release {
                     if is_unreported {
-                        let card = (&self.card.owner, self.card.token);
-                        client.report_loss(cell, reason, card, &release.facts);
+                        let of = (&self.owner, self.token);
+                        client.report_loss(cell, reason, of, &release.facts);
                     }
                     let work = client.release_of(cell, release);
                     client.clean_up(Cleanup::Release(work));
@@ -192,7 +182,7 @@ impl Held {
     }
 
     fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
-        let (lock, token, held_for) = (self.cell.name(), self.card.token, now.since(acquired_at));
+        let (lock, token, held_for) = (self.cell.name(), self.token, now.since(acquired_at));
         let parent = span.unwrap_or(const { &Span::none() });
         tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}");
     }

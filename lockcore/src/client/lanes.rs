@@ -1,5 +1,5 @@
-//! [`LaneMap`]: the lanes of a client, each behind one short lock, and how an event is carried into
-//! one and its effects out.
+//! [`LaneMap`]: the lanes of a client, each behind one short lock, and what the client keeps in
+//! them.
 
 use std::{
     fmt,
@@ -9,17 +9,13 @@ use std::{
 };
 
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 use tracing::Span;
 
-use super::{
-    Client, cleanup::Cleanup, held::HoldCard, listener::Listener, release::ReleaseWork,
-    watch::Watch,
-};
+use super::{listener::Listener, watch::Watch};
 use crate::{
-    FencingToken, LockName, LossReason, Owner,
+    LockName, LossReason,
     backend::{HoldId, ReleaseRequest},
-    engine::{Appointment, Driver, Effects, Hold, HoldNumber, Lane, Release, Ticket},
+    engine::{Appointment, Driver, Hold, HoldNumber, Lane, Ticket},
     mode::Kind,
     task::TaskKey,
     time::Moment,
@@ -37,7 +33,7 @@ impl Driver for Tasks {
 /// What the client keeps with a waiter.
 #[derive(Debug, Default)]
 pub(crate) struct WaiterSlot {
-    signal: Signal,
+    pub(super) signal: Signal,
     /// What undoes its request, and until when that is worth trying, while there is no answer.
     pub(super) asked: Option<Box<(ReleaseRequest, Moment)>>,
 }
@@ -50,8 +46,6 @@ pub(crate) struct HoldFacts {
     pub(crate) site: &'static std::panic::Location<'static>,
     pub(crate) task: TaskKey,
     pub(crate) acquired_at: Moment,
-    /// What its guards share, once it has one.
-    pub(super) card: Option<Arc<HoldCard>>,
     /// Open while the hold lives, if anybody listens.
     pub(crate) span: Option<Box<Span>>,
     /// Those who want to know how it ends.
@@ -61,7 +55,7 @@ pub(crate) struct HoldFacts {
 /// Whether a waiter was told to take a step, and how to wake it. What comes while it does not
 /// listen is kept.
 #[derive(Debug, Default)]
-enum Signal {
+pub(super) enum Signal {
     #[default]
     Silent,
     Listening(Waker),
@@ -70,7 +64,7 @@ enum Signal {
 
 impl Signal {
     /// Returns the waker to be woken.
-    fn give(&mut self) -> Option<Waker> {
+    pub(super) fn give(&mut self) -> Option<Waker> {
         match std::mem::replace(self, Self::Given) {
             Self::Listening(waker) => Some(waker),
             Self::Silent | Self::Given => None,
@@ -109,8 +103,8 @@ impl WaiterSlot {
 /// A lane while something is going on in it. Places, guards and releases keep it, and need not look
 /// for it in the map.
 pub(crate) struct LaneCell {
-    name: LockName,
-    kind: Kind,
+    pub(super) name: LockName,
+    pub(super) kind: Kind,
     /// Short critical sections without awaits, hence not tokio's mutex. Locked before a shard of
     /// the map and before the schedule, never while one of these is.
     slot: Mutex<Slot>,
@@ -240,7 +234,7 @@ impl LaneMap {
         entry.or_insert_with(made).get().clone()
     }
 
-    fn remove(&self, cell: &LaneCell) {
+    pub(super) fn remove(&self, cell: &LaneCell) {
         let hash = cell.name.hash();
         let is_it = |other: &Arc<LaneCell>| std::ptr::eq(&raw const **other, cell);
         if let Ok(entry) = self.shard(hash).find_entry(hash, is_it) {
@@ -260,165 +254,6 @@ impl LaneMap {
     /// The lanes of `name`, whatever it is used as.
     pub(crate) fn of(&self, name: &LockName) -> impl Iterator<Item = Arc<LaneCell>> {
         Kind::ALL.into_iter().filter_map(|kind| self.find(name, kind))
-    }
-}
-
-/// What an event has left to be done when the lane is no longer locked.
-#[derive(Default)]
-struct Aftermath {
-    wakers: SmallVec<[Waker; 2]>,
-    /// Holds that were just lost.
-    lost: Vec<(LossReason, Hold<HoldFacts>)>,
-    cleanups: Vec<Cleanup>,
-}
-
-impl Client {
-    /// Reports an event to a lane and carries out its effects.
-    #[inline]
-    pub(crate) fn with<T>(
-        self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
-        event: impl FnOnce(&mut Lane<Tasks>, &mut Effects<HoldFacts>) -> T,
-    ) -> T {
-        self.with_slot(cell, cell.lock(), |slot, fx| event(&mut slot.lane, fx))
-    }
-
-    /// As [`with`](Self::with), where the lane is locked already.
-    pub(super) fn with_slot<T>(
-        self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
-        mut slot: MutexGuard<'_, Slot>,
-        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
-    ) -> T {
-        let mut effects = Effects::default();
-        let result = event(&mut slot, &mut effects);
-        let unneeded = match slot.listener {
-            Some(_) if !slot.lane.has_line() => slot.listener.take(),
-            _ => None,
-        };
-        if effects.is_quiet() {
-            self.settle(cell, &mut slot, effects.due);
-            drop(slot);
-        } else {
-            let aftermath = self.carry_out(cell, &mut slot, effects);
-            drop(slot);
-            self.finish(cell, aftermath);
-        }
-        drop(unneeded);
-        result
-    }
-
-    /// Does something in the lane of `cell`, which is another cell if this one went idle. Returns
-    /// the cell as well.
-    pub(super) fn in_lane<T>(
-        self: &Arc<Self>,
-        mut cell: Arc<LaneCell>,
-        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
-    ) -> (Arc<LaneCell>, T) {
-        loop {
-            let slot = cell.lock();
-            if slot.is_gone {
-                drop(slot);
-                cell = self.lanes.at(&cell.name, cell.kind);
-                continue;
-            }
-            let result = self.with_slot(&cell, slot, event);
-            return (cell, result);
-        }
-    }
-
-    /// What can be done under the lock. The rest is returned.
-    fn carry_out(
-        self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
-        slot: &mut Slot,
-        effects: Effects<HoldFacts>,
-    ) -> Aftermath {
-        let Effects { wake, lost, release, due, undo } = effects;
-        let mut aftermath = Aftermath::default();
-        for ticket in wake {
-            let waiter = slot.lane.waiter_mut(ticket);
-            aftermath.wakers.extend(waiter.and_then(|waiter| waiter.signal.give()));
-        }
-        for (number, reason) in lost {
-            let hold = slot.lane.hold(number).cloned();
-            aftermath.lost.extend(hold.map(|hold| (reason, hold)));
-        }
-        if let Some(release) = release {
-            aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
-        }
-        for ticket in undo {
-            aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
-        }
-        self.settle(cell, slot, due);
-        aftermath
-    }
-
-    /// Takes a lane that became idle out of the map and the schedule, and reschedules another one.
-    fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
-        if slot.lane.is_idle() {
-            if !slot.is_gone {
-                slot.is_gone = true;
-                self.lanes.remove(cell);
-            }
-            if let Some(appointment) = slot.appointment.take() {
-                self.calendar.remove(appointment);
-            }
-        } else if let Some(due) = due
-            && slot.appointment.is_none_or(|appointment| due < appointment.at)
-        {
-            self.calendar.reschedule(&mut slot.appointment, due, cell);
-        }
-    }
-
-    fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
-        let Aftermath { wakers, lost, cleanups } = aftermath;
-        wakers.into_iter().for_each(Waker::wake);
-        for (reason, hold) in lost {
-            self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
-        }
-        for cleanup in cleanups {
-            self.clean_up(cleanup);
-        }
-    }
-
-    pub(super) fn report_loss(
-        &self,
-        cell: &LaneCell,
-        reason: LossReason,
-        (owner, token): (&Owner, FencingToken),
-        facts: &HoldFacts,
-    ) {
-        let held_for = self.clock.now().since(facts.acquired_at);
-        tracing::warn!(
-            parent: facts.span(), lock = %cell.name, %owner, %token,
-            ?held_for, %reason, "hold lost"
-        );
-        facts.tell(Some(reason));
-    }
-
-    /// The release of a hold that nobody can enter any more.
-    pub(super) fn release_of(
-        self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
-        release: Release<HoldFacts>,
-    ) -> Box<ReleaseWork> {
-        let Release { number, mode, until, facts } = release;
-        let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
-        facts.tell(None);
-        ReleaseWork::new(self, cell, number, request, until)
-    }
-
-    /// The release that undoes a request whose answer nobody looked at.
-    fn undo_unpolled(
-        self: &Arc<Self>,
-        cell: &Arc<LaneCell>,
-        slot: &mut Slot,
-        ticket: Ticket,
-    ) -> Option<Cleanup> {
-        let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
-        let number = slot.lane.begin_release();
-        Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
     }
 }
 

@@ -9,11 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::Client;
+use super::answer::answer;
 use crate::{
     BackendError,
-    backend::{SubscribeRequest, Wakeups},
-    time::{Backoff, Moment},
+    backend::{Backend, SubscribeRequest, Wakeups},
+    time::{Backoff, Clock, Moment},
 };
 
 type Subscribing =
@@ -23,12 +23,12 @@ type Subscribing =
 /// state it is, so nothing that was heard is lost.
 #[derive(Default)]
 pub(crate) struct Listener {
-    state: State,
+    state: ListenerState,
     backoff: Backoff,
 }
 
 #[derive(Default)]
-enum State {
+enum ListenerState {
     #[default]
     Idle,
     /// Behind a lock that nobody ever waits for: it makes the listener `Sync`.
@@ -60,41 +60,42 @@ impl Listener {
     /// Cancel safe: nothing is lost, and no subscription is begun anew.
     pub(super) async fn heard(
         &mut self,
-        client: &Arc<Client>,
+        backend: &Arc<dyn Backend>,
+        clock: &Clock,
         request: impl FnOnce() -> SubscribeRequest,
     ) -> Result<Heard, BackendError> {
-        if matches!(self.state, State::Idle) {
-            let subscribing: Subscribing = Box::pin(subscribe(client.clone(), request()));
-            self.state = State::Subscribing(Mutex::new(subscribing));
+        if matches!(self.state, ListenerState::Idle) {
+            let subscribing: Subscribing = Box::pin(subscribe(backend.clone(), request()));
+            self.state = ListenerState::Subscribing(Mutex::new(subscribing));
         }
         match &mut self.state {
-            State::Idle => {}
-            State::Subscribing(_) => {
+            ListenerState::Idle => {}
+            ListenerState::Subscribing(_) => {
                 match poll_fn(|context| poll_subscribing(&mut self.state, context)).await {
                     Ok(wakeups) => {
-                        self.state = State::Listening(wakeups);
+                        self.state = ListenerState::Listening(wakeups);
                         self.backoff = Backoff::default();
                     }
                     Err(error) if error.is_retryable() => {
                         tracing::debug!(%error, "subscription failed, will be retried");
-                        let until = client.clock.now().after(self.backoff.next());
-                        self.state = State::Pausing { until };
-                        client.clock.sleep_until(until).await;
-                        self.state = State::Idle;
+                        let until = clock.now().after(self.backoff.next());
+                        self.state = ListenerState::Pausing { until };
+                        clock.sleep_until(until).await;
+                        self.state = ListenerState::Idle;
                     }
                     Err(error) => {
-                        self.state = State::Idle;
+                        self.state = ListenerState::Idle;
                         return Err(error);
                     }
                 }
             }
-            State::Listening(wakeups) => {
+            ListenerState::Listening(wakeups) => {
                 wakeups.woken().await;
                 return Ok(Heard::Woken);
             }
-            State::Pausing { until } => {
-                client.clock.sleep_until(*until).await;
-                self.state = State::Idle;
+            ListenerState::Pausing { until } => {
+                clock.sleep_until(*until).await;
+                self.state = ListenerState::Idle;
             }
         }
         Ok(Heard::Subscribed)
@@ -104,32 +105,34 @@ impl Listener {
 /// Polls a request for a subscription, which is not there meanwhile: one that panics is left to
 /// nobody.
 fn poll_subscribing(
-    state: &mut State,
+    state: &mut ListenerState,
     context: &mut Context<'_>,
 ) -> Poll<Result<Box<dyn Wakeups>, BackendError>> {
-    let State::Subscribing(mut subscribing) = mem::take(state) else { return Poll::Pending };
+    let ListenerState::Subscribing(mut subscribing) = mem::take(state) else {
+        return Poll::Pending;
+    };
     let polled =
         subscribing.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(context);
     if polled.is_pending() {
-        *state = State::Subscribing(subscribing);
+        *state = ListenerState::Subscribing(subscribing);
     }
     polled
 }
 
 async fn subscribe(
-    client: Arc<Client>,
+    backend: Arc<dyn Backend>,
     request: SubscribeRequest,
 ) -> Result<Box<dyn Wakeups>, BackendError> {
-    client.answer(client.backend.subscribe(&request)).await
+    answer(backend.subscribe(&request)).await
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Idle => "idle",
-            State::Subscribing(_) => "subscribing",
-            State::Listening(_) => "listening",
-            State::Pausing { .. } => "pausing",
+            ListenerState::Idle => "idle",
+            ListenerState::Subscribing(_) => "subscribing",
+            ListenerState::Listening(_) => "listening",
+            ListenerState::Pausing { .. } => "pausing",
         };
         f.debug_tuple("Listener").field(&state).finish()
     }

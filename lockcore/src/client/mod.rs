@@ -1,282 +1,46 @@
 //! The client drives the engine: it carries actions out and reports back what came of them.
 //!
-//! [`Client`] is what a [`Locks`](crate::Locks) and everything made from it share.
+//! From the bottom up: [`LaneMap`](lanes::LaneMap), calendar and background are what a [`Client`]
+//! keeps; `events` brings events into a lane and carries their effects out, with `release` and
+//! `cleanup`; the rest is what acquisitions, guards, the watchdog and `close()` do with that.
 
 mod acquire;
+mod answer;
 mod asking;
 mod background;
 mod calendar;
 mod cleanup;
 mod close;
 mod condition;
+mod events;
 mod held;
+mod inspect;
 mod lanes;
 mod listener;
 mod nested;
 mod place;
 mod release;
-mod renew;
+mod shared;
 mod tally;
-mod unless;
 mod waiters;
 mod waiting;
 mod watch;
+mod watchdog;
 
-use std::{
-    future::Future,
-    num::NonZeroU64,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-
-use smallvec::SmallVec;
-use tokio::sync::Notify;
-use uuid::Uuid;
+use std::sync::Arc;
 
 pub(crate) use self::{
-    acquire::Acquisition, cleanup::OnDrop, condition::ConditionPlace, held::Held, tally::Counting,
+    acquire::Acquisition,
+    cleanup::OnDrop,
+    condition::ConditionPlace,
+    held::Held,
+    shared::{Client, Settings},
+    tally::Counting,
     waiters::Counted,
 };
-use self::{
-    background::Background, calendar::Calendar, lanes::LaneMap, tally::Tally, unless::unless,
-    waiters::Waiters,
-};
-use crate::{
-    BackendError, LockError, LockName, LockState, Mode, Owner,
-    backend::{Backend, HoldId},
-    engine::WaiterLimits,
-    time::{ANSWER, Backoff, Clock},
-};
+use crate::{backend::Backend, time::Clock};
 
-/// What the user has chosen for all locks of a client.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    /// The lease of acquisitions that name none.
-    pub(crate) lease: Duration,
-    /// How long a place in a queue of the backend outlives a waiter that has stopped asking.
-    pub(crate) queue_timeout: Duration,
-    /// For how long failures of the backend are borne without an answer in between.
-    pub(crate) retry_for: Duration,
-    pub(crate) namespace: String,
-    /// How much earlier than due a hold may be renewed together with others.
-    pub(crate) batching: Duration,
-    /// For how long holds are handed over, if they are.
-    pub(crate) hand_over: Option<Duration>,
-    pub(crate) limits: WaiterLimits,
-}
-
-const OPEN: u8 = 0;
-const CLOSED: u8 = 1;
-const ABANDONED: u8 = 2;
-
-#[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) clock: Clock,
-    pub(crate) settings: Settings,
-    pub(crate) waiters: Waiters,
-    pub(crate) lanes: LaneMap,
-    /// What is due when. Shared with the background task, which does not keep the client.
-    calendar: Arc<Calendar>,
-    background: Background,
-    /// Its id and a colon: what the ids of its requests begin with.
-    prefix: String,
-    /// How many numbers were drawn.
-    drawn: AtomicU64,
-    /// `OPEN`, `CLOSED` or `ABANDONED`.
-    life: AtomicU8,
-    /// Signals that it is closed.
-    closing: Notify,
-    /// Acquisitions that are under way, or being undone.
-    acquiring: Tally,
-    /// Releases that are submitted and not done.
-    pending_releases: Arc<Tally>,
-    /// Places in conditions that are being left.
-    leaving: Arc<Tally>,
-}
-
-impl Client {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Clock, settings: Settings) -> Arc<Self> {
-        Arc::new(Self {
-            backend,
-            clock,
-            waiters: Waiters::new(settings.limits),
-            lanes: LaneMap::new(settings.hand_over),
-            settings,
-            calendar: Arc::default(),
-            background: Background::default(),
-            prefix: format!("{}:", Uuid::new_v4()),
-            drawn: AtomicU64::new(0),
-            life: AtomicU8::new(OPEN),
-            closing: Notify::new(),
-            acquiring: Tally::default(),
-            pending_releases: Arc::default(),
-            leaving: Arc::default(),
-        })
-    }
-
-    /// The identity of a new outermost acquisition: never the same twice, so that a late duplicate
-    /// of an old request cannot touch a newer hold.
-    fn hold_id(&self, owner: &Owner, number: NonZeroU64) -> HoldId {
-        let id = self.id(number);
-        match owner.name() {
-            None => HoldId::unique(id),
-            Some(name) => HoldId::named(name, id),
-        }
-    }
-
-    /// An id that is unique across all clients.
-    pub(crate) fn request_id(&self) -> Arc<str> {
-        self.id(self.draw_number())
-    }
-
-    /// A number that no other request of this client has.
-    fn draw_number(&self) -> NonZeroU64 {
-        NonZeroU64::MIN.saturating_add(self.drawn.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Made for each acquisition, so without the machinery of `format!` and a `String` in between.
-    fn id(&self, number: NonZeroU64) -> Arc<str> {
-        let (mut digits, mut at, mut rest) = ([0; 20], 20, number.get());
-        while rest > 0 {
-            at -= 1;
-            digits[at] = b"0123456789"[(rest % 10) as usize];
-            rest /= 10;
-        }
-        let mut id = SmallVec::<[u8; 64]>::from_slice(self.prefix.as_bytes());
-        id.extend_from_slice(&digits[at..]);
-        // All of it is ASCII.
-        str::from_utf8(&id).unwrap_or_default().into()
-    }
-
-    /// Makes a call of the backend, and does not wait for its answer for ever.
-    pub(crate) async fn answer<T>(
-        &self,
-        call: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        let answer = unless(|| tokio::time::sleep(ANSWER), call).await;
-        answer.unwrap_or_else(|()| Err(asking::no_answer()))
-    }
-
-    /// Makes a request that may be repeated, until it is answered or was not answered for `limit`.
-    /// `last_error` is what it is struggling with.
-    pub(crate) async fn repeat<T, F>(
-        &self,
-        name: &LockName,
-        limit: Duration,
-        last_error: &mut Option<LockError>,
-        request: impl Fn() -> F,
-    ) -> Result<T, LockError>
-    where
-        F: Future<Output = Result<T, BackendError>>,
-    {
-        let start = self.clock.now();
-        let mut backoff = Backoff::default();
-        loop {
-            match self.answer(request()).await {
-                Ok(answer) => {
-                    *last_error = None;
-                    return Ok(answer);
-                }
-                Err(error) if error.is_retryable() && self.clock.now().since(start) < limit => {
-                    tracing::debug!(lock = %name, %error, "request failed, will be repeated");
-                    *last_error = Some(error.with_lock(name).into());
-                    tokio::time::sleep(backoff.next()).await;
-                }
-                Err(error) => return Err(error.with_lock(name).into()),
-            }
-        }
-    }
-
-    /// Refuses a mode that the backend does not have.
-    pub(crate) fn require(&self, mode: Mode, name: &LockName) -> Result<(), LockError> {
-        if self.backend.capabilities().supports(mode) {
-            return Ok(());
-        }
-        Err(LockError::Unsupported { lock: name.clone(), what: mode.plural() })
-    }
-
-    /// Until the result is dropped, `close()` waits.
-    pub(crate) fn acquiring(&self) -> Counting<'_> {
-        self.acquiring.count()
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.life.load(Ordering::SeqCst) != OPEN
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.life.load(Ordering::SeqCst) == ABANDONED
-    }
-
-    /// Resolves when the client is closed.
-    async fn closed(&self) {
-        // From here on it is not missed.
-        let closing = self.closing.notified();
-        if !self.is_closed() {
-            closing.await;
-        }
-    }
-
-    /// Does `work`, unless the client is closed first.
-    ///
-    /// `work` is pinned by the caller: futures that take others by value have room for them twice.
-    pub(crate) async fn unless_closed<T>(
-        &self,
-        name: &LockName,
-        work: Pin<&mut impl Future<Output = Result<T, LockError>>>,
-    ) -> Result<T, LockError> {
-        let closed = || Err(LockError::Closed { lock: name.clone() });
-        if self.is_closed() {
-            return closed();
-        }
-        unless(|| self.closed(), work).await.unwrap_or_else(|()| closed())
-    }
-
-    /// Adds what only this client knows to what the backend reports: guards that needed no request.
-    pub(crate) fn count_guards(&self, name: &LockName, state: &mut LockState) {
-        let now = self.clock.now();
-        for cell in self.lanes.of(name) {
-            cell.look(|lane| {
-                for hold in lane.holds().iter().filter(|hold| hold.is_live(now)) {
-                    if let Some(holder) = state.holder_mut(hold.facts.id.owner(), hold.mode) {
-                        holder.set_hold_count(hold.state.count().max(1));
-                    }
-                }
-            });
-        }
-    }
-
-    /// How many guards `owner` has of `name` in this client, held as `mode`.
-    pub(crate) fn hold_count_of(&self, name: &LockName, mode: Mode, owner: &Owner) -> u32 {
-        let now = self.clock.now();
-        let Some(cell) = self.lanes.find(name, mode.kind()) else { return 0 };
-        cell.look(|lane| {
-            let holds = lane.holds().iter().filter(|hold| {
-                hold.owner == *owner && hold.mode.is_held_as(mode) && hold.is_live(now)
-            });
-            holds.map(|hold| hold.state.count()).sum()
-        })
-    }
-
-    /// Whether `owner` has a read hold of `name` in this client.
-    pub(crate) fn reads(&self, name: &LockName, owner: &Owner) -> bool {
-        let cell = self.lanes.find(name, Mode::Read.kind());
-        cell.is_some_and(|cell| {
-            cell.look(|lane| {
-                lane.holds().iter().any(|hold| hold.mode == Mode::Read && hold.owner == *owner)
-            })
-        })
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // The background task ends.
-        self.calendar.wake();
-    }
+/// A client of `backend`.
+pub(crate) fn open(backend: Arc<dyn Backend>, clock: Clock, settings: Settings) -> Arc<Client> {
+    Client::new(backend, clock, settings, watchdog::serve)
 }

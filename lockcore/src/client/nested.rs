@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Client,
     acquire::{Acquisition, Claimant},
     asking::late,
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
     lanes::LaneCell,
+    shared::Client,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,
     backend::{AcquireOutcome, AcquireRequest, RenewOutcome, RenewRequest},
-    engine::{Grant, Growth, HoldNumber, Inside, MAX_HOLD_COUNT, Phase},
+    engine::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Nesting, Phase},
     time::{Backoff, Lease, Moment, lease},
 };
 
@@ -75,13 +75,13 @@ impl Acquisition {
             let inside = client
                 .with(cell, |lane, fx| lane.enter(&claimant.owner, self.mode, self.lease, now, fx));
             match inside {
-                Some(Inside::Entered(read)) => {
+                Some(Nesting::Entered(read)) => {
                     return Ok(Held::new(client, cell, read, self.lease));
                 }
-                Some(Inside::Lost(reason)) => {
+                Some(Nesting::Lost(reason)) => {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
                 }
-                Some(Inside::Within(_)) => {}
+                Some(Nesting::Within(_)) => {}
                 _ => return Ok(None),
             }
             match self.ask_within(cell, write, claimant, is_patient, now).await {
@@ -163,7 +163,7 @@ impl Held {
     ///
     /// By a renewal: an acquire with a count of 1 could take a hold that is lost anew.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
-        let Self { client, cell, number, card, .. } = self;
+        let Self { client, cell, number, id, mode, .. } = self;
         let lock = cell.name();
         lease::check(lease, "extend", Some(lock))?;
         let over = |growth| match growth {
@@ -176,7 +176,7 @@ impl Held {
         if !matches!(growth, Growth::Ask { .. }) {
             return over(growth);
         }
-        let request = RenewRequest::new(lock.clone(), card.id.clone(), lease).mode(card.mode);
+        let request = RenewRequest::new(lock.clone(), id.clone(), lease).mode(*mode);
         let answers = client.answer(client.backend.renew(std::slice::from_ref(&request))).await;
         let now = client.clock.now();
         match answers.map(|mut answers| answers.pop()) {

@@ -1,12 +1,12 @@
-//! [`Place`]: a place in the queue of a lane.
+//! [`QueuePlace`]: a place in the queue of a lane.
 
 use std::sync::Arc;
 
 use super::{
-    Client,
     held::Held,
     lanes::{HoldFacts, LaneCell, Tasks, WaiterSlot},
     listener::Listener,
+    shared::Client,
     waiters::Counted,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 
 /// A place in the queue of a lane. Dropped, it is left.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct QueuePlace<'a> {
     client: &'a Arc<Client>,
     pub(super) cell: Arc<LaneCell>,
     pub(super) ticket: Ticket,
@@ -29,7 +29,7 @@ pub(super) struct Place<'a> {
     _counted: Option<Counted<'a>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> QueuePlace<'a> {
     pub(super) fn new(
         client: &'a Arc<Client>,
         cell: Arc<LaneCell>,
@@ -65,7 +65,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     /// Leaves the subscription to the next one in line. That of a fair waiter hears of its own turn
     /// only, and is of no use to anybody else.
     fn drop(&mut self) {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    Client,
     cleanup::{Cleanup, OnDrop, Undo},
     lanes::LaneCell,
+    shared::Client,
 };
 use crate::{
     BackendError, BackendErrorKind, LockError, LossReason,

@@ -1,4 +1,4 @@
-//! [`Waiting`]: an acquisition in its queue, step by step.
+//! [`Contender`]: an acquisition in its queue, step by step.
 
 use std::{
     future::{Future, poll_fn},
@@ -8,19 +8,19 @@ use std::{
 };
 
 use super::{
-    Client,
     acquire::{Acquisition, Claimant},
     cleanup::{Cleanup, OnDrop},
     held::Held,
     lanes::HoldFacts,
     listener::Heard,
-    place::Place,
+    place::QueuePlace,
     release::ReleaseWork,
+    shared::Client,
 };
 use crate::{
     LockError, Mode,
     backend::SubscribeRequest,
-    engine::{Inside, Step},
+    engine::{Nesting, Step},
     task::TaskKey,
     time::{Backoff, Moment, random_fraction},
 };
@@ -29,15 +29,15 @@ use crate::{
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 /// How the wait ended.
-pub(super) enum Turn {
+pub(super) enum TurnEnd {
     Entered(Held),
     Refused,
     /// The owner got in by another acquisition.
-    Inside(Inside),
+    Inside(Nesting),
 }
 
 /// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
-pub(super) struct Waiting<'a> {
+pub(super) struct Contender<'a> {
     pub(super) acquisition: &'a Acquisition,
     pub(super) claimant: Claimant,
     pub(super) is_patient: bool,
@@ -47,7 +47,7 @@ pub(super) struct Waiting<'a> {
     /// What its requests may have left at the backend. Before the place: the next one in line must
     /// not ask before it is on its way.
     pub(super) undo: Option<OnDrop>,
-    pub(super) place: Place<'a>,
+    pub(super) place: QueuePlace<'a>,
     pub(super) backoff: Backoff,
     /// Since when each grant came after its lease had ended.
     pub(super) late_since: Option<Moment>,
@@ -55,12 +55,12 @@ pub(super) struct Waiting<'a> {
     has_warned: bool,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> Contender<'a> {
     pub(super) fn new(
         acquisition: &'a Acquisition,
         claimant: Claimant,
         is_patient: bool,
-        place: Place<'a>,
+        place: QueuePlace<'a>,
     ) -> Self {
         Self {
             acquisition,
@@ -85,18 +85,18 @@ impl<'a> Waiting<'a> {
         &mut self,
         mut step: Step,
         mut now: Moment,
-    ) -> Result<Turn, LockError> {
+    ) -> Result<TurnEnd, LockError> {
         loop {
             if self.client().is_closed() {
                 return Err(self.acquisition.closed());
             }
             match step {
-                Step::Inside(inside) => return Ok(Turn::Inside(inside)),
-                Step::Refused => return Ok(Turn::Refused),
+                Step::Inside(inside) => return Ok(TurnEnd::Inside(inside)),
+                Step::Refused => return Ok(TurnEnd::Refused),
                 Step::Failed(error) => return Err(*error),
                 Step::TakeOver => {
                     if let Some(held) = self.take_over(now) {
-                        return Ok(Turn::Entered(held));
+                        return Ok(TurnEnd::Entered(held));
                     }
                 }
                 Step::Wait { until: None, listens: false } => {
@@ -122,7 +122,7 @@ impl<'a> Waiting<'a> {
     fn step(&self, now: Moment) -> Step {
         let Acquisition { client, lease, .. } = self.acquisition;
         let patience = client.settings.retry_for;
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         client.with(cell, |lane, fx| lane.step(*ticket, *lease, patience, now, fx))
     }
 
@@ -138,7 +138,7 @@ impl<'a> Waiting<'a> {
 
     /// Resolves when the engine wants another step. Cancel safe.
     fn signalled(&self) -> impl Future<Output = ()> + '_ {
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         poll_fn(move |context| cell.poll_signal(*ticket, context))
     }
 
@@ -172,7 +172,7 @@ impl<'a> Waiting<'a> {
         let number = *self.number.get_or_insert_with(|| self.acquisition.client.draw_number());
         let Acquisition { client, name, mode, .. } = self.acquisition;
         let owner = &self.claimant.owner;
-        let Place { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
+        let QueuePlace { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
             return Ok(());
         };
         let request =
@@ -181,7 +181,7 @@ impl<'a> Waiting<'a> {
         let heard = tokio::select! {
             biased;
             () = signalled => None,
-            heard = listener.heard(client, request) => {
+            heard = listener.heard(&client.backend, &client.clock, request) => {
                 Some(heard.map_err(|error| LockError::from(error.with_lock(name)))?)
             }
             () = end => None,
@@ -204,7 +204,7 @@ impl<'a> Waiting<'a> {
     /// The time is up: leaves, and returns when that is done, with the error that it was struggling
     /// with.
     pub(super) async fn give_up(mut self) -> Option<Box<LockError>> {
-        let Place { cell, ticket, .. } = &self.place;
+        let QueuePlace { cell, ticket, .. } = &self.place;
         let outage = || cell.look(|lane| lane.outage(*ticket)).map(Box::new);
         let error = self.last_error.take().or_else(outage);
         let undo = self.undo.take().and_then(OnDrop::disarm);

@@ -14,7 +14,7 @@ mod turns;
 pub(crate) use self::{
     hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase},
     lane::{
-        Arrival, Ask, Driver, Effects, Hold, Inside, Lane, Parting, Refused, Release,
+        Arrival, Ask, Driver, Effects, Hold, Lane, Nesting, Parting, Refused, Release,
         ReleaseNumber, Step,
     },
     limits::WaiterLimits,

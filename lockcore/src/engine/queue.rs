@@ -1,4 +1,4 @@
-//! [`Queue`]: who waits in one lane, in order; found by ticket and by owner.
+//! [`WaitQueue`]: who waits in one lane, in order; found by ticket and by owner.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -143,13 +143,13 @@ pub(super) struct Outage {
     pub(super) later: Ticket,
 }
 
-type Line<W> = VecDeque<(Ticket, Waiter<W>)>;
+type WaitLine<W> = VecDeque<(Ticket, Waiter<W>)>;
 
 /// Those who wait in a lane. Most wait *in line*: only the first of them, the head, asks the
 /// backend. Fair waiters stand beside the line: the backend keeps their order, so each asks for
 /// itself.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Queue<W> {
+pub(super) struct WaitQueue<W> {
     /// Here, not in a list: most are alone and need none.
     head: Option<(Ticket, Waiter<W>)>,
     others: Option<Box<Others<W>>>,
@@ -158,8 +158,8 @@ pub(super) struct Queue<W> {
 
 #[derive(Clone, Debug)]
 struct Others<W> {
-    in_line: Line<W>,
-    fair: Line<W>,
+    in_line: WaitLine<W>,
+    fair: WaitLine<W>,
     /// The tickets of those whose owner is not fresh.
     by_owner: HashMap<Owner, SmallVec<[Ticket; 2]>, FxBuildHasher>,
     /// How many of all want to wait; the head's owner and patience are counted here as well.
@@ -184,17 +184,17 @@ impl<W> Default for Others<W> {
     }
 }
 
-impl<W> Default for Queue<W> {
+impl<W> Default for WaitQueue<W> {
     fn default() -> Self {
         Self { head: None, others: None, next_ticket: 0 }
     }
 }
 
-fn at<W>(line: &Line<W>, ticket: Ticket) -> Option<usize> {
+fn at<W>(line: &WaitLine<W>, ticket: Ticket) -> Option<usize> {
     line.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
 }
 
-impl<W> Queue<W> {
+impl<W> WaitQueue<W> {
     /// Adds a waiter and returns its ticket.
     pub(super) fn push(&mut self, waiter: Waiter<W>) -> Ticket {
         let ticket = Ticket(self.next_ticket);

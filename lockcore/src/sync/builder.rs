@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     Clock, LockError, LockName, Locks,
     backend::{Backend, Capabilities},
-    client::{Client, Settings},
+    client::{self, Settings},
     engine::WaiterLimits,
     time::lease,
 };
@@ -159,6 +159,6 @@ impl LocksBuilder {
             hand_over: (hands_over && !self.hand_over.is_zero()).then_some(self.hand_over),
             limits: WaiterLimits { total: self.max_waiters, per_lock: self.max_waiters_per_lock },
         };
-        Locks::from_client(Client::new(self.backend, self.clock, settings))
+        Locks::from_client(client::open(self.backend, self.clock, settings))
     }
 }

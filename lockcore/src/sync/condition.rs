@@ -2,10 +2,7 @@
 
 use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     BackendError, Lock, LockError, LockGuard, LockName, Mode, WaitError, WaitOutcome,
@@ -344,13 +341,11 @@ impl<'a> Waiting<'a> {
     /// The background does it, so that it is certain which it was even if this is dropped: then a
     /// notification that it got goes to the next one.
     async fn leave(&mut self) -> Result<WaitOutcome, LockError> {
-        let (report, left) = oneshot::channel();
         let place = ConditionPlace::new(self.id, &self.waiter, self.keep, Departure::TimedOut);
         if let Some(armed) = self.place.take() {
             armed.disarm();
         }
-        drop(OnDrop::leaving(&self.condition.lock.client, place.reporting_to(report)));
-        match left.await {
+        match OnDrop::leave_and_report(&self.condition.lock.client, place).await {
             Ok(Ok(Some(place))) => {
                 self.place = Some(place);
                 Ok(WaitOutcome::Notified)

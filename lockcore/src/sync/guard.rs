@@ -50,7 +50,7 @@ impl LockGuard {
     /// The owner of the hold.
     #[must_use]
     pub fn owner(&self) -> &Owner {
-        &self.held.card.owner
+        &self.held.owner
     }
 
     /// The owner as the backend stores it and as [`state`](crate::Lock::state) reports it: `<client
@@ -58,13 +58,13 @@ impl LockGuard {
     /// over](crate::LocksBuilder::hand_over) to each other have the same.
     #[must_use]
     pub fn wire_owner(&self) -> &str {
-        self.held.card.id.owner()
+        self.held.id.owner()
     }
 
     /// The fencing token of the hold. All guards of a hold have the same.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.held.card.token
+        self.held.token
     }
 
     /// The number of guards of the hold.
@@ -76,7 +76,7 @@ impl LockGuard {
     /// The way in which the lock is held. For permits of a semaphore, it contains their number.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.held.card.mode
+        self.held.mode
     }
 
     /// The time for which this client may rely on the hold if it is not renewed: a little less than

@@ -4,9 +4,7 @@ use lockcore::backend::{Backend, SubscribeRequest};
 
 use crate::{
     Fixture,
-    conformance::scene::{
-        Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger,
-    },
+    conformance::scene::{LASTING, Rival, Scene, force, nothing_is_left, soon, state, stranger},
     poll_times,
 };
 
@@ -15,7 +13,7 @@ const POLLS: usize = 64;
 
 /// Undoes what a dropped acquire may have done, once, as the core does. From then on it must not come about: `next`
 /// enters at once, also after a while in which a straggler could have arrived.
-async fn gives_way<F: Fixture>(fixture: &F, dropped: Contender<'_>, next: Contender<'_>) {
+async fn gives_way<F: Fixture>(fixture: &F, dropped: Rival<'_>, next: Rival<'_>) {
     dropped.asks_to_release(0).await;
     next.enters().await;
     next.releases().await;

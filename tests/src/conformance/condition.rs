@@ -18,7 +18,7 @@ pub(crate) struct Condition<B> {
 
 /// Somebody who waits to be notified, or could: a text, at one of the clients.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiter<'a> {
+pub(crate) struct ConditionWaiter<'a> {
     conditions: &'a dyn Conditions,
     condition: &'a ConditionId,
     waiter: &'a str,
@@ -41,18 +41,18 @@ impl<B: Backend> Condition<B> {
     }
 
     /// `waiter`, at the first client.
-    pub(crate) fn one<'a>(&'a self, waiter: &'a str) -> Waiter<'a> {
+    pub(crate) fn one<'a>(&'a self, waiter: &'a str) -> ConditionWaiter<'a> {
         self.waiter(&self.scene.one, waiter)
     }
 
     /// `waiter`, at the second client.
-    pub(crate) fn two<'a>(&'a self, waiter: &'a str) -> Waiter<'a> {
+    pub(crate) fn two<'a>(&'a self, waiter: &'a str) -> ConditionWaiter<'a> {
         self.waiter(&self.scene.two, waiter)
     }
 
-    fn waiter<'a>(&'a self, client: &'a B, waiter: &'a str) -> Waiter<'a> {
+    fn waiter<'a>(&'a self, client: &'a B, waiter: &'a str) -> ConditionWaiter<'a> {
         let conditions = client.conditions().expect("the backend has conditions");
-        Waiter { conditions, condition: &self.id, waiter }
+        ConditionWaiter { conditions, condition: &self.id, waiter }
     }
 
     /// The first client notifies so many of those who wait.
@@ -61,13 +61,13 @@ impl<B: Backend> Condition<B> {
     }
 
     /// The first who waits is notified, and it is this one.
-    pub(crate) async fn notifies_first(&self, waiter: Waiter<'_>) {
+    pub(crate) async fn notifies_first(&self, waiter: ConditionWaiter<'_>) {
         assert_eq!(self.notify(1).await, 1, "somebody waits");
         waiter.is_out().await;
     }
 }
 
-impl<'a> Waiter<'a> {
+impl<'a> ConditionWaiter<'a> {
     /// The same waiter at another condition.
     pub(crate) fn of(self, condition: &'a ConditionId) -> Self {
         Self { condition, ..self }

@@ -5,7 +5,7 @@ use lockcore::backend::Departure;
 use crate::{
     Fixture,
     conformance::{
-        condition::{Condition, Waiter, waiters},
+        condition::{Condition, ConditionWaiter, waiters},
         scene::{LASTING, nothing_is_left, soon},
         wakeups::{drain, drops_a_wait},
     },
@@ -16,7 +16,7 @@ use crate::{
 const POLLS: usize = 64;
 
 /// Waits as the core does, for one that has joined.
-async fn waits(waiter: Waiter<'_>) {
+async fn waits(waiter: ConditionWaiter<'_>) {
     let mut wakeups = waiter.subscribes().await;
     while waiter.asks_to_stay(LASTING).await {
         wakeups.woken().await;

@@ -9,7 +9,7 @@ use crate::{
     Fixture,
     conformance::{
         scene::{
-            Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger,
+            LASTING, Rival, Scene, force, named, nothing_is_left, soon, state, stranger,
             unique_name,
         },
         wakeups::drain,
@@ -19,7 +19,7 @@ use crate::{
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Each enters in this order, and nobody earlier.
-async fn enter_in_turn(waiters: &[Contender<'_>]) {
+async fn enter_in_turn(waiters: &[Rival<'_>]) {
     for (turn, first) in waiters.iter().enumerate() {
         for other in waiters[turn + 1..].iter().rev() {
             other.is_refused().await;

@@ -8,7 +8,7 @@ use lockcore::{
 use crate::{
     Fixture,
     conformance::scene::{
-        Contender, LASTING, Scene, force, nothing_is_left, soon, state, stranger, unique_name,
+        LASTING, Rival, Scene, force, nothing_is_left, soon, state, stranger, unique_name,
     },
 };
 
@@ -110,7 +110,7 @@ pub async fn a_name_that_is_free_again_can_be_of_another_kind<F: Fixture>(fixtur
 pub async fn a_name_whose_leases_have_ended_can_be_of_another_kind<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let (holds, names) = ([stranger(), stranger()], [(); 8].map(|()| unique_name("")));
-    let first = |mode| -> Contender<'_> { scene.one(&holds[0]).in_mode(mode) };
+    let first = |mode| -> Rival<'_> { scene.one(&holds[0]).in_mode(mode) };
     let modes: Vec<_> =
         modes_and_others(&scene.one).into_iter().filter(|(mode, _)| !is_permit(*mode)).collect();
     for ((mode, _), name) in modes.iter().zip(&names) {

@@ -7,7 +7,7 @@ use lockcore::Mode;
 use crate::{
     Fixture,
     conformance::{
-        scene::{Contender, LASTING, Scene, named, soon, state, stranger},
+        scene::{LASTING, Rival, Scene, named, soon, state, stranger},
         wakeups::drain,
     },
 };
@@ -18,7 +18,7 @@ async fn short_leases_end<F: Fixture>(fixture: &F) {
 }
 
 /// Has gone, with its lease.
-async fn has_ended(holder: Contender<'_>) {
+async fn has_ended(holder: Rival<'_>) {
     holder.holds_nothing().await;
     holder.cannot_renew().await;
     holder.cannot_release().await;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::{
     Fixture,
     conformance::scene::{
-        Contender, LASTING, Scene, force, named, nothing_is_left, soon, state, stranger,
+        LASTING, Rival, Scene, force, named, nothing_is_left, soon, state, stranger,
     },
     poll_times,
 };
@@ -27,7 +27,7 @@ async fn available<B: Backend>(scene: &Scene<B>) -> Option<u32> {
 }
 
 /// Is answered that there are not so many, and how many there are, if the store must know it.
-async fn is_too_many(contender: Contender<'_>, limit: u32) {
+async fn is_too_many(contender: Rival<'_>, limit: u32) {
     let is_plain = matches!(contender.mode(), Mode::Permit { plain: true, .. });
     match contender.asks().await {
         AcquireOutcome::TooMany { limit: told } => assert_eq!(told, limit),

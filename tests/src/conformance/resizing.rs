@@ -8,7 +8,7 @@ use lockcore::{
 use crate::{
     Fixture,
     conformance::{
-        scene::{Contender, LASTING, Scene, force, soon, state, stranger},
+        scene::{LASTING, Rival, Scene, force, soon, state, stranger},
         wakeups::drain,
     },
 };
@@ -26,7 +26,7 @@ async fn permits(backend: &impl Backend, name: &LockName) -> (Option<u32>, Optio
     (state.available(), state.limit())
 }
 
-async fn is_too_many(contender: Contender<'_>, limit: u32) {
+async fn is_too_many(contender: Rival<'_>, limit: u32) {
     assert_eq!(contender.asks().await, AcquireOutcome::TooMany { limit });
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Scene<B> {
 
 /// Somebody who wants the lock: a hold, on one of the clients.
 #[derive(Clone, Copy)]
-pub(crate) struct Contender<'a> {
+pub(crate) struct Rival<'a> {
     backend: &'a dyn Backend,
     name: &'a LockName,
     hold: &'a HoldId,
@@ -68,17 +68,17 @@ impl<B: Backend> Scene<B> {
     }
 
     /// `hold`, at the first client.
-    pub(crate) fn one<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
+    pub(crate) fn one<'a>(&'a self, hold: &'a HoldId) -> Rival<'a> {
         self.contender(&self.one, hold)
     }
 
     /// `hold`, at the second client.
-    pub(crate) fn two<'a>(&'a self, hold: &'a HoldId) -> Contender<'a> {
+    pub(crate) fn two<'a>(&'a self, hold: &'a HoldId) -> Rival<'a> {
         self.contender(&self.two, hold)
     }
 
-    fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Contender<'a> {
-        Contender {
+    fn contender<'a>(&'a self, backend: &'a B, hold: &'a HoldId) -> Rival<'a> {
+        Rival {
             backend,
             name: &self.name,
             hold,
@@ -143,7 +143,7 @@ pub(crate) async fn force(backend: &dyn Backend, name: &LockName) -> bool {
     soon(backend.force_release(name)).await.expect("force_release failed")
 }
 
-impl<'a> Contender<'a> {
+impl<'a> Rival<'a> {
     /// The same hold at another client.
     pub(crate) fn at(self, backend: &'a dyn Backend) -> Self {
         Self { backend, ..self }

@@ -7,7 +7,7 @@ use lockcore::backend::{AcquireOutcome, Wakeups};
 
 use crate::{
     Fixture,
-    conformance::scene::{Contender, LASTING, Scene, force, named, soon, stranger},
+    conformance::scene::{LASTING, Rival, Scene, force, named, soon, stranger},
     poll_times,
 };
 
@@ -42,7 +42,7 @@ pub(super) async fn drops_a_wait<F: Fixture>(
 }
 
 /// Sleeps until it is woken and the lock is free.
-async fn enters_when_woken(contender: Contender<'_>, mut wakeups: Box<dyn Wakeups>) {
+async fn enters_when_woken(contender: Rival<'_>, mut wakeups: Box<dyn Wakeups>) {
     while !matches!(contender.asks().await, AcquireOutcome::Acquired { .. }) {
         wakeups.woken().await;
     }

@@ -11,7 +11,7 @@ use tokio::{sync::Notify, task::yield_now};
 
 use super::{
     flaw::Flaw,
-    store::{Flawed, Listener},
+    store::{Flawed, Subscriber},
 };
 
 /// What can be listened to.
@@ -25,7 +25,7 @@ pub(super) enum Topic {
 impl Flawed {
     pub(super) async fn listen_to(&self, topic: Topic) -> Box<dyn Wakeups> {
         let busy = self.send(Op::Subscribe).await;
-        let listener = Arc::new(Listener { client: self.client, notify: Notify::new() });
+        let listener = Arc::new(Subscriber { client: self.client, notify: Notify::new() });
         let stays = self.has(Flaw::DroppedSubscribeStays);
         let mut subscription = Subscription { backend: self.clone(), topic, listener, stays };
         if !self.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
@@ -36,7 +36,7 @@ impl Flawed {
         Box::new(subscription)
     }
 
-    fn with_listeners(&self, topic: &Topic, change: impl FnOnce(&mut Vec<Arc<Listener>>)) {
+    fn with_listeners(&self, topic: &Topic, change: impl FnOnce(&mut Vec<Arc<Subscriber>>)) {
         match topic {
             Topic::Lock(name) => self.with(name, |cell, _| change(&mut cell.listeners)),
             Topic::Signal(topic) => self.store().signals.with_listeners(topic, change),
@@ -48,7 +48,7 @@ impl Flawed {
 struct Subscription {
     backend: Flawed,
     topic: Topic,
-    listener: Arc<Listener>,
+    listener: Arc<Subscriber>,
     stays: bool,
 }
 

@@ -11,7 +11,7 @@ use super::{
     conditions::Queue,
     flaw::Flaw,
     latches::Latch,
-    store::{Flawed, Listener},
+    store::{Flawed, Subscriber},
 };
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Signals {
     pub(super) latches: HashMap<String, Latch>,
     pub(super) conditions: HashMap<String, Queue>,
     /// By what they listen to.
-    listeners: HashMap<String, Vec<Arc<Listener>>>,
+    listeners: HashMap<String, Vec<Arc<Subscriber>>>,
     /// For the flaw that wakes once only.
     woken: HashSet<String>,
 }
@@ -28,7 +28,7 @@ impl Signals {
     pub(super) fn with_listeners(
         &mut self,
         topic: &str,
-        change: impl FnOnce(&mut Vec<Arc<Listener>>),
+        change: impl FnOnce(&mut Vec<Arc<Subscriber>>),
     ) {
         let listeners = self.listeners.entry(topic.to_owned()).or_default();
         change(listeners);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{
     flaw::Flaw,
     kinds::Kind,
-    store::{Cell, Flawed, Listener, Stored},
+    store::{Cell, Flawed, Stored, Subscriber},
 };
 
 impl Flawed {
@@ -356,7 +356,7 @@ impl Flawed {
         self.wake_all(&cell.listeners[skipped..]);
     }
 
-    pub(super) fn wake_all(&self, listeners: &[Arc<Listener>]) {
+    pub(super) fn wake_all(&self, listeners: &[Arc<Subscriber>]) {
         for listener in listeners {
             if self.has(Flaw::WakesItsOwnClientOnly) && listener.client != self.client {
                 continue;

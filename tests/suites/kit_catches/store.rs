@@ -45,7 +45,7 @@ pub(super) struct Cell {
     pub(super) shared: Shared,
     /// For the flaws that remember what a name was.
     pub(super) former_kind: Option<Kind>,
-    pub(super) listeners: Vec<Arc<Listener>>,
+    pub(super) listeners: Vec<Arc<Subscriber>>,
     pub(super) has_woken: bool,
     pub(super) sticky: bool,
 }
@@ -64,7 +64,7 @@ pub(super) struct Stored {
 }
 
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(super) struct Subscriber {
     pub(super) client: u64,
     pub(super) notify: Notify,
 }

@@ -187,7 +187,7 @@ pub(crate) fn lapses(request: &Request) -> bool {
 
 /// A hold, as the models keep it.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct ModelHold {
     pub(crate) id: Id,
     pub(crate) mode: Mode,
     pub(crate) count: u32,

@@ -5,13 +5,13 @@ use proptest::prelude::{Just, prop_oneof};
 
 use crate::{
     Answer, Model, State, compare,
-    holds::{Held, Id, Request, lapses, requests, send},
+    holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
 /// One owner at a time; those who want it fairly, in the order in which they came.
 #[derive(Debug, Default)]
 struct Lock {
-    held: Option<Held>,
+    held: Option<ModelHold>,
     /// Owners, and for how long their places are kept.
     queue: Vec<(&'static str, u64)>,
     grants: usize,
@@ -63,7 +63,7 @@ impl Lock {
         }
         self.leave(mode, id);
         self.grants += 1;
-        self.held = Some(Held { id, mode, count, lease, grant: self.grants });
+        self.held = Some(ModelHold { id, mode, count, lease, grant: self.grants });
         Answer::Acquired(self.grants)
     }
 
@@ -102,8 +102,9 @@ impl Lock {
     }
 
     fn inspect(&self) -> State {
-        let holder =
-            |held: &Held| (held.id.owner().to_owned(), Mode::Exclusive.to_string(), held.count);
+        let holder = |held: &ModelHold| {
+            (held.id.owner().to_owned(), Mode::Exclusive.to_string(), held.count)
+        };
         State {
             holders: self.held.iter().map(holder).collect(),
             remaining: self.held.as_ref().map(|held| held.lease),

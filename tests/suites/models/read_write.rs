@@ -8,25 +8,25 @@ use proptest::{
 
 use crate::{
     Answer, Model, State, compare,
-    holds::{Held, Id, Request, lapses, requests, send},
+    holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
 /// Readers together, or a writer, with readers beside it that it has let in.
 #[derive(Debug, Default)]
 struct ReadWrite {
-    holds: Vec<Held>,
+    holds: Vec<ModelHold>,
     /// Writers that keep new readers out, and for how long.
     writers: Vec<(Id, u64)>,
     grants: usize,
 }
 
 impl ReadWrite {
-    fn writer(&self) -> Option<&Held> {
+    fn writer(&self) -> Option<&ModelHold> {
         self.holds.iter().find(|held| held.mode == Mode::Write)
     }
 
     /// The hold that the owner of `id` has on this side.
-    fn hold_of(&mut self, id: Id, mode: Mode) -> Option<&mut Held> {
+    fn hold_of(&mut self, id: Id, mode: Mode) -> Option<&mut ModelHold> {
         self.holds.iter_mut().find(|held| held.mode == mode && held.id.owner() == id.owner())
     }
 
@@ -54,7 +54,7 @@ impl ReadWrite {
         self.admitted(id, mode);
         self.holds.retain(|held| held.mode != mode || held.id.owner() != id.owner());
         self.grants += 1;
-        self.holds.push(Held { id, mode, count, lease, grant: self.grants });
+        self.holds.push(ModelHold { id, mode, count, lease, grant: self.grants });
         Answer::Acquired(self.grants)
     }
 

@@ -5,14 +5,14 @@ use proptest::strategy::Strategy;
 
 use crate::{
     Answer, Model, State, compare,
-    holds::{Held, Id, Request, lapses, requests, send},
+    holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
 /// As many permits as were set, or as the first one said.
 #[derive(Debug, Default)]
 struct Permits {
     total: Option<u32>,
-    holds: Vec<Held>,
+    holds: Vec<ModelHold>,
     grants: usize,
 }
 
@@ -44,7 +44,7 @@ impl Permits {
         }
         self.total = Some(total);
         self.grants += 1;
-        self.holds.push(Held { id, mode, count: 1, lease, grant: self.grants });
+        self.holds.push(ModelHold { id, mode, count: 1, lease, grant: self.grants });
         Answer::Acquired(self.grants)
     }
 

@@ -13,7 +13,7 @@ use super::bench::{
     A_WHILE, FAULTS, client, faulty, joined, nothing_is_left, waits, waits_and_releases,
 };
 
-type Waiter = JoinHandle<Result<LockGuard, LockError>>;
+type WaitingTask = JoinHandle<Result<LockGuard, LockError>>;
 
 /// Two clients: the first, with faults, waits in front of the second.
 struct Bench {
@@ -36,7 +36,7 @@ impl Bench {
     }
 
     /// Shows that `next` was not notified yet, and is so when somebody is, and nobody else.
-    async fn only_next_waits<F: Fixture>(&self, fixture: &F, next: Waiter, what: &str) {
+    async fn only_next_waits<F: Fixture>(&self, fixture: &F, next: WaitingTask, what: &str) {
         fixture.pass(A_WHILE).await;
         assert!(!next.is_finished(), "{what}: nobody was notified");
         let guard = self.notifies().await;

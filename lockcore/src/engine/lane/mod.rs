@@ -58,7 +58,7 @@ use smallvec::SmallVec;
 
 use super::{
     hold::{Grant, HoldNumber, HoldState, Phase},
-    queue::{Outage, Queue, Refusal, Ticket},
+    queue::{Outage, Refusal, Ticket, WaitQueue},
     turns::Turns,
 };
 use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
@@ -75,7 +75,7 @@ pub(crate) trait Driver {
 #[derive(Debug)]
 pub(crate) struct Lane<D: Driver> {
     holds: SmallVec<[Hold<D::Hold>; 1]>,
-    queue: Queue<D::Waiter>,
+    queue: WaitQueue<D::Waiter>,
     /// Releases of this client that are not answered yet, by their numbers, which rise.
     releasing: SmallVec<[u64; 2]>,
     next_number: u64,
@@ -168,7 +168,7 @@ impl<F> Effects<F> {
 
 /// How an owner that is inside already gets in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inside {
+pub(crate) enum Nesting {
     /// One more guard of this hold is counted.
     Entered(HoldNumber),
     /// This hold needs more lease first.
@@ -186,7 +186,7 @@ pub(crate) enum Inside {
 /// How an acquisition stands when it arrives.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Inside(Inside),
+    Inside(Nesting),
     /// It would have to wait, and does not want to.
     Contended,
     /// It has a place among those who wait.
@@ -206,7 +206,7 @@ pub(crate) struct Ask {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Its owner got in meanwhile. It has left the queue.
-    Inside(Inside),
+    Inside(Nesting),
     /// It takes over the parked hold: [`Lane::take_over`] has to follow.
     TakeOver,
     /// It did not want to wait, and would have to. It has left the queue.
@@ -260,7 +260,7 @@ impl<D: Driver> Lane<D> {
     pub(crate) fn new(hand_over: Option<Duration>) -> Self {
         Self {
             holds: SmallVec::new(),
-            queue: Queue::default(),
+            queue: WaitQueue::default(),
             releasing: SmallVec::new(),
             next_number: 0,
             refusal: Refusal::default(),

@@ -7,7 +7,7 @@ use super::{
         hold::{Growth, HoldNumber, Phase},
         queue::{Asker, Expected, Ticket, Waiter},
     },
-    Arrival, Driver, Effects, Inside, Lane, Step,
+    Arrival, Driver, Effects, Lane, Nesting, Step,
 };
 use crate::{
     LockError, Mode, Owner,
@@ -63,7 +63,7 @@ impl<D: Driver> Lane<D> {
         lease: Lease,
         now: Moment,
         fx: &mut Effects<D::Hold>,
-    ) -> Option<Inside> {
+    ) -> Option<Nesting> {
         let held = |lane: &Self, is_held: fn(Mode) -> bool| {
             lane.holds.iter().position(|hold| {
                 &hold.owner == owner && is_held(hold.mode) && hold.state.phase() != Phase::Parked
@@ -82,16 +82,16 @@ impl<D: Driver> Lane<D> {
         let number = hold.number;
         if same.is_none() {
             return Some(match hold.state.phase() {
-                Phase::Lost(reason) => Inside::Lost(reason),
-                _ if mode == Mode::Write => Inside::Upgrade,
-                _ => Inside::Within(number),
+                Phase::Lost(reason) => Nesting::Lost(reason),
+                _ if mode == Mode::Write => Nesting::Upgrade,
+                _ => Nesting::Within(number),
             });
         }
         Some(match hold.state.enter(lease, now) {
-            Growth::Enough => Inside::Entered(number),
-            Growth::Lost(reason) => Inside::Lost(reason),
-            Growth::TooDeep => Inside::TooDeep,
-            Growth::Ask { .. } | Growth::Ended => Inside::Grow(number),
+            Growth::Enough => Nesting::Entered(number),
+            Growth::Lost(reason) => Nesting::Lost(reason),
+            Growth::TooDeep => Nesting::TooDeep,
+            Growth::Ask { .. } | Growth::Ended => Nesting::Grow(number),
         })
     }
 

@@ -1,19 +1,27 @@
-//! The watchdog: renews all holds of a client in batches, and looks at what else is due.
+//! The watchdog: renews all holds of a client in batches, looks at what else is due, and does the
+//! jobs of the background.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use tokio::task::JoinSet;
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 
-use super::{Client, lanes::LaneCell};
+use super::{background::Job, calendar::Calendar, lanes::LaneCell, shared::Client};
 use crate::{
     BackendError, BackendErrorKind,
     backend::{RenewOutcome, RenewRequest},
     engine::HoldNumber,
-    time::{Moment, lease},
+    time::{Clock, Moment, lease},
 };
 
 /// Holds for each call to the backend.
 const BATCH: usize = 128;
+
+/// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
+const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
 /// A hold to be renewed.
 struct Renewal {
@@ -22,13 +30,69 @@ struct Renewal {
     lease: Duration,
 }
 
+/// What the background task of a client does.
+pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
+    Box::pin(async move {
+        let Some((calendar, clock)) =
+            client.upgrade().map(|client| (client.calendar.clone(), client.clock.clone()))
+        else {
+            return;
+        };
+        serve_until_gone(client, &calendar, &clock, jobs).await;
+    })
+}
+
+async fn serve_until_gone(
+    client: Weak<Client>,
+    calendar: &Calendar,
+    clock: &Clock,
+    mut jobs: UnboundedReceiver<Job>,
+) {
+    // Renewals end with this task: nothing is held any more.
+    let mut renewals = JoinSet::new();
+    let mut work = JoinSet::new();
+    let mut suspended = clock.suspended();
+    loop {
+        tokio::select! {
+            biased;
+            () = next_due(calendar, clock) => {
+                let Some(client) = client.upgrade() else { break };
+                if clock.suspended() > suspended {
+                    suspended = clock.suspended();
+                    client.look_at_all();
+                }
+                client.look_at_due(&mut renewals);
+            }
+            job = jobs.recv() => match job {
+                Some(job) => {
+                    work.spawn(job);
+                }
+                // All handles and guards are gone, and everything that they left is on its way.
+                None => break,
+            },
+            () = calendar.earlier() => {}
+            Some(_) = work.join_next() => {}
+            Some(_) = renewals.join_next() => {}
+        }
+    }
+    while work.join_next().await.is_some() {}
+}
+
+/// Resolves when a lane is due, and now and then while there is one.
+async fn next_due(calendar: &Calendar, clock: &Clock) {
+    match calendar.look_next(clock.now().after(SUSPENSION_CHECK)) {
+        None => pending().await,
+        Some(moment) => clock.sleep_until(moment).await,
+    }
+}
+
 impl Client {
     /// Looks at the lanes that are due. Renewals run in `work`; one slow or failing batch delays no
     /// other.
     ///
     /// Holds that are due within a small part of their period are taken along, so that after the
     /// first time they are renewed together.
-    pub(super) fn look_at_due(self: &Arc<Self>, work: &mut JoinSet<()>) {
+    fn look_at_due(self: &Arc<Self>, work: &mut JoinSet<()>) {
         let now = self.clock.now();
         let until = now.after(self.settings.batching);
         let mut renewals = Vec::new();
@@ -46,7 +110,7 @@ impl Client {
 
     /// Looks at every lane after the host was suspended: timers do not know that their time has
     /// come.
-    pub(super) fn look_at_all(&self) {
+    fn look_at_all(&self) {
         let cells = self.calendar.all();
         for cell in cells {
             self.calendar.make_due(&mut cell.lock().appointment, &cell);

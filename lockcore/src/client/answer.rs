@@ -1,4 +1,4 @@
-//! [`unless`]: work that something else may cut off.
+//! Calls of the backend, which may never return: [`answer`], and [`unless`] below it.
 
 use std::{
     future::{Future, poll_fn},
@@ -6,9 +6,24 @@ use std::{
     task::Poll,
 };
 
+use crate::{BackendError, BackendErrorKind, time::ANSWER};
+
+/// Makes a call of the backend, and does not wait for its answer for ever.
+pub(super) async fn answer<T>(
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    let answer = unless(|| tokio::time::sleep(ANSWER), call).await;
+    answer.unwrap_or_else(|()| Err(no_answer()))
+}
+
+/// The error of a call that was not answered in time.
+pub(super) fn no_answer() -> BackendError {
+    BackendError::new(BackendErrorKind::Timeout, "the backend has given no answer")
+}
+
 /// Does `work`, unless what `cut_off` makes is done first. That is only made when `work` is not
 /// done at once: much is.
-pub(crate) async fn unless<T, C: Future>(
+pub(super) async fn unless<T, C: Future>(
     cut_off: impl FnOnce() -> C,
     work: impl Future<Output = T>,
 ) -> Result<T, C::Output> {

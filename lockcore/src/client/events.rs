@@ -1,0 +1,180 @@
+//! How an event is carried into a lane, and its effects out.
+
+use std::{
+    sync::{Arc, MutexGuard},
+    task::Waker,
+};
+
+use smallvec::SmallVec;
+
+use super::{
+    cleanup::Cleanup,
+    lanes::{HoldFacts, LaneCell, Slot, Tasks},
+    release::ReleaseWork,
+    shared::Client,
+};
+use crate::{
+    FencingToken, LossReason, Owner,
+    backend::ReleaseRequest,
+    engine::{Effects, Hold, Lane, Release, Ticket},
+    time::Moment,
+};
+
+/// What an event has left to be done when the lane is no longer locked.
+#[derive(Default)]
+struct Aftermath {
+    wakers: SmallVec<[Waker; 2]>,
+    /// Holds that were just lost.
+    lost: Vec<(LossReason, Hold<HoldFacts>)>,
+    cleanups: Vec<Cleanup>,
+}
+
+impl Client {
+    /// Reports an event to a lane and carries out its effects.
+    #[inline]
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        event: impl FnOnce(&mut Lane<Tasks>, &mut Effects<HoldFacts>) -> T,
+    ) -> T {
+        self.with_slot(cell, cell.lock(), |slot, fx| event(&mut slot.lane, fx))
+    }
+
+    /// As [`with`](Self::with), where the lane is locked already.
+    pub(super) fn with_slot<T>(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        mut slot: MutexGuard<'_, Slot>,
+        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
+    ) -> T {
+        let mut effects = Effects::default();
+        let result = event(&mut slot, &mut effects);
+        let unneeded = match slot.listener {
+            Some(_) if !slot.lane.has_line() => slot.listener.take(),
+            _ => None,
+        };
+        if effects.is_quiet() {
+            self.settle(cell, &mut slot, effects.due);
+            drop(slot);
+        } else {
+            let aftermath = self.carry_out(cell, &mut slot, effects);
+            drop(slot);
+            self.finish(cell, aftermath);
+        }
+        drop(unneeded);
+        result
+    }
+
+    /// Does something in the lane of `cell`, which is another cell if this one went idle. Returns
+    /// the cell as well.
+    pub(super) fn in_lane<T>(
+        self: &Arc<Self>,
+        mut cell: Arc<LaneCell>,
+        event: impl FnOnce(&mut Slot, &mut Effects<HoldFacts>) -> T,
+    ) -> (Arc<LaneCell>, T) {
+        loop {
+            let slot = cell.lock();
+            if slot.is_gone {
+                drop(slot);
+                cell = self.lanes.at(&cell.name, cell.kind);
+                continue;
+            }
+            let result = self.with_slot(&cell, slot, event);
+            return (cell, result);
+        }
+    }
+
+    /// What can be done under the lock. The rest is returned.
+    fn carry_out(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        effects: Effects<HoldFacts>,
+    ) -> Aftermath {
+        let Effects { wake, lost, release, due, undo } = effects;
+        let mut aftermath = Aftermath::default();
+        for ticket in wake {
+            let waiter = slot.lane.waiter_mut(ticket);
+            aftermath.wakers.extend(waiter.and_then(|waiter| waiter.signal.give()));
+        }
+        for (number, reason) in lost {
+            let hold = slot.lane.hold(number).cloned();
+            aftermath.lost.extend(hold.map(|hold| (reason, hold)));
+        }
+        if let Some(release) = release {
+            aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
+        }
+        for ticket in undo {
+            aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
+        }
+        self.settle(cell, slot, due);
+        aftermath
+    }
+
+    /// Takes a lane that became idle out of the map and the schedule, and reschedules another one.
+    fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
+        if slot.lane.is_idle() {
+            if !slot.is_gone {
+                slot.is_gone = true;
+                self.lanes.remove(cell);
+            }
+            if let Some(appointment) = slot.appointment.take() {
+                self.calendar.remove(appointment);
+            }
+        } else if let Some(due) = due
+            && slot.appointment.is_none_or(|appointment| due < appointment.at)
+        {
+            self.calendar.reschedule(&mut slot.appointment, due, cell);
+        }
+    }
+
+    fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
+        let Aftermath { wakers, lost, cleanups } = aftermath;
+        wakers.into_iter().for_each(Waker::wake);
+        for (reason, hold) in lost {
+            self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
+        }
+        for cleanup in cleanups {
+            self.clean_up(cleanup);
+        }
+    }
+
+    pub(super) fn report_loss(
+        &self,
+        cell: &LaneCell,
+        reason: LossReason,
+        (owner, token): (&Owner, FencingToken),
+        facts: &HoldFacts,
+    ) {
+        let held_for = self.clock.now().since(facts.acquired_at);
+        tracing::warn!(
+            parent: facts.span(), lock = %cell.name, %owner, %token,
+            ?held_for, %reason, "hold lost"
+        );
+        facts.tell(Some(reason));
+    }
+
+    /// The release of a hold that nobody can enter any more.
+    pub(super) fn release_of(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        release: Release<HoldFacts>,
+    ) -> Box<ReleaseWork> {
+        let Release { number, mode, until, facts } = release;
+        let request = ReleaseRequest::new(cell.name.clone(), facts.id.clone()).mode(mode);
+        facts.tell(None);
+        ReleaseWork::new(self, cell, number, request, until)
+    }
+
+    /// The release that undoes a request whose answer nobody looked at.
+    fn undo_unpolled(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+        ticket: Ticket,
+    ) -> Option<Cleanup> {
+        let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
+        let number = slot.lane.begin_release();
+        Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
+    }
+}

@@ -1,0 +1,270 @@
+//! [`Client`]: what a [`Locks`](crate::Locks) and everything made from it share.
+
+use std::{
+    future::Future,
+    num::NonZeroU64,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::{
+    answer::{answer, unless},
+    background::{Background, Job, Serve},
+    calendar::Calendar,
+    lanes::LaneMap,
+    tally::{Counting, Tally},
+    waiters::Waiters,
+};
+use crate::{
+    BackendError, LockError, LockName, Mode, Owner,
+    backend::{Backend, HoldId},
+    engine::WaiterLimits,
+    time::{Backoff, Clock},
+};
+
+/// What the user has chosen for all locks of a client.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The lease of acquisitions that name none.
+    pub(crate) lease: Duration,
+    /// How long a place in a queue of the backend outlives a waiter that has stopped asking.
+    pub(crate) queue_timeout: Duration,
+    /// For how long failures of the backend are borne without an answer in between.
+    pub(crate) retry_for: Duration,
+    pub(crate) namespace: String,
+    /// How much earlier than due a hold may be renewed together with others.
+    pub(crate) batching: Duration,
+    /// For how long holds are handed over, if they are.
+    pub(crate) hand_over: Option<Duration>,
+    pub(crate) limits: WaiterLimits,
+}
+
+pub(super) const OPEN: u8 = 0;
+pub(super) const CLOSED: u8 = 1;
+pub(super) const ABANDONED: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) waiters: Waiters,
+    pub(crate) lanes: LaneMap,
+    /// What is due when. Shared with the background task, which does not keep the client.
+    pub(super) calendar: Arc<Calendar>,
+    pub(super) background: Background,
+    serve: Serve<Self>,
+    /// Its id and a colon: what the ids of its requests begin with.
+    prefix: String,
+    /// How many numbers were drawn.
+    drawn: AtomicU64,
+    /// `OPEN`, `CLOSED` or `ABANDONED`.
+    pub(super) life: AtomicU8,
+    /// Signals that it is closed.
+    pub(super) closing: Notify,
+    /// Acquisitions that are under way, or being undone.
+    pub(super) acquiring: Tally,
+    /// Releases that are submitted and not done.
+    pub(super) pending_releases: Arc<Tally>,
+    /// Places in conditions that are being left.
+    pub(super) leaving: Arc<Tally>,
+}
+
+impl Client {
+    /// `serve` is what its background task does.
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Clock,
+        settings: Settings,
+        serve: Serve<Self>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            clock,
+            waiters: Waiters::new(settings.limits),
+            lanes: LaneMap::new(settings.hand_over),
+            settings,
+            calendar: Arc::default(),
+            background: Background::default(),
+            serve,
+            prefix: format!("{}:", Uuid::new_v4()),
+            drawn: AtomicU64::new(0),
+            life: AtomicU8::new(OPEN),
+            closing: Notify::new(),
+            acquiring: Tally::default(),
+            pending_releases: Arc::default(),
+            leaving: Arc::default(),
+        })
+    }
+
+    /// The identity of a new outermost acquisition: never the same twice, so that a late duplicate
+    /// of an old request cannot touch a newer hold.
+    pub(super) fn hold_id(&self, owner: &Owner, number: NonZeroU64) -> HoldId {
+        let id = self.id(number);
+        match owner.name() {
+            None => HoldId::unique(id),
+            Some(name) => HoldId::named(name, id),
+        }
+    }
+
+    /// An id that is unique across all clients.
+    pub(crate) fn request_id(&self) -> Arc<str> {
+        self.id(self.draw_number())
+    }
+
+    /// A number that no other request of this client has.
+    pub(super) fn draw_number(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Made for each acquisition, so without the machinery of `format!` and a `String` in between.
+    fn id(&self, number: NonZeroU64) -> Arc<str> {
+        let (mut digits, mut at, mut rest) = ([0; 20], 20, number.get());
+        while rest > 0 {
+            at -= 1;
+            digits[at] = b"0123456789"[(rest % 10) as usize];
+            rest /= 10;
+        }
+        let mut id = SmallVec::<[u8; 64]>::from_slice(self.prefix.as_bytes());
+        id.extend_from_slice(&digits[at..]);
+        // All of it is ASCII.
+        str::from_utf8(&id).unwrap_or_default().into()
+    }
+
+    /// Makes a call of the backend, and does not wait for its answer for ever.
+    pub(crate) async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        answer(call).await
+    }
+
+    /// Makes a request that may be repeated, until it is answered or was not answered for `limit`.
+    /// `last_error` is what it is struggling with.
+    pub(crate) async fn repeat<T, F>(
+        &self,
+        name: &LockName,
+        limit: Duration,
+        last_error: &mut Option<LockError>,
+        request: impl Fn() -> F,
+    ) -> Result<T, LockError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let start = self.clock.now();
+        let mut backoff = Backoff::default();
+        loop {
+            match self.answer(request()).await {
+                Ok(answer) => {
+                    *last_error = None;
+                    return Ok(answer);
+                }
+                Err(error) if error.is_retryable() && self.clock.now().since(start) < limit => {
+                    tracing::debug!(lock = %name, %error, "request failed, will be repeated");
+                    *last_error = Some(error.with_lock(name).into());
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                Err(error) => return Err(error.with_lock(name).into()),
+            }
+        }
+    }
+
+    /// Refuses a mode that the backend does not have.
+    pub(crate) fn require(&self, mode: Mode, name: &LockName) -> Result<(), LockError> {
+        if self.backend.capabilities().supports(mode) {
+            return Ok(());
+        }
+        Err(LockError::Unsupported { lock: name.clone(), what: mode.plural() })
+    }
+
+    /// Until the result is dropped, `close()` waits.
+    pub(crate) fn acquiring(&self) -> Counting<'_> {
+        self.acquiring.count()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.life.load(Ordering::SeqCst) != OPEN
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.life.load(Ordering::SeqCst) == ABANDONED
+    }
+
+    /// Makes sure that the background task runs, on the current runtime if it has to be started.
+    ///
+    /// # Errors
+    /// [`LockError::NoRuntime`] if it does not run, and there is no runtime to run it on.
+    pub(super) fn ensure_running(self: &Arc<Self>, lock: &LockName) -> Result<(), LockError> {
+        match self.start() {
+            true => Ok(()),
+            false => Err(LockError::NoRuntime { lock: lock.clone() }),
+        }
+    }
+
+    /// Starts the background task unless it runs. Returns `false` if there is no runtime for it.
+    fn start(self: &Arc<Self>) -> bool {
+        self.background.start(|jobs| (self.serve)(Arc::downgrade(self), jobs))
+    }
+
+    /// Has the background do `work`, and counts it in `tally` until it is done. Works outside of a
+    /// runtime as long as the one that the task runs on is there.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        tally: &Arc<Tally>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if self.is_abandoned() {
+            return;
+        }
+        self.start();
+        let counting = tally.count_owned();
+        let job: Job = Box::pin(async move {
+            work.await;
+            drop(counting);
+        });
+        if let Err(unsent) = self.background.send(job) {
+            // Dropped when nothing is locked: it wakes others, who may come here.
+            drop(unsent);
+            tracing::warn!("no runtime to release a lock on; it is free when its lease ends");
+        }
+    }
+
+    /// Resolves when the client is closed.
+    async fn closed(&self) {
+        // From here on it is not missed.
+        let closing = self.closing.notified();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    /// Does `work`, unless the client is closed first.
+    ///
+    /// `work` is pinned by the caller: futures that take others by value have room for them twice.
+    pub(crate) async fn unless_closed<T>(
+        &self,
+        name: &LockName,
+        work: Pin<&mut impl Future<Output = Result<T, LockError>>>,
+    ) -> Result<T, LockError> {
+        let closed = || Err(LockError::Closed { lock: name.clone() });
+        if self.is_closed() {
+            return closed();
+        }
+        unless(|| self.closed(), work).await.unwrap_or_else(|()| closed())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The background task ends.
+        self.calendar.wake();
+    }
+}
