@@ -92,7 +92,7 @@ impl BatchableRequest {
 }
 
 pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
-    let (script, keys) = match request.mode {
+    let (script, names) = match request.mode {
         Mode::Fair => (&script::ACQUIRE_FAIR, fair_keys(keys)),
         _ if request.hold.is_named() => {
             (&script::ACQUIRE, vec![keys.lock(), keys.token().to_string(), keys.hold()])
@@ -110,8 +110,9 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
         } else {
             request.tokens.to_string()
         },
+        keys.channel().to_string(),
     ];
-    ScriptCall { script, keys, args }
+    ScriptCall { script, keys: names, args }
 }
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {

@@ -66,7 +66,8 @@
 //! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` opened, `1` set |
 //! | condition | `lockcore_condition__channel:{order:42}:WAITER` | `1` |
 //!
-//! `OWNER` is the first owner in the queue of a fair lock.
+//! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
+//! releases, and by grants that end earlier than the waiters were told.
 //!
 //! ## Names to avoid
 //! By Redisson's rules, different names can have the same derived keys:

@@ -43,7 +43,7 @@ pub(crate) fn acquire(
         args.extend([field, id.into()]);
         &script::ACQUIRE_READ
     };
-    args.push(keys.lease_prefix());
+    args.extend([keys.read_write_channel(), keys.lease_prefix()]);
     Ok(ScriptCall { script, keys: names, args })
 }
 

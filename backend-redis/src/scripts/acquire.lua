@@ -11,6 +11,7 @@
 --       4 time to live of the token in ms
 --       5 id of the hold, empty unless the owner is named
 --       6 number of tokens to issue
+--       7 channel; may be absent unless the owner is named
 -- Reply {1, token}  acquired, with the first of the tokens
 --       {0, ms}     held by another owner, whose lease ends in that time; -1 if it has no end
 --       {2}         the count is above 1, and there is no hold to nest in

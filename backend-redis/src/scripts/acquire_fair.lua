@@ -5,6 +5,7 @@
 -- KEYS  4 the queue
 --       5 when its places expire
 -- ARGV  6 for how many ms the place is kept without another request, or 0 for no place
+--       7 channel, without the owner that is notified
 local head, kept = queue_head(KEYS[4], KEYS[5])
 local is_held = not count and remaining ~= -2
 if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
@@ -44,7 +45,8 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     return {0, is_held and remaining or kept}
 end
 -- A nested request without a hold does not touch the queue: grant.lua refuses it.
-if ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' then
+local had_place = ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1])
+if had_place and ARGV[6] ~= '0' then
     -- As Redisson does: subtracts what this place has added to the places counted from it.
     local later = now + 2 * ARGV[6]
     for _, waiter in ipairs(
@@ -52,13 +54,14 @@ if ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1]) and ARGV[6] ~= '0' 
     ) do
         redis.call('ZINCRBY', KEYS[5], '-' .. ARGV[6], waiter)
     end
-    -- The next waiter was told the end of an earlier hold or of this place. If this hold ends
-    -- before that, the waiter has to be woken now: the end of a lease is not published.
-    local next = tonumber(ARGV[2]) < tonumber(ARGV[6]) and queue_head(KEYS[4], KEYS[5])
-    if next then
-        local channel = 'redisson_lock__channel'
-            .. string.sub(KEYS[4], #'redisson_lock_queue' + 1)
-        redis.pcall('PUBLISH', channel .. ':' .. next, '0')
+end
+if had_place or ends_earlier then
+    -- The next waiter was told the end of an earlier hold or of this place, and asks again before
+    -- its own place expires. If this hold ends before that, the waiter has to be woken now: the end
+    -- of a lease is not published.
+    local next, kept = queue_head(KEYS[4], KEYS[5])
+    if next and tonumber(ARGV[2]) < kept then
+        redis.pcall('PUBLISH', ARGV[7] .. ':' .. next, '0')
     end
 end
 local token_count = 1

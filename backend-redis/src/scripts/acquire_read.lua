@@ -13,7 +13,8 @@
 --       5 id of the hold
 --       6 field of the write hold that this hold is to be inside, or empty
 --       7 id of that write hold, or empty
---       8 the prefix of a field in its lease keys
+--       8 channel
+--       9 the prefix of a field in its lease keys
 -- Reply as in acquire.lua
 if not count then
     local found = mode == 'write' and survey_holds()

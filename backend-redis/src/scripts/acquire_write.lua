@@ -12,7 +12,8 @@
 --       5 id of the hold
 --       6 for how many ms to block new readers if refused, or 0 not to block them
 --       7 id and owner, the entry of this writer among those that block readers
---       8 the prefix of a field in its lease keys
+--       8 channel
+--       9 the prefix of a field in its lease keys
 -- Reply as in acquire.lua
 if not count then
     local found = survey_holds()
@@ -38,6 +39,8 @@ if not count then
 end
 -- A nested request without a hold does not touch the entry: grant_read_write.lua refuses it.
 -- Checked first: a needless write would let the script go on although memory is full.
-if ARGV[3] == '1' and redis.call('ZSCORE', KEYS[3], ARGV[7]) then
+local place = ARGV[3] == '1' and redis.call('ZSCORE', KEYS[3], ARGV[7])
+if place then
     redis.call('ZREM', KEYS[3], ARGV[7])
+    announced = math.max(announced, place - now)
 end

@@ -38,4 +38,8 @@ if expiry ~= 1 then
     redis.call('DEL', KEYS[1])
     return expiry
 end
+if ends_earlier then
+    -- The end of a lease is not published, so the waiters have to learn of the new one now.
+    redis.pcall('PUBLISH', ARGV[7], '0')
+end
 return {1, token}

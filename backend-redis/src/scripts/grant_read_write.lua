@@ -40,4 +40,18 @@ if type(reply) == 'table' and reply.err then
     end
     return reply
 end
+if announced > tonumber(ARGV[2]) then
+    -- The hold ends earlier than what it replaces. The end of a lease is not published, so the
+    -- waiters have to learn of it now. As after a writer, `1` wakes every waiter of Redisson's that
+    -- sleeps, and `0` is kept for one that is about to.
+    if count then
+        -- The lock lives as long as its longest hold, which Redisson relies on.
+        local last = survey_holds().last
+        if last ~= math.huge then
+            redis.pcall('PEXPIRE', KEYS[1], last)
+        end
+    end
+    redis.pcall('PUBLISH', ARGV[8], '1')
+    redis.pcall('PUBLISH', ARGV[8], '0')
+end
 return {1, token}

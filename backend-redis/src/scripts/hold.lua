@@ -1,8 +1,9 @@
 -- For acquire.lua and acquire_fair.lua: reads the state of the lock. `remaining` is what remains
 -- of the current lease in ms, or -2 if the lock is free. `count` is the requesting owner's hold
--- count. `is_same_hold` is true if the requested hold is already stored.
+-- count. `is_same_hold` is true if the requested hold is already stored. `ends_earlier` is true if
+-- the request takes over a hold that would have ended later: waiters were told that later end.
 local remaining = redis.call('PTTL', KEYS[1])
-local count, mode, is_same_hold
+local count, mode, is_same_hold, ends_earlier
 if remaining ~= -2 then
     count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
     if mode == 'read' or mode == 'write' then
@@ -13,5 +14,7 @@ if remaining ~= -2 then
     if count and stored_id and not is_same_hold and is_older_than(stored_id) then
         return {0, remaining}
     end
+    ends_earlier = count and not is_same_hold and ARGV[3] == '1'
+        and (remaining == -1 or remaining > tonumber(ARGV[2]))
 end
 

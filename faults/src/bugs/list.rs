@@ -287,6 +287,11 @@ fn scripts() -> Vec<Bug> {
             redis_suites("batches::"),
         ),
         bug(
+            "a takeover with a shorter lease publishes nothing",
+            [lua("grant.lua").statement("PUBLISH").removed()],
+            redis_suites("core::waiters_behind_a_named_owner"),
+        ),
+        bug(
             "a repeated request is counted twice",
             [
                 lua("grant.lua").condition("count ~=").always(),
@@ -327,6 +332,11 @@ fn kinds_of_locks() -> Vec<Bug> {
             "new readers pass a writer that waits",
             [lua("acquire_read.lua").condition("tonumber(waiting)").never()],
             redis_suites("conformance::writers::"),
+        ),
+        bug(
+            "a writer with a short lease publishes nothing",
+            [lua("grant_read_write.lua").condition("announced").never()],
+            redis_suites("core::a_reader_behind_a_writer_that_dies"),
         ),
         bug(
             "a downgrade publishes nothing",

@@ -21,5 +21,6 @@ mod rw_lock;
 mod section;
 mod semaphore;
 mod support;
+mod takeover;
 mod wakeups;
 mod watchdog;

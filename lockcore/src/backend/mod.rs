@@ -71,9 +71,11 @@ use crate::{BackendError, LockName, LockState};
 /// - **C11 (partial release)** `release` with a remaining count above 0 MUST set the count, and
 ///   keep the hold and its lease.
 /// - **C12 (wake-up)** Once [`subscribe`](Self::subscribe) has returned, every end of a hold by
-///   `release` or `force_release` MUST wake the subscription, and so MUST any interruption in which
-///   such an end may have been missed. A wake-up between two calls of [`Wakeups::woken`] is not
-///   lost. Spurious wake-ups are allowed, and the end of a lease need not wake.
+///   `release` or `force_release` MUST wake the subscription. So MUST a grant that ends before what
+///   it replaces, be it a hold that it takes over (C6) or a place (C18, C25): whoever was refused
+///   was told the later end. And so MUST any interruption in which one of these may have been
+///   missed. A wake-up between two calls of [`Wakeups::woken`] is not lost. Spurious wake-ups are
+///   allowed, and the end of a lease need not wake.
 /// - **C13 (force)** `force_release` MUST free the name, whoever holds it, and answer whether it
 ///   was held.
 /// - **C14 (inspection)** `inspect` MUST report owner, mode, count and remaining lease as stored,
@@ -102,9 +104,9 @@ use crate::{BackendError, LockName, LockState};
 /// - **C19 (lapse)** A place MUST be forgotten once its hold has not asked again for the time that
 ///   it gave, and MUST be kept until then.
 /// - **C20 (leaving)** `release` of a hold that has a place MUST remove the place, answer
-///   `NotHeld`, and wake the new first in the queue. Every release of a fair hold, and every forced
-///   release, MUST wake the first in the queue. A subscription in [`Mode::Fair`](crate::Mode::Fair)
-///   need hear of nothing else.
+///   `NotHeld`, and wake the new first in the queue. Every release of a fair hold, every forced
+///   release, and every grant that ends before what it replaces (C12), MUST wake the first in the
+///   queue. A subscription in [`Mode::Fair`](crate::Mode::Fair) need hear of nothing else.
 ///
 /// For a backend with more than one kind of lock (exclusive and fair locks are one kind; read-write
 /// locks, permits, plain permits and latches are four more):
@@ -126,7 +128,8 @@ use crate::{BackendError, LockName, LockState};
 ///   woken for it.
 /// - **C24 (leases of their own)** A hold MUST end with its own lease, whatever other holds exist
 ///   or are renewed beside it. A refused writer MUST be told when the last of the present holds
-///   ends, and be woken when a release changes that; of the wake-ups of C12, it needs only those.
+///   ends, and be woken when a release or a takeover changes that; of the wake-ups of C12, it needs
+///   only those.
 /// - **C25 (writers)** A writer that was refused because of readers and gave a
 ///   [`queue`](AcquireRequest::queue) MUST keep new readers out until it is granted, or is released
 ///   (which answers `NotHeld` and wakes), or has not asked again for that time. Present readers may

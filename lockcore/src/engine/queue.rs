@@ -27,6 +27,14 @@ pub(crate) struct Asker {
     pub(crate) takes_over: bool,
 }
 
+impl Asker {
+    /// Whether this one may get in where `other` was refused: it wants something else, or it may
+    /// have a hold to take over.
+    pub(super) fn may_enter_after(&self, other: &Self) -> bool {
+        self.mode != other.mode || self.owner.name().is_some()
+    }
+}
+
 /// What is known of the backend's last refusal.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Refusal {

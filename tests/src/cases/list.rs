@@ -105,6 +105,7 @@ macro_rules! for_each_case {
                 C12 a_dropped_wait_takes_no_wakeup_with_it
                 C12 subscribers_that_leave_do_not_silence_those_who_stay
                 C12 a_subscription_after_another_is_in_effect
+                C12 a_takeover_that_ends_earlier_wakes
             }
             force [exclusive] {
                 C13 a_forced_release_frees_the_lock_whoever_holds_it

@@ -35,6 +35,8 @@ macro_rules! and_for_each_case_of_a_part {
                 C20 the_end_of_a_hold_wakes_the_first_of_the_queue
                 C20 a_forced_release_wakes_the_first_of_the_queue
                 C20 every_release_wakes_whoever_is_first_then
+                C20 a_takeover_that_ends_earlier_wakes_the_first_of_the_queue
+                C20 a_hold_that_ends_before_its_place_wakes_the_next
                 C20 nothing_is_left_of_places_that_were_given_up
             }
             sharing [read_write] {
@@ -74,6 +76,7 @@ macro_rules! and_for_each_case_of_a_part {
                 C24 a_release_after_which_a_writer_waits_less_wakes
                 C24 a_reader_outlives_the_lease_of_the_write_hold
                 C24 a_writer_outlives_the_reader_within
+                C24 a_takeover_of_a_lease_of_its_own_that_ends_earlier_wakes
             }
             writers [read_write] {
                 C25 a_waiting_writer_keeps_new_readers_out
@@ -88,6 +91,7 @@ macro_rules! and_for_each_case_of_a_part {
                 C25 a_writer_that_only_tries_keeps_nobody_out
                 C25 a_writer_that_waits_for_a_writer_keeps_nobody_out
                 C25 a_waiting_writer_does_not_keep_a_writer_from_reading
+                C25 a_writer_that_comes_in_for_less_than_its_time_wakes_readers
                 C14 a_waiting_writer_is_reported
                 C15 nothing_is_left_of_writers_that_waited
             }

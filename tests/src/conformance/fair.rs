@@ -440,3 +440,36 @@ pub async fn nothing_is_left_of_places_that_were_given_up<F: Fixture>(fixture: &
     drop(wakeups);
     nothing_is_left(fixture, &scene.name).await;
 }
+
+/// C20 and C12: a takeover that ends before the hold that it takes over wakes the first of the queue.
+pub async fn a_takeover_that_ends_earlier_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
+    let scene = Scene::fair(fixture).await;
+    let holds = [named("job-17"), named("job-17"), stranger()];
+    scene.one(&holds[0]).enters().await;
+    let waiter = scene.two(&holds[2]);
+    waiter.queues().await;
+    let mut wakeups = waiter.subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    scene.one(&holds[1]).enters_for(LASTING / 10).await;
+    soon(wakeups.woken()).await;
+    let remaining = waiter.is_refused().await;
+    assert!(remaining <= LASTING / 10, "{remaining:?}, one tenth of {LASTING:?}");
+}
+
+/// C20 and C12: who comes in for less than the time of its place wakes the next, who was told of that time.
+pub async fn a_hold_that_ends_before_its_place_wakes_the_next<F: Fixture>(fixture: &F) {
+    let scene = Scene::fair(fixture).await;
+    let holds = [stranger(), stranger(), stranger()];
+    let (first, next) = (scene.one(&holds[1]), scene.two(&holds[2]));
+    scene.one(&holds[0]).enters().await;
+    first.queues().await;
+    next.queues().await;
+    let mut wakeups = next.subscribes().await;
+    scene.one(&holds[0]).releases().await;
+    let before = next.is_refused().await;
+    drain(fixture, &mut wakeups).await;
+    first.enters_for(LASTING / 10).await;
+    soon(wakeups.woken()).await;
+    let after = next.is_refused().await;
+    assert!(after < before / 2, "the next was told {before:?} before and {after:?} now");
+}

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use lockcore::Mode;
+
 use crate::{
     Fixture,
     conformance::{
-        scene::{LASTING, Rival, Scene, soon, state, stranger},
+        scene::{LASTING, Rival, Scene, named, soon, state, stranger},
         wakeups::drain,
     },
 };
@@ -150,4 +152,22 @@ pub async fn a_writer_outlives_the_reader_within<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).is_refused().await;
     writer.releases().await;
     scene.two(&holds[2]).writing().enters().await;
+}
+
+/// C24 and C12: a takeover that ends earlier wakes readers behind a writer, and writers behind a reader.
+pub async fn a_takeover_of_a_lease_of_its_own_that_ends_earlier_wakes<F: Fixture>(fixture: &F) {
+    for mode in [Mode::Read, Mode::Write] {
+        let scene = Scene::read_write(fixture).await;
+        let holds = [named("job-17"), named("job-17"), stranger()];
+        let other = if mode == Mode::Read { Mode::Write } else { Mode::Read };
+        let waiter = scene.two(&holds[2]).in_mode(other);
+        scene.one(&holds[0]).in_mode(mode).enters().await;
+        let before = waiter.is_refused().await;
+        let mut wakeups = waiter.subscribes().await;
+        drain(fixture, &mut wakeups).await;
+        scene.one(&holds[1]).in_mode(mode).enters_for(LASTING / 10).await;
+        soon(wakeups.woken()).await;
+        let after = waiter.is_refused().await;
+        assert!(after < before / 2, "{mode}: {before:?} before and {after:?} now");
+    }
 }

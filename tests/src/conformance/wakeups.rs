@@ -1,4 +1,5 @@
-//! C12: who has subscribed hears of every end of a hold.
+//! C12: who has subscribed hears of every end of a hold, and of every grant that ends earlier than
+//! was announced.
 
 use std::{future::Future, pin::pin};
 
@@ -6,7 +7,7 @@ use lockcore::backend::{AcquireOutcome, Wakeups};
 
 use crate::{
     Fixture,
-    conformance::scene::{LASTING, Rival, Scene, force, soon, stranger},
+    conformance::scene::{LASTING, Rival, Scene, force, named, soon, stranger},
     poll_times,
 };
 
@@ -154,4 +155,18 @@ pub async fn a_subscription_after_another_is_in_effect<F: Fixture>(fixture: &F) 
         scene.one(&hold).releases().await;
         soon(wakeups.woken()).await;
     }
+}
+
+/// C12 and C6: a takeover that ends before the hold that it takes over wakes those who were told of the later end.
+pub async fn a_takeover_that_ends_earlier_wakes<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17"), stranger()]);
+    scene.one(&holds[0]).enters().await;
+    let waiter = scene.two(&holds[2]);
+    let before = waiter.is_refused().await;
+    let mut wakeups = waiter.subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    scene.one(&holds[1]).enters_for(LASTING / 10).await;
+    soon(wakeups.woken()).await;
+    let after = waiter.is_refused().await;
+    assert!(after < before / 2, "the waiter was told {before:?} before and {after:?} now");
 }

@@ -239,3 +239,21 @@ pub async fn nothing_is_left_of_writers_that_waited<F: Fixture>(fixture: &F) {
     fixture.pass(time * 2).await;
     nothing_is_left(fixture, &scene.name).await;
 }
+
+/// C25 and C12: a writer that comes in for less than the time for which it keeps readers out wakes them.
+pub async fn a_writer_that_comes_in_for_less_than_its_time_wakes_readers<F: Fixture>(fixture: &F) {
+    let scene = Scene::read_write(fixture).await;
+    let holds = [stranger(), stranger(), stranger()];
+    let (reader, writer) = (scene.one(&holds[0]), scene.one(&holds[1]).writing());
+    let newcomer = scene.two(&holds[2]);
+    reader.enters().await;
+    writer.queues().await;
+    reader.releases().await;
+    let before = newcomer.is_refused().await;
+    let mut wakeups = newcomer.subscribes().await;
+    drain(fixture, &mut wakeups).await;
+    writer.enters_for(LASTING / 10).await;
+    soon(wakeups.woken()).await;
+    let after = newcomer.is_refused().await;
+    assert!(after < before / 2, "the reader was told {before:?} before and {after:?} now");
+}

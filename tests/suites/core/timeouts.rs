@@ -1,9 +1,9 @@
 //! The reason that a time-out reports: the lock was not free, or the backend gave no answer.
 
-use lockcore::{BackendErrorKind, LockError};
+use lockcore::{BackendErrorKind, LockError, Owner};
 use lockcore_testkit::{Fault, Op};
 
-use super::{SECOND, Scene, begun, within};
+use super::{MS, SECOND, SLACK, Scene, begun, within};
 
 /// The first lock was acquired after failures, and the wait for the second one makes no request.
 /// The backend is well again.
@@ -35,4 +35,37 @@ async fn all_waiters_of_a_name_learn_that_the_backend_gave_no_answer() {
         let Err(LockError::Backend(error)) = &late else { panic!("waiter {place}: {late:?}") };
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "waiter {place}");
     }
+}
+
+/// What the first in line was told holds for those who want the same. The next one wants less, or
+/// takes over its own hold, so it must not rely on that.
+#[tokio::test(start_paused = true)]
+async fn the_next_in_line_is_not_kept_by_what_the_first_was_told() {
+    let (scene, job, long) = (Scene::new(), Owner::named("job-17"), 60 * SECOND);
+    let Scene { locks, other, .. } = &scene;
+
+    let one_permit = other.semaphore("s", 3).acquire().await.unwrap();
+    let permits = |count| locks.semaphore("s", 3).permits(count);
+    let crashed = other.lock("a").owned_by(&job).lease(long).acquire().await.unwrap();
+    let again = locks.lock("a").owned_by(&job);
+    let rw = other.rw_lock("rw");
+    let writing = rw.write().owned_by(&job).lease(SECOND).acquire().await.unwrap();
+    let reading = rw.read().owned_by(&job).lease(long).acquire().await.unwrap();
+    let rw = locks.rw_lock("rw");
+
+    for (what, first, next, limit) in [
+        ("a permit that is free", permits(3), permits(1), SLACK),
+        ("the hold of the same owner", locks.lock("a"), again, SLACK),
+        ("the end of the writer", rw.write(), rw.read(), SECOND),
+    ] {
+        let first = tokio::spawn(async move { first.acquire_timeout(100 * MS).await });
+        tokio::time::sleep(MS).await;
+        let next = tokio::spawn(next.acquire());
+        let late = first.await.unwrap();
+        assert!(matches!(late, Err(LockError::Timeout { .. })), "{what}: {late:?}");
+        within(limit, what, next).await.unwrap().unwrap().release().await.unwrap();
+    }
+    drop((one_permit, crashed, writing));
+    reading.release().await.unwrap();
+    scene.nothing_is_left().await;
 }

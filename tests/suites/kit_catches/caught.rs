@@ -339,6 +339,7 @@ const C12: Flaws = &[
             "a_dropped_wait_takes_no_wakeup_with_it",
         ],
     ),
+    (Flaw::TakeoverWakesNobody, &["a_takeover_that_ends_earlier_wakes"]),
     (Flaw::DroppedWaitTakesTheWakeup, &["a_dropped_wait_takes_no_wakeup_with_it"]),
     (Flaw::LeavingSilencesTheOthers, &["subscribers_that_leave_do_not_silence_those_who_stay"]),
     (
@@ -543,5 +544,7 @@ const C20: Flaws = &[
         ],
     ),
     (Flaw::FairForcedReleaseWakesNobody, &["a_forced_release_wakes_the_first_of_the_queue"]),
+    (Flaw::TakeoverWakesNobody, &["a_takeover_that_ends_earlier_wakes_the_first_of_the_queue"]),
+    (Flaw::ShortHoldAfterAPlaceWakesNobody, &["a_hold_that_ends_before_its_place_wakes_the_next"]),
     (Flaw::WakesTheLastOfTheQueue, &["every_release_wakes_whoever_is_first_then"]),
 ];

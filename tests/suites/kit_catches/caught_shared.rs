@@ -195,6 +195,7 @@ const C24: Flaws = &[
         ],
     ),
     (Flaw::WakesOnlyWhenFree, &["a_release_after_which_a_writer_waits_less_wakes"]),
+    (Flaw::TakeoverWakesNobody, &["a_takeover_of_a_lease_of_its_own_that_ends_earlier_wakes"]),
     (Flaw::TellsTheFirstEnd, &["a_refused_writer_is_told_when_the_last_hold_ends"]),
     (Flaw::TellsTheNewestEnd, &["a_refused_writer_is_told_when_the_last_hold_ends"]),
 ];
@@ -226,6 +227,10 @@ const C25: Flaws = &[
     (
         Flaw::AskingAgainDoesNotKeepReadersOut,
         &["a_writer_that_asks_again_goes_on_keeping_readers_out"],
+    ),
+    (
+        Flaw::ShortHoldAfterAPlaceWakesNobody,
+        &["a_writer_that_comes_in_for_less_than_its_time_wakes_readers"],
     ),
     (Flaw::OneWriterKeepsReadersOut, &["every_waiting_writer_keeps_new_readers_out"]),
     (

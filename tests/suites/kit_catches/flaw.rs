@@ -109,6 +109,8 @@ pub(crate) enum Flaw {
     WakesOneSubscriberOnly,
     WakesOnce,
     WakesOnlyThoseAsleep,
+    TakeoverWakesNobody,
+    ShortHoldAfterAPlaceWakesNobody,
     DroppedWaitTakesTheWakeup,
     LeavingSilencesTheOthers,
     SubscriptionBeginsWithTheFirstWait,

@@ -61,6 +61,17 @@ impl Flawed {
         Some(AcquireOutcome::Held { remaining })
     }
 
+    /// Until when others were told to wait for what a grant replaces: its place, or an older hold of
+    /// its owner.
+    pub(super) fn announced(&self, cell: &Cell, request: &AcquireRequest) -> Option<Instant> {
+        let older = cell.hold.as_ref().filter(|stored| {
+            stored.id.owner() == request.hold.owner() && !self.has(Flaw::TakeoverWakesNobody)
+        });
+        let place = cell.places.iter().find(|place| place.hold == request.hold);
+        let place = place.filter(|_| !self.has(Flaw::ShortHoldAfterAPlaceWakesNobody));
+        older.map(|stored| stored.ends).max(place.map(|place| place.until))
+    }
+
     /// For the flaw that has one queue for all names: the refusal because of another one's.
     pub(super) fn awaited_elsewhere(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
         if !self.has(Flaw::OneQueueForAllNames) || request.mode != Mode::Fair {

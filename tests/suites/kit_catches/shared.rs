@@ -101,8 +101,27 @@ impl Flawed {
                 }
                 AcquireOutcome::NotHeld
             }
-            None => self.grant_shared(shared, request, token, now),
+            None => {
+                let announced = self.announced_shared(shared, request);
+                let outcome = self.grant_shared(shared, request, token, now);
+                if announced > Some(now + request.lease) {
+                    self.wake(cell);
+                }
+                outcome
+            }
         }
+    }
+
+    /// Until when others were told to wait for what a grant replaces: a writer's place, or an older
+    /// hold of its owner.
+    fn announced_shared(&self, shared: &Shared, request: &AcquireRequest) -> Option<Instant> {
+        let older = shared.holds.iter().filter(|stored| {
+            self.gives_way(stored, request) && !self.has(Flaw::TakeoverWakesNobody)
+        });
+        let place = shared.writers.iter().filter(|(hold, _)| {
+            *hold == request.hold && !self.has(Flaw::ShortHoldAfterAPlaceWakesNobody)
+        });
+        older.map(|stored| stored.ends).chain(place.map(|(_, until)| *until)).max()
     }
 
     fn repeat_shared(

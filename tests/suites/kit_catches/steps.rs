@@ -25,6 +25,7 @@ impl Flawed {
         }
         let elsewhere = self.awaited_elsewhere(request);
         self.with(&request.name, |cell, now| {
+            let announced = self.announced(cell, request);
             let ahead =
                 self.ahead(cell, request, now).or(elsewhere.filter(|_| cell.hold.is_none()));
             let outcome = match ahead {
@@ -32,6 +33,10 @@ impl Flawed {
                 None => self.decide(cell, request, token, now),
             };
             self.queue(cell, request, &outcome, now);
+            let ends = cell.hold.as_ref().map(|stored| stored.ends);
+            if matches!(outcome, AcquireOutcome::Acquired { .. }) && announced > ends {
+                self.wake(cell);
+            }
             outcome
         })
     }

@@ -1,13 +1,16 @@
 //! The core over Redis, in the corners of `suites/core` that need a real server.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockcore::{Lock, LockError, Locks, Owner};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Fault, Faults, Faulty, Op, RedisServer};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use crate::support::{assert_nothing_left, locks, soon};
+use crate::support::{assert_nothing_left, connect, locks, soon};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -129,5 +132,79 @@ async fn an_acquisition_whose_grant_came_too_late_asks_again() {
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
+    assert_nothing_left(&server).await;
+}
+
+/// A client with faults. A waiter of it has subscribed when it has asked twice.
+async fn faulty(server: &RedisServer) -> (Locks, Faults) {
+    let backend = Faulty::new(connect(server).await);
+    let faults = backend.faults();
+    (Locks::new(backend), faults)
+}
+
+/// The tolerance for a waiter behind a hold whose lease ends: timers, and a busy machine.
+const TOO_LONG: Duration = Duration::from_secs(2);
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A reader that asks while a writer waits is told how long the writer's place is kept. The writer
+/// is then granted a shorter lease, and dies.
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_dies_enters_at_the_end_of_its_short_lease() {
+    let server = RedisServer::start();
+    let one = locks(&server).await;
+    let ((late, faults), (other, others)) = (faulty(&server).await, faulty(&server).await);
+    let reading = one.rw_lock("a").read().acquire().await.unwrap();
+    let writer = tokio::spawn(late.rw_lock("a").write().lease(SHORT).acquire());
+    soon("the writer's second request", faults.reached(Op::Acquire, 2)).await;
+    let reader = tokio::spawn(other.rw_lock("a").read().acquire());
+    soon("the reader's second request", others.reached(Op::Acquire, 2)).await;
+    // The reader asks before the writer does.
+    faults.next(Op::Acquire, Fault::Delay(100 * MS));
+    reading.release().await.unwrap();
+    let writing = soon("the writer", writer).await.unwrap().unwrap();
+    let granted = Instant::now();
+    let reading = soon("the reader", reader).await.unwrap().unwrap();
+    let waited = granted.elapsed();
+    assert!(waited < SHORT + TOO_LONG, "it entered after {waited:?}");
+    reading.release().await.unwrap();
+    drop(writing);
+    assert_nothing_left(&server).await;
+}
+
+/// The waiters know of the long lease of a named owner. It takes over its own hold with a short
+/// one, and dies.
+#[tokio::test]
+async fn waiters_behind_a_named_owner_enter_at_the_end_of_the_short_lease_that_it_took_last() {
+    let server = RedisServer::start();
+    let (owner, long) = (Owner::named("job-17"), 30 * SECOND);
+    let mut late = Vec::new();
+    for kind in ["lock", "fair", "writer before writer", "writer before reader"] {
+        let of = |locks: &Locks| match kind {
+            "lock" => locks.lock(kind),
+            "fair" => locks.fair_lock(kind),
+            _ => locks.rw_lock(kind).write(),
+        };
+        let behind = |locks: &Locks| match kind {
+            "writer before reader" => locks.rw_lock(kind).read(),
+            _ => of(locks),
+        };
+        let (first, again) = (locks(&server).await, locks(&server).await);
+        let (other, faults) = faulty(&server).await;
+        let crashed = of(&first).owned_by(&owner).lease(long).acquire().await.unwrap();
+        let waiter = tokio::spawn(behind(&other).acquire());
+        soon("the waiter's second request", faults.reached(Op::Acquire, 2)).await;
+        let taken_over = of(&again).owned_by(&owner).lease(SHORT).acquire().await.unwrap();
+        assert!(taken_over.token() > crashed.token());
+        let granted = Instant::now();
+        let next = soon("the waiter", waiter).await.unwrap().unwrap();
+        let waited = granted.elapsed();
+        if waited > SHORT + TOO_LONG {
+            late.push((kind, waited));
+        }
+        next.release().await.unwrap();
+        drop((crashed, taken_over));
+    }
+    assert!(late.is_empty(), "these entered too late: {late:?}");
     assert_nothing_left(&server).await;
 }

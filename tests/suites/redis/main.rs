@@ -11,6 +11,7 @@ mod batches;
 mod conditions;
 mod conformance;
 mod core;
+mod earlier_ends;
 mod errors;
 mod everything;
 mod exclusion;

@@ -306,8 +306,12 @@ impl<D: Driver> Lane<D> {
     /// A waiter leaves.
     pub(crate) fn leave(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) {
         self.asked(ticket, fx);
-        let Some((_, was_head)) = self.queue.remove(ticket) else { return };
+        let Some((waiter, was_head)) = self.queue.remove(ticket) else { return };
         if was_head {
+            let next = self.queue.head();
+            if next.is_some_and(|(_, next)| next.asker.may_enter_after(&waiter.asker)) {
+                self.refusal.until = None;
+            }
             self.wake_head(fx);
             if self.parked().is_some() && !self.has_heir(now) {
                 self.unpark(now, fx);
