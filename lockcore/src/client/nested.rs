@@ -62,7 +62,7 @@ impl Acquisition {
         let client = &self.client;
         let Some(watch) = cell.watch(write) else { return Ok(None) };
         // One at a time: the next one nests in the hold of the first.
-        let _order = watch.storing.lock().await;
+        let _turn = watch.turn().await.map_err(|error| error.with_lock(&self.name))?;
         let mut backoff = Backoff::default();
         let start = client.clock.now();
         loop {
@@ -206,7 +206,7 @@ impl Client {
         lease: Lease,
     ) -> Result<Growth, LockError> {
         let Some(watch) = cell.watch(number) else { return Ok(Growth::Ended) };
-        let _order = watch.storing.lock().await;
+        let _turn = watch.turn().await.map_err(|error| error.with_lock(cell.name()))?;
         let sent = self.clock.now();
         let growth = self.with(cell, |lane, fx| lane.grow(number, lease, sent, fx));
         let (count, longer) = match growth {

@@ -209,7 +209,7 @@ impl Client {
         let mut backoff = Backoff::default();
         loop {
             let Some(watch) = cell.watch(hold) else { return };
-            let storing = watch.storing.lock().await;
+            let Ok(turn) = watch.turn().await else { continue };
             let due = cell.look(|lane| {
                 let count = lane.count_to_store(hold)?;
                 let hold = lane.hold(hold)?;
@@ -220,7 +220,7 @@ impl Client {
             match self.answer(self.backend.release(&request)).await {
                 Ok(_) => cell.look(|lane| lane.stored(hold, count)),
                 Err(error) if error.is_retryable() => {
-                    drop(storing);
+                    drop(turn);
                     tokio::time::sleep(backoff.next()).await;
                 }
                 Err(error) => {

@@ -1,10 +1,13 @@
 //! [`Watch`]: how a hold ended, for those who want to know.
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Duration};
 
-use tokio::sync::Notify;
+use tokio::{
+    sync::{Mutex, MutexGuard, Notify},
+    time::timeout,
+};
 
-use crate::LossReason;
+use crate::{BackendError, BackendErrorKind, LossReason, time::ANSWER};
 
 /// Told once how a hold ended. It outlives the hold, so nobody comes too late.
 #[derive(Debug, Default)]
@@ -13,7 +16,7 @@ pub(crate) struct Watch {
     end: OnceLock<Option<LossReason>>,
     ended: Notify,
     /// Keeps requests that carry a count in order.
-    pub(super) storing: tokio::sync::Mutex<()>,
+    storing: Mutex<()>,
 }
 
 impl Watch {
@@ -22,6 +25,21 @@ impl Watch {
         if self.end.set(how).is_ok() {
             self.ended.notify_waiters();
         }
+    }
+
+    /// The turn to make a request that carries a count.
+    ///
+    /// # Errors
+    /// A time-out if the one before does not end. A request ends after [`ANSWER`], unless its future
+    /// is kept without being polled.
+    pub(super) async fn turn(&self) -> Result<MutexGuard<'_, ()>, BackendError> {
+        if let Ok(turn) = self.storing.try_lock() {
+            return Ok(turn);
+        }
+        timeout(ANSWER + Duration::from_secs(1), self.storing.lock()).await.map_err(|_| {
+            let message = "an earlier nested acquisition is under way, but nobody polls it";
+            BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+        })
     }
 
     /// How the hold ended, if it did.

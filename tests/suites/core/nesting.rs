@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, Lock, LockGuard, Owner};
-use lockcore_testkit::{Fault, Op};
-use tokio::task::JoinHandle;
+use lockcore::{BackendErrorKind, Lock, LockError, LockGuard, LockName, Owner};
+use lockcore_testkit::{Fault, Op, poll_times};
+use tokio::{task::JoinHandle, time::Instant};
 
 use super::{MS, SECOND, Scene, within};
 
@@ -85,4 +85,24 @@ async fn a_nested_acquisition_bears_the_failures_that_an_outermost_one_bears() {
         outer.release().await.unwrap();
         scene.nothing_is_left().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_acquisition_that_nobody_polls_holds_up_the_next_one_for_six_seconds_at_most() {
+    let scene = Scene::new();
+    let lock = scene.locks.lock("a").owned_by(&Owner::new());
+    let outer = lock.clone().lease(10 * SECOND).acquire().await.unwrap();
+    scene.faults.next(Op::Acquire, Fault::Delay(ON_ITS_WAY));
+    let mut kept = Box::pin(lock.clone().lease(60 * SECOND).acquire());
+    assert!(poll_times(1, kept.as_mut()).await.is_none());
+
+    let start = Instant::now();
+    let next = within(7 * SECOND, "the next one", lock.lease(60 * SECOND).try_acquire()).await;
+    let Err(LockError::Backend(error)) = next else { panic!("{next:?}") };
+    assert_eq!(error.kind(), BackendErrorKind::Timeout);
+    assert_eq!(error.lock().map(LockName::as_str), Some("a"));
+    assert!(start.elapsed() >= 5 * SECOND, "it may still be answered: {:?}", start.elapsed());
+    drop(kept);
+    outer.release().await.unwrap();
+    scene.nothing_is_left().await;
 }
