@@ -30,8 +30,8 @@ impl Watch {
     /// The turn to make a request that carries a count.
     ///
     /// # Errors
-    /// A time-out if the one before does not end. A request ends after [`ANSWER`], unless its future
-    /// is kept without being polled.
+    /// A time-out if the one before does not end. A request ends after [`ANSWER`], unless its
+    /// future is kept without being polled.
     pub(super) async fn turn(&self) -> Result<MutexGuard<'_, ()>, BackendError> {
         if let Ok(turn) = self.storing.try_lock() {
             return Ok(turn);
