@@ -11,6 +11,9 @@ mod queue;
 mod schedule;
 mod turns;
 
+#[cfg(test)]
+mod exploration;
+
 pub(crate) use self::{
     hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase},
     lane::{

@@ -99,7 +99,7 @@ pub(super) struct Rare {
 }
 
 /// One that waits.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiter<W> {
     pub(super) asker: Asker,
     /// The releases with smaller numbers had begun when it arrived.
@@ -108,6 +108,16 @@ pub(super) struct Waiter<W> {
     rare: Option<Box<Rare>>,
     /// What the driver keeps here.
     pub(super) slot: W,
+}
+
+impl<W: std::hash::Hash> std::hash::Hash for Waiter<W> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.asker, &self.asking, &self.rare, &self.slot).hash(state);
+        // The others wait for any release.
+        if !matches!(self.asker.mode, Mode::Exclusive | Mode::Write) {
+            self.releases_before.hash(state);
+        }
+    }
 }
 
 impl<W> Waiter<W> {
@@ -141,6 +151,14 @@ pub(super) struct Outage {
     pub(super) error: LockError,
     /// The first ticket that was not given out when it last failed.
     pub(super) later: Ticket,
+}
+
+#[cfg(test)]
+impl std::hash::Hash for Outage {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        // Nothing depends on which error it is.
+        (self.since, self.last, self.later).hash(state);
+    }
 }
 
 type WaitLine<W> = VecDeque<(Ticket, Waiter<W>)>;
@@ -195,6 +213,12 @@ fn at<W>(line: &WaitLine<W>, ticket: Ticket) -> Option<usize> {
 }
 
 impl<W> WaitQueue<W> {
+    /// Has the tickets of an empty queue begin at `first`.
+    #[cfg(test)]
+    pub(super) fn number_from(&mut self, first: u64) {
+        self.next_ticket = first;
+    }
+
     /// Adds a waiter and returns its ticket.
     pub(super) fn push(&mut self, waiter: Waiter<W>) -> Ticket {
         let ticket = Ticket(self.next_ticket);

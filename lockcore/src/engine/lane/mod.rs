@@ -73,6 +73,7 @@ pub(crate) trait Driver {
 
 /// What the tasks of one client have to do with one name, used as one kind of lock.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Lane<D: Driver> {
     holds: SmallVec<[Hold<D::Hold>; 1]>,
     queue: WaitQueue<D::Waiter>,
@@ -95,6 +96,7 @@ pub(crate) struct Lane<D: Driver> {
 
 /// One owner's hold.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Hold<F> {
     pub(crate) number: HoldNumber,
     pub(crate) owner: Owner,
@@ -194,7 +196,7 @@ pub(crate) enum Arrival {
 }
 
 /// What a waiter asks the backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ask {
     /// Others wait behind it, to whom it may hand the lock over: it wants tokens for them.
     pub(crate) wants_tokens: bool,
@@ -271,6 +273,16 @@ impl<D: Driver> Lane<D> {
             readers_through: None,
             pending: Vec::new(),
         }
+    }
+
+    /// An idle lane for the exploration, which has to tell numbers of one kind from all others:
+    /// those of kind `k` begin at `k << bits`.
+    #[cfg(test)]
+    pub(super) fn explored(hand_over: Option<Duration>, bits: u32) -> Self {
+        let mut lane = Self::new(hand_over);
+        (lane.next_number, lane.refusals) = (1 << bits, 2 << bits);
+        lane.queue.number_from(3 << bits);
+        lane
     }
 
     /// Whether nothing would be missed if the lane were gone.

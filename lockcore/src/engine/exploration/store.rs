@@ -1,0 +1,249 @@
+//! [`ModelStore`]: a model of the backend. It keeps the contract of `Backend`, and nothing beyond.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::portrait::FIRST_TOKEN;
+use crate::{FencingToken, Mode, time::Moment};
+
+/// The id of a hold, and of what is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum StoreId {
+    /// Of everything that the stranger has.
+    Stranger,
+    Own(u64),
+}
+
+/// For how long a place in a queue is kept, and new readers are kept out.
+pub(super) const KEPT: Duration = Duration::from_millis(3 * 5_500);
+
+/// One attempt to take a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Demand {
+    pub(super) id: StoreId,
+    /// All requests of named owners come from the same one.
+    pub(super) is_named: bool,
+    pub(super) mode: Mode,
+    pub(super) lease: Duration,
+    pub(super) count: u32,
+    pub(super) queues: bool,
+    pub(super) within: Option<StoreId>,
+    pub(super) tokens: u32,
+}
+
+/// Whether what was answered is the last word: nothing was told since to those who listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Told {
+    pub(super) all: bool,
+    /// The first in the queue.
+    pub(super) first: bool,
+}
+
+impl Told {
+    pub(super) const NONE: Self = Self { all: true, first: true };
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) enum Reply {
+    Granted { token: FencingToken, told: Told },
+    Held { remaining: Duration, told: Told },
+    NotHeld,
+}
+
+/// A hold that the store keeps.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct StoreHold {
+    pub(super) id: StoreId,
+    is_named: bool,
+    pub(super) mode: Mode,
+    pub(super) count: u32,
+    pub(super) until: Moment,
+    pub(super) token: FencingToken,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct StorePlace {
+    pub(super) id: StoreId,
+    pub(super) until: Moment,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct ModelStore {
+    pub(super) holds: SmallVec<[StoreHold; 3]>,
+    /// The queue of fair waiters, or the writers that keep new readers out.
+    pub(super) places: SmallVec<[StorePlace; 3]>,
+    permits: u32,
+    pub(super) next_token: u64,
+}
+
+/// Who has to be told that something ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum News {
+    None,
+    /// Those who listen for anything but a place in a queue.
+    All,
+    /// Those, and the first in the queue.
+    AllAndFirst,
+}
+
+impl ModelStore {
+    pub(super) fn new(permits: u32) -> Self {
+        let (holds, places) = (SmallVec::new(), SmallVec::new());
+        Self { holds, places, permits, next_token: FIRST_TOKEN }
+    }
+
+    /// Forgets what is over.
+    pub(super) fn expire(&mut self, now: Moment) {
+        self.holds.retain(|kept| now < kept.until);
+        self.places.retain(|place| now < place.until);
+    }
+
+    pub(super) fn find(&self, id: StoreId) -> Option<&StoreHold> {
+        self.holds.iter().find(|kept| kept.id == id)
+    }
+
+    /// The second value says who has to be told.
+    pub(super) fn acquire(&mut self, request: &Demand, now: Moment) -> (Reply, News) {
+        let told = Told::NONE;
+        if let Some(kept) = self.holds.iter_mut().find(|kept| kept.id == request.id) {
+            kept.count = request.count;
+            kept.until = kept.until.max(now.after(request.lease));
+            return (Reply::Granted { token: kept.token, told }, News::None);
+        }
+        let blocked = self.blocked_until(request);
+        if blocked.is_none() && request.count > 1 {
+            return (Reply::NotHeld, News::None);
+        }
+        let Some(until) = blocked.or_else(|| self.turn_blocked_until(request)) else {
+            return self.grant(request, now);
+        };
+        if request.queues && self.queues(request.mode) {
+            let kept_until = now.after(KEPT);
+            match self.places.iter_mut().find(|place| place.id == request.id) {
+                Some(place) => place.until = kept_until,
+                None => self.places.push(StorePlace { id: request.id, until: kept_until }),
+            }
+        }
+        (Reply::Held { remaining: until.since(now), told }, News::None)
+    }
+
+    fn grant(&mut self, request: &Demand, now: Moment) -> (Reply, News) {
+        let Demand { id, is_named, mode, .. } = *request;
+        let until = now.after(request.lease);
+        let token = FencingToken::from(self.next_token);
+        self.next_token += u64::from(request.tokens);
+        // Others were told the end of what this replaces.
+        let places = self.places.iter().filter(|place| place.id == id).map(|place| place.until);
+        let older = self.holds.iter().filter(|kept| replaces(request, kept));
+        let announced = places.chain(older.map(|kept| kept.until)).max();
+        let news = match announced {
+            Some(announced) if announced > until => News::AllAndFirst,
+            _ => News::None,
+        };
+        self.places.retain(|place| place.id != id);
+        self.holds.retain(|kept| !replaces(request, kept));
+        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token });
+        (Reply::Granted { token, told: Told::NONE }, news)
+    }
+
+    /// When to ask again, if other holds are in the way.
+    fn blocked_until(&self, request: &Demand) -> Option<Moment> {
+        let others = self.holds.iter().filter(|kept| !replaces(request, kept));
+        match request.mode {
+            Mode::Exclusive | Mode::Fair => others.map(|kept| kept.until).max(),
+            Mode::Write => {
+                let last = self.holds.iter().map(|kept| kept.until).max();
+                last.filter(|_| !self.has_own(request))
+            }
+            Mode::Read => {
+                let writer = self.writer().filter(|writer| request.within != Some(writer.id));
+                writer.filter(|_| !self.has_own(request)).map(|writer| writer.until)
+            }
+            Mode::Permit { count, .. } => {
+                let taken: u32 = self.holds.iter().map(|kept| permits(kept.mode)).sum();
+                let next = self.holds.iter().map(|kept| kept.until).min();
+                next.filter(|_| taken + count > self.permits)
+            }
+        }
+    }
+
+    /// When to ask again, if another one comes first.
+    fn turn_blocked_until(&self, request: &Demand) -> Option<Moment> {
+        match request.mode {
+            Mode::Fair => {
+                let first = self.places.first().filter(|first| first.id != request.id)?;
+                self.holds.is_empty().then_some(first.until)
+            }
+            Mode::Read if !self.has_own(request) && self.writer().is_none() => {
+                self.places.iter().map(|place| place.until).max()
+            }
+            _ => None,
+        }
+    }
+
+    fn has_own(&self, request: &Demand) -> bool {
+        self.holds.iter().any(|kept| replaces(request, kept))
+    }
+
+    fn writer(&self) -> Option<&StoreHold> {
+        self.holds.iter().find(|kept| kept.mode == Mode::Write)
+    }
+
+    fn queues(&self, mode: Mode) -> bool {
+        mode == Mode::Fair || mode == Mode::Write && self.writer().is_none()
+    }
+
+    /// Whether a request would be granted now.
+    pub(super) fn would_grant(&self, request: &Demand, now: Moment) -> bool {
+        matches!(self.clone().acquire(request, now).0, Reply::Granted { .. })
+    }
+
+    /// Ends a hold, lowers its count, or leaves a place. Returns whether there was such a hold.
+    pub(super) fn release(&mut self, id: StoreId, remaining: u32) -> (bool, News) {
+        if let Some(at) = self.holds.iter().position(|kept| kept.id == id) {
+            if remaining > 0 {
+                self.holds[at].count = remaining;
+                return (true, News::None);
+            }
+            let kept = self.holds.remove(at);
+            // The end of an exclusive hold need not be told to the first in a queue.
+            let is_fair = kept.mode == Mode::Fair;
+            return (true, if is_fair { News::AllAndFirst } else { News::All });
+        }
+        let before = self.places.len();
+        self.places.retain(|place| place.id != id);
+        let has_left = self.places.len() < before;
+        (false, if has_left { News::AllAndFirst } else { News::None })
+    }
+
+    /// Extends a lease. Returns whether there was such a hold.
+    pub(super) fn renew(&mut self, id: StoreId, lease: Duration, now: Moment) -> bool {
+        let kept = self.holds.iter_mut().find(|kept| kept.id == id);
+        kept.map(|kept| kept.until = kept.until.max(now.after(lease))).is_some()
+    }
+
+    /// Ends all holds.
+    pub(super) fn force(&mut self) -> News {
+        self.holds.clear();
+        News::AllAndFirst
+    }
+}
+
+/// Whether a grant of the request takes over this hold.
+fn replaces(request: &Demand, kept: &StoreHold) -> bool {
+    let is_own = kept.id == request.id || kept.is_named && request.is_named;
+    is_own
+        && match request.mode {
+            Mode::Exclusive | Mode::Fair => true,
+            Mode::Read | Mode::Write => kept.mode == request.mode,
+            Mode::Permit { .. } => kept.id == request.id,
+        }
+}
+
+fn permits(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permit { count, .. } => count,
+        _ => 0,
+    }
+}

@@ -1,0 +1,331 @@
+//! [`LockWorld`]: one client with a few tasks that want one name, the store, and another client.
+//!
+//! It does what `client/` does, and nothing else. What is said of a driver beside a rule here is
+//! where to look for it there.
+
+use std::hash::Hash;
+
+use smallvec::SmallVec;
+
+use super::{
+    portrait::{BITS, FIRST_ID, FIRST_TICK, FIRST_TOKEN, Portrait},
+    rules::{Luck, Mutant, Rules, TICK},
+    store::{ModelStore, News, Reply, StoreId, Told},
+    wires::{Call, Leg, Wire},
+};
+use crate::{
+    FencingToken,
+    engine::{Ask, Driver, Effects, HoldNumber, Lane, Release, ReleaseNumber, Ticket},
+    time::Moment,
+};
+
+pub(super) type Done = Result<(), String>;
+
+/// What a lane keeps for this world, as `lanes.rs` does for tasks.
+#[derive(Clone, Debug, Hash)]
+pub(super) enum Exploration {}
+
+impl Driver for Exploration {
+    type Waiter = ();
+    type Hold = Noted;
+}
+
+/// As `HoldFacts`.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Noted {
+    pub(super) id: StoreId,
+    /// Whoever wants to know has been told how it ended, as by `Watch::end`.
+    pub(super) is_told: bool,
+}
+
+/// As `Listener`.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Hearing {
+    /// It listens for the place of this hold in the queue, or for everything else.
+    pub(super) of: Option<StoreId>,
+    pub(super) state: Listening,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Listening {
+    Subscribing,
+    Listens { is_woken: bool },
+    Pauses { until: Moment },
+}
+
+/// What a task does now.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) enum At {
+    /// It wants nothing, at the moment.
+    Away,
+    /// It wants nothing any more.
+    Over,
+    /// It has a place, and takes a step.
+    Ready,
+    /// It sleeps until it is woken, until a moment, or until it hears something.
+    Waiting {
+        until: Option<Moment>,
+        listens: bool,
+    },
+    /// It was told to take over the parked hold.
+    TakingOver,
+    /// It was told to ask.
+    Sending {
+        ask: Ask,
+        sent: Moment,
+    },
+    Asking {
+        ask: Ask,
+        call: Call,
+    },
+    /// It nests in this hold, which has to grow first.
+    Nesting {
+        hold: HoldNumber,
+    },
+    Growing {
+        hold: HoldNumber,
+        call: Call,
+    },
+    /// It reads beside this write hold.
+    Within {
+        write: HoldNumber,
+    },
+    AskingWithin {
+        write: HoldNumber,
+        call: Call,
+    },
+    /// It is inside, with a guard of this hold.
+    Holding {
+        hold: HoldNumber,
+    },
+}
+
+/// A task, and what its acquisition keeps: as `Waiting`, `Place` and `Held`.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Task {
+    pub(super) at: At,
+    pub(super) rounds: Option<u8>,
+    pub(super) ticket: Option<Ticket>,
+    /// It was told to take a step, and has not taken it.
+    pub(super) is_woken: bool,
+    /// Its request, unless that was undone.
+    pub(super) asked: Option<StoreId>,
+    /// The id for which it asks, drawn when it is first sent.
+    pub(super) id: Option<StoreId>,
+    /// What its requests may have left, and until when.
+    pub(super) undo: Option<(StoreId, Moment)>,
+    pub(super) listener: Option<Hearing>,
+    /// A grant came too late, and the next one has to be in time.
+    pub(super) was_late: bool,
+    /// What the store had told when it last refused this task, or granted what refused it.
+    pub(super) basis: Told,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct LockWorld<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) luck: Luck,
+    pub(super) now: Moment,
+    pub(super) lane: Lane<Exploration>,
+    /// When the background looks at the lane.
+    pub(super) appointment: Option<Moment>,
+    /// The subscription of the line, while no head has it.
+    pub(super) listener: Option<Hearing>,
+    pub(super) tasks: SmallVec<[Task; 4]>,
+    /// What is under way, and nobody waits for.
+    pub(super) wires: Vec<Wire>,
+    pub(super) store: ModelStore,
+    pub(super) is_closed: bool,
+    /// `close()` has looked at the lane.
+    pub(super) is_lane_closed: bool,
+    pub(super) next_id: u64,
+    /// The greatest token that anybody entered with.
+    pub(super) greatest_token: FencingToken,
+    /// Holds that somebody else has ended at the store.
+    pub(super) doomed: SmallVec<[StoreId; 2]>,
+    /// What the store had told when the line was last refused.
+    pub(super) basis: Told,
+}
+
+impl<'a> LockWorld<'a> {
+    pub(super) fn new(rules: &'a Rules) -> Self {
+        let tasks = rules.tasks.iter().map(|plan| Task {
+            at: At::Away,
+            rounds: plan.rounds,
+            ticket: None,
+            is_woken: false,
+            asked: None,
+            id: None,
+            undo: None,
+            listener: None,
+            was_late: false,
+            basis: Told::NONE,
+        });
+        Self {
+            rules,
+            luck: rules.luck,
+            now: Moment::ORIGIN.after(FIRST_TICK * TICK),
+            lane: Lane::explored(rules.hand_over(), BITS),
+            appointment: None,
+            listener: None,
+            tasks: tasks.collect(),
+            wires: Vec::new(),
+            store: ModelStore::new(rules.permits),
+            is_closed: false,
+            is_lane_closed: false,
+            next_id: FIRST_ID,
+            greatest_token: FencingToken::from(FIRST_TOKEN - 1),
+            doomed: SmallVec::new(),
+            basis: Told::NONE,
+        }
+    }
+
+    /// The same for all states from which the same follows.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let Self { rules: _, luck, now, lane, appointment, listener, tasks, wires, store, .. } =
+            self;
+        let Self { is_closed, is_lane_closed, next_id: _, greatest_token, doomed, basis, .. } =
+            self;
+        let mut portrait = Portrait::default();
+        (luck, lane, appointment, listener, tasks, store).hash(&mut portrait);
+        (is_closed, is_lane_closed, greatest_token, doomed, basis).hash(&mut portrait);
+        portrait.unordered(wires);
+        portrait.fingerprint(*now)
+    }
+
+    pub(super) fn has(&self, mutant: Mutant) -> bool {
+        self.rules.mutant == Some(mutant)
+    }
+
+    pub(super) fn set_listening(&mut self, task: usize, state: Listening) {
+        if let Some(listener) = &mut self.tasks[task].listener {
+            listener.state = state;
+        }
+    }
+
+    pub(super) fn draw_id(&mut self) -> StoreId {
+        self.next_id += 1;
+        StoreId::Own(self.next_id)
+    }
+
+    /// Reports an event to the lane and carries out what follows, as `Client::with`.
+    pub(super) fn event<T>(
+        &mut self,
+        event: impl FnOnce(&mut Lane<Exploration>, Moment, &mut Effects<Noted>) -> T,
+    ) -> Result<T, String> {
+        let mut fx = Effects::default();
+        let now = match self.has(Mutant::ClockBehind) {
+            true => Moment::ORIGIN.after(self.now.since(Moment::ORIGIN).saturating_sub(2 * TICK)),
+            false => self.now,
+        };
+        let result = event(&mut self.lane, now, &mut fx);
+        self.carry_out(fx)?;
+        Ok(result)
+    }
+
+    /// As `Client::carry_out` and `Client::settle`.
+    fn carry_out(&mut self, fx: Effects<Noted>) -> Done {
+        let Effects { wake, lost, release, due, undo } = fx;
+        for ticket in wake {
+            if let Some(task) = self.with_ticket(ticket) {
+                self.tasks[task].is_woken = true;
+            }
+        }
+        for (number, reason) in lost {
+            // One whose last guard goes is not there any more.
+            let Some(hold) = self.lane.hold_mut(number) else { continue };
+            if std::mem::replace(&mut hold.facts.is_told, true) {
+                return Err(format!("{number:?} ended twice, last: {reason}"));
+            }
+        }
+        if let Some(release) = release
+            && !self.has(Mutant::ParkedForgotten)
+        {
+            self.release(*release);
+        }
+        for ticket in undo {
+            self.undo_unpolled(ticket);
+        }
+        if !self.lane.has_line() {
+            self.listener = None;
+        }
+        if self.lane.is_idle() {
+            self.lane.rest();
+            (self.appointment, self.listener) = (None, None);
+        } else if let Some(due) = due
+            && self.appointment.is_none_or(|at| due < at)
+            && !self.has(Mutant::NoAppointments)
+        {
+            self.appointment = Some(due);
+        }
+        Ok(())
+    }
+
+    fn with_ticket(&self, ticket: Ticket) -> Option<usize> {
+        self.tasks.iter().position(|task| task.ticket == Some(ticket))
+    }
+
+    /// As `Client::undo_unpolled`.
+    fn undo_unpolled(&mut self, ticket: Ticket) {
+        let Some(task) = self.with_ticket(ticket) else { return };
+        let Some(id) = self.tasks[task].asked.take() else { return };
+        let until = match self.tasks[task].at {
+            At::Asking { call, .. } => call.sent.after(call.request.lease),
+            _ => self.now,
+        };
+        let number = self.lane.begin_release();
+        self.send_release(number, id, until);
+    }
+
+    pub(super) fn send_release(&mut self, number: ReleaseNumber, id: StoreId, until: Moment) {
+        self.wires.push(Wire::Release {
+            number: Some(number),
+            id,
+            until,
+            stage: Some(Leg::Sent),
+            sent: self.now,
+            is_repeated: false,
+        });
+    }
+
+    /// As `Client::release_of`.
+    pub(super) fn release(&mut self, release: Release<Noted>) {
+        let Release { number, mode: _, until, facts } = release;
+        self.send_release(number, facts.id, until);
+    }
+
+    /// The store has told something.
+    pub(super) fn spread(&mut self, news: News) {
+        if news == News::None {
+            return;
+        }
+        let first = self.store.places.first().map(|place| place.id);
+        let to_first = news == News::AllAndFirst && first.is_some();
+        let outdate = |told: &mut Told| {
+            told.all = false;
+            told.first &= !to_first;
+        };
+        outdate(&mut self.basis);
+        for task in &mut self.tasks {
+            if task.ticket.is_some() {
+                outdate(&mut task.basis);
+            }
+            if let At::Asking { call, .. } = &mut task.at
+                && let Leg::Answered(Reply::Granted { told, .. } | Reply::Held { told, .. }) =
+                    &mut call.stage
+            {
+                outdate(told);
+            }
+        }
+        let own = self.tasks.iter_mut().filter_map(|task| task.listener.as_mut());
+        for listener in own.chain(&mut self.listener) {
+            let hears = match listener.of {
+                None => true,
+                Some(_) => to_first && listener.of == first,
+            };
+            if let Listening::Listens { is_woken } = &mut listener.state {
+                *is_woken |= hears;
+            }
+        }
+    }
+}
