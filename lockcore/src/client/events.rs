@@ -111,19 +111,27 @@ impl Client {
         aftermath
     }
 
-    /// Takes a lane that became idle out of the map and the schedule, and reschedules another one.
+    /// Lets a lane retire that became idle, and reschedules another one.
     fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
-        if slot.lane.is_idle() {
-            slot.lane.rest();
-            let former = self.lanes.retire(cell, slot);
-            drop(former);
-            if let Some(appointment) = slot.appointment.take() {
-                self.calendar.remove(appointment);
+        if !slot.lane.is_idle() {
+            if let Some(due) = due
+                && slot.appointment.is_none_or(|appointment| due < appointment.at)
+            {
+                self.calendar.reschedule(&mut slot.appointment, due, cell);
             }
-        } else if let Some(due) = due
-            && slot.appointment.is_none_or(|appointment| due < appointment.at)
+            return;
+        }
+        slot.lane.rest();
+        let former = self.lanes.retire(cell, slot);
+        if let Some((_, Some(appointment))) = former {
+            self.calendar.remove(appointment);
+        }
+        // A resident keeps its appointment: it is early enough for the next hold, and is gone when
+        // there is none by then. In a closed client there will be none.
+        if (slot.stay == Stay::Gone || self.is_closed())
+            && let Some(appointment) = slot.appointment.take()
         {
-            self.calendar.reschedule(&mut slot.appointment, due, cell);
+            self.calendar.remove(appointment);
         }
     }
 

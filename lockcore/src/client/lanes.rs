@@ -263,30 +263,37 @@ impl LaneMap {
     }
 
     /// The lane of `cell` is idle: the cell becomes the resident of its shard, in the place of an
-    /// idle one, or leaves the map. Returns the resident that left, to be dropped outside of the
-    /// lock.
-    pub(super) fn retire(&self, cell: &Arc<LaneCell>, slot: &mut Slot) -> Option<Arc<LaneCell>> {
+    /// idle one, or leaves the map. Returns the one that left in its stead, with its appointment.
+    pub(super) fn retire(
+        &self,
+        cell: &Arc<LaneCell>,
+        slot: &mut Slot,
+    ) -> Option<(Arc<LaneCell>, Option<Appointment>)> {
         if slot.stay != Stay::WhileInUse {
             return None;
         }
         let mut shard = self.shard(cell.name.hash());
-        let former = shard.resident.take();
-        if let Some(former) = &former {
-            // Only tried: it is locked before a shard otherwise.
-            match former.slot.try_lock() {
-                Ok(mut other) if other.lane.is_idle() => other.stay = Stay::Gone,
-                _ => {
-                    shard.resident = Some(former.clone());
-                    shard.remove(cell);
-                    slot.stay = Stay::Gone;
-                    return None;
-                }
+        let Some(former) = shard.resident.clone() else {
+            slot.stay = Stay::Resident;
+            shard.resident = Some(cell.clone());
+            return None;
+        };
+        // Only tried: it is locked before a shard otherwise.
+        let appointment = match former.slot.try_lock() {
+            Ok(mut other) if other.lane.is_idle() => {
+                other.stay = Stay::Gone;
+                other.appointment.take()
             }
-            shard.remove(former);
-        }
+            _ => {
+                shard.remove(cell);
+                slot.stay = Stay::Gone;
+                return None;
+            }
+        };
+        shard.remove(&former);
         slot.stay = Stay::Resident;
         shard.resident = Some(cell.clone());
-        former
+        Some((former, appointment))
     }
 
     /// All lanes, none of them locked.
