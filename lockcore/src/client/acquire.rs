@@ -41,10 +41,11 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(Some(held));
         }
+        let asker = self.asker(owner, is_patient);
         // In a box: who enters at once needs no room for it.
-        Box::pin(async {
-            let _acquiring = self.client.acquiring();
-            self.acquire_in_turn(owner, is_patient, &mut None).await
+        Box::pin(async move {
+            let (_acquiring, mut waiting) = (self.client.acquiring(), None);
+            self.acquire_in_turn(&asker, &mut waiting).await
         })
         .await
     }
@@ -58,18 +59,19 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
+        let asker = self.asker(owner, !limit.is_zero());
         if limit.is_zero() {
-            let tried = Box::pin(async {
-                let _acquiring = self.client.acquiring();
-                self.acquire_in_turn(owner, false, &mut None).await
+            let tried = Box::pin(async move {
+                let (_acquiring, mut waiting) = (self.client.acquiring(), None);
+                self.acquire_in_turn(&asker, &mut waiting).await
             });
             return tried.await?.ok_or_else(timeout);
         }
-        Box::pin(async {
+        Box::pin(async move {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();
             let mut waiting = None;
-            let acquired = self.acquire_in_turn(owner, true, &mut waiting);
+            let acquired = self.acquire_in_turn(&asker, &mut waiting);
             // An over-long time-out is none; tokio caps it.
             if let Ok(acquired) = tokio::time::timeout(limit, acquired).await {
                 return acquired?.ok_or_else(timeout);
@@ -113,35 +115,48 @@ impl Acquisition {
         self.owner.clone().or_else(Owner::current)
     }
 
-    async fn acquire_in_turn<'a>(
-        &'a self,
-        owner: Option<Owner>,
-        is_patient: bool,
-        waiting: &mut Option<Contender<'a>>,
-    ) -> Result<Option<Held>, LockError> {
+    /// What the acquisition brings to its lane.
+    fn asker(&self, owner: Option<Owner>, is_patient: bool) -> Asker {
         let has_fresh_owner = owner.is_none();
         let owner = owner.unwrap_or_else(Owner::new);
         let (mode, takes_over) = (self.mode, self.takes_over(&owner));
-        let asker = Asker { owner, has_fresh_owner, mode, is_patient, takes_over };
+        Asker { owner, has_fresh_owner, mode, is_patient, takes_over }
+    }
+
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    fn acquire_in_turn<'a, 'w>(
+        &'a self,
+        asker: &'w Asker,
+        waiting: &'w mut Option<Contender<'a>>,
+    ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
+    where
+        'a: 'w,
+    {
+        async move {
+            if let Some(span) = self.span(asker) {
+                return Box::pin(self.run_in(span, asker, waiting)).await;
+            }
+            self.run(asker, waiting).await
+        }
+    }
+
+    /// The span of an acquisition, if anybody listens.
+    fn span(&self, asker: &Asker) -> Option<Span> {
         let span = tracing::debug_span!(
             "lockcore.acquire", lock = %self.name, owner = %asker.owner, mode = %self.mode,
             wait = tracing::field::Empty, token = tracing::field::Empty,
         );
-        if span.is_disabled() {
-            return self.run(asker, waiting).await;
-        }
-        Box::pin(self.run_in(span, asker, waiting)).await
+        Some(span).filter(|span| !span.is_disabled())
     }
 
     /// As [`run`](Self::run), for those who listen.
     async fn run_in<'a>(
         &'a self,
         span: Span,
-        asker: Asker,
+        asker: &Asker,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
         let (start, parent) = (self.client.clock.now(), Span::current());
-        let owner = asker.owner.clone();
         let acquired = self.run(asker, waiting).instrument(span.clone()).await;
         if let Ok(Some(held)) = &acquired {
             let wait = self.client.clock.now().since(start);
@@ -150,7 +165,7 @@ impl Acquisition {
             let token = held.token;
             tracing::debug!(parent: &span, lock = %self.name, %token, ?wait, "acquired");
             let hold = tracing::debug_span!(
-                parent: &parent, "lockcore.hold", lock = %self.name, owner = %owner,
+                parent: &parent, "lockcore.hold", lock = %self.name, owner = %asker.owner,
                 token = %held.token, mode = %self.mode
             );
             held.cell.look_at(held.number, |entered| {
@@ -160,13 +175,10 @@ impl Acquisition {
         acquired
     }
 
-    #[allow(
-        clippy::manual_async_fn,
-        reason = "an `async fn` has room for its arguments twice, and this is what waits"
-    )]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     fn run<'a, 'w>(
         &'a self,
-        asker: Asker,
+        asker: &'w Asker,
         waiting: &'w mut Option<Contender<'a>>,
     ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
     where
@@ -178,24 +190,22 @@ impl Acquisition {
             self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
-                let end = match self.arrive(&asker, now)? {
-                    Ok((place, step)) => {
-                        let current = Contender::new(self, asker.clone(), place);
-                        let end = waiting.insert(current).take_turn(step, now).await;
-                        if waiting.take().is_none_or(|ended| ended.has_waited) {
-                            // The runtime of the background may have ended meanwhile.
-                            self.ensure_renewed()?;
-                        }
-                        end?
-                    }
-                    Err(end) => end,
+                let (cell, step) = self.arrive(asker, now, waiting)?;
+                let end = match (waiting.as_mut(), step) {
+                    (Some(current), step) => current.take_turn(step, now).await,
+                    (None, Step::Inside(inside)) => Ok(TurnEnd::Inside(cell, inside)),
+                    (None, _) => Ok(TurnEnd::Refused),
                 };
-                let (cell, inside) = match end {
+                if waiting.take().is_some_and(|current| current.has_waited) {
+                    // The runtime of the background may have ended meanwhile.
+                    self.ensure_renewed()?;
+                }
+                let (cell, inside) = match end? {
                     TurnEnd::Entered(held) => return Ok(Some(held)),
                     TurnEnd::Refused => return Ok(None),
                     TurnEnd::Inside(cell, inside) => (cell, inside),
                 };
-                let entered = self.enter(&cell, inside, &asker).await?;
+                let entered = self.enter(&cell, inside, asker).await?;
                 if entered.is_some() {
                     return Ok(entered);
                 }
@@ -247,12 +257,14 @@ impl Acquisition {
         entered.await
     }
 
-    /// Brings the acquisition to its lane. It gets a place in the queue there, or ends at once.
-    fn arrive(
-        &self,
+    /// Brings the acquisition to its lane, and returns the first step. It is in `waiting` then,
+    /// unless it ends at once.
+    fn arrive<'a>(
+        &'a self,
         asker: &Asker,
         now: Moment,
-    ) -> Result<Result<(QueuePlace<'_>, Step), TurnEnd>, LockError> {
+        waiting: &mut Option<Contender<'a>>,
+    ) -> Result<(Arc<LaneCell>, Step), LockError> {
         let client = &self.client;
         let lane = client.lanes.at(&self.name, self.mode.kind());
         let (cell, arrived) = client.in_lane(lane, |slot, fx| {
@@ -278,13 +290,12 @@ impl Acquisition {
             let patience = client.settings.retry_for;
             Ok((Some((ticket, counted)), lane.step(ticket, self.lease, patience, now, fx)))
         });
-        Ok(match arrived? {
-            (Some((ticket, counted)), step) => {
-                Ok((QueuePlace::new(client, cell, ticket, self.mode, counted), step))
-            }
-            (None, Step::Inside(inside)) => Err(TurnEnd::Inside(cell, inside)),
-            (None, _) => Err(TurnEnd::Refused),
-        })
+        let (queued, step) = arrived?;
+        if let Some((ticket, counted)) = queued {
+            let place = QueuePlace::new(client, cell.clone(), ticket, self.mode, counted);
+            *waiting = Some(Contender::new(self, asker.clone(), place));
+        }
+        Ok((cell, step))
     }
 
     /// Whether `owner` could take over a hold of another task. What a named owner has is stored

@@ -110,7 +110,7 @@ impl<'a> Contender<'a> {
                     Box::pin(self.wait(until, listens)).await?;
                 }
                 Step::Ask(ask) => {
-                    if let Some(turn) = self.ask(ask, now).await? {
+                    if let Some(turn) = Box::pin(self.ask(ask, now)).await? {
                         return Ok(turn);
                     }
                 }
