@@ -17,6 +17,10 @@ use super::{LONG, MS, SECOND, begun, paused_runtime, within};
 /// Polls `future` outside of any runtime. The memory backend answers at once.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     assert!(tokio::runtime::Handle::try_current().is_err(), "this is inside of a runtime");
+    poll_once(future)
+}
+
+fn poll_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is nothing to wait for"),
@@ -66,6 +70,20 @@ fn a_lock_with_a_fixed_lease_can_be_acquired_and_released_outside_of_a_runtime()
     at_once(guard.release()).unwrap();
     assert_eq!(store.names_in_use(), 0, "something is left");
     drop(at_once(lock.acquire()).unwrap());
+}
+
+/// A handle of a runtime outlives it. What is spawned there is dropped at once.
+#[test]
+fn a_renewed_lock_cannot_be_acquired_on_a_runtime_that_has_ended() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let handle = paused_runtime().handle().clone();
+    let entered = handle.enter();
+    let result = poll_once(locks.lock("a").acquire());
+    assert!(is_clear(&result), "it does not say that a runtime is missing: {result:?}");
+    assert_eq!(store.names_in_use(), 0, "something is left");
+    drop(entered);
+    drop(paused_runtime().block_on(locks.lock("a").acquire()).unwrap());
 }
 
 /// The background task runs on another thread, and renews and releases for this one.
