@@ -178,25 +178,28 @@ impl Acquisition {
             self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
-                let end = match self.arrive(&asker, now)? {
+                let (end, mut has_waited) = match self.arrive(&asker, now)? {
                     Ok((place, step)) => {
                         let current = Contender::new(self, asker.clone(), place);
                         let end = waiting.insert(current).take_turn(step, now).await;
-                        if waiting.take().is_none_or(|ended| ended.has_waited) {
-                            // The runtime of the background may have ended meanwhile.
-                            self.ensure_renewed()?;
-                        }
-                        end?
+                        let has_waited = waiting.take().is_none_or(|ended| ended.has_waited);
+                        (end?, has_waited)
                     }
-                    Err(end) => end,
+                    Err(end) => (end, false),
                 };
-                let (cell, inside) = match end {
-                    TurnEnd::Entered(held) => return Ok(Some(held)),
+                let entered = match end {
+                    TurnEnd::Entered(held) => Some(held),
                     TurnEnd::Refused => return Ok(None),
-                    TurnEnd::Inside(cell, inside) => (cell, inside),
+                    TurnEnd::Inside(cell, inside) => {
+                        has_waited |= !matches!(inside, Nesting::Entered(_));
+                        self.enter(&cell, inside, &asker).await?
+                    }
                 };
-                let entered = self.enter(&cell, inside, &asker).await?;
                 if entered.is_some() {
+                    if has_waited {
+                        // The runtime of the background may have ended meanwhile.
+                        self.ensure_renewed()?;
+                    }
                     return Ok(entered);
                 }
             }

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use lockcore::{LockError, Locks};
+use lockcore::{LockError, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Faulty, Op};
 
@@ -145,6 +145,28 @@ fn a_hold_is_renewed_although_the_runtime_with_the_background_ended_while_it_was
         assert!(lost.is_err(), "nobody renews it: {lost:?}");
         guard.release().await.unwrap();
     });
+}
+
+/// An acquisition whose owner got in by another one counts a guard, and fails after that because
+/// nobody would renew it any more.
+#[test]
+fn a_nested_acquisition_that_fails_without_a_runtime_leaves_no_guard_behind() {
+    let store = MemoryBackend::new();
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store.clone()));
+    let runtime = paused_runtime();
+    let lock = locks.lock("a").owned_by(&Owner::new());
+    let (guard, mut second) = runtime.block_on(async {
+        let held = other.lock("a").acquire().await.unwrap();
+        let (first, second) = (begun(lock.clone()).await, begun(lock.clone()).await);
+        held.release().await.unwrap();
+        (within(SECOND, "the first waiter", first).await.unwrap(), second)
+    });
+    drop(runtime);
+    let failed = at_once(second.as_mut());
+    assert!(is_clear(&failed), "it does not say that a runtime is missing: {failed:?}");
+    assert_eq!(guard.hold_count(), 1, "the guard that nobody has is still counted");
+    at_once(guard.release()).unwrap();
+    assert_eq!(store.names_in_use(), 0, "the last guard did not release");
 }
 
 /// A drop needs no runtime.
