@@ -102,6 +102,7 @@ impl Client {
             aftermath.lost.extend(hold.map(|hold| (reason, hold)));
         }
         if let Some(release) = release {
+            self.pending_releases.add();
             aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
         }
         for ticket in undo {
@@ -151,7 +152,8 @@ impl Client {
         facts.tell(Some(reason));
     }
 
-    /// The release of a hold that nobody can enter any more.
+    /// The release of a hold that nobody can enter any more. It was
+    /// [counted](Self::pending_releases).
     pub(super) fn release_of(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -172,6 +174,7 @@ impl Client {
     ) -> Option<Cleanup> {
         let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
         let number = slot.lane.begin_release();
+        self.pending_releases.add();
         Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
     }
 }
