@@ -12,6 +12,7 @@ use super::{
     lanes::{HoldFacts, LaneCell, Slot, Stay, Tasks},
     release::ReleaseWork,
     shared::Client,
+    watch::wake,
 };
 use crate::{
     FencingToken, LossReason, Owner,
@@ -130,7 +131,7 @@ impl Client {
 
     fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
         let Aftermath { wakers, lost, cleanups } = aftermath;
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|waker| wake(|| waker.wake()));
         for (reason, hold) in lost {
             self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
         }
