@@ -220,10 +220,10 @@ impl Held {
     }
 
     /// Releases, and returns when the backend has confirmed it.
+    #[allow(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     pub(crate) fn release(
         mut self,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
-        // A block, because an `async fn` has room for its arguments twice.
         async move {
             let Some(work) = self.depart()? else { return Ok(()) };
             work.confirm().await

@@ -156,7 +156,7 @@ impl ReleaseWork {
     }
 }
 
-/// A block, because an `async fn` has room for its arguments twice.
+#[allow(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
 fn confirm(mut pending: OnDrop) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
     async move {
         let mut backoff = Backoff::default();
