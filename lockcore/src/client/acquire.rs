@@ -196,17 +196,20 @@ impl Acquisition {
                     (None, Step::Inside(inside)) => Ok(TurnEnd::Inside(cell, inside)),
                     (None, _) => Ok(TurnEnd::Refused),
                 };
-                if waiting.take().is_some_and(|current| current.has_waited) {
-                    // The runtime of the background may have ended meanwhile.
-                    self.ensure_renewed()?;
-                }
-                let (cell, inside) = match end? {
-                    TurnEnd::Entered(held) => return Ok(Some(held)),
+                let mut has_waited = waiting.take().is_some_and(|current| current.has_waited);
+                let entered = match end? {
+                    TurnEnd::Entered(held) => Some(held),
                     TurnEnd::Refused => return Ok(None),
-                    TurnEnd::Inside(cell, inside) => (cell, inside),
+                    TurnEnd::Inside(cell, inside) => {
+                        has_waited |= !matches!(inside, Nesting::Entered(_));
+                        self.enter(&cell, inside, asker).await?
+                    }
                 };
-                let entered = self.enter(&cell, inside, asker).await?;
                 if entered.is_some() {
+                    if has_waited {
+                        // The runtime of the background may have ended meanwhile.
+                        self.ensure_renewed()?;
+                    }
                     return Ok(entered);
                 }
             }

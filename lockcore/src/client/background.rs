@@ -44,7 +44,8 @@ impl Background {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the task unless it runs, on the current runtime. Returns `false` if there is none.
+    /// Starts the task unless it runs, on the current runtime. Returns `false` if there is none,
+    /// or it has ended.
     pub(super) fn start(&self, task: impl FnOnce(UnboundedReceiver<Job>) -> Job) -> bool {
         if self.is_up.load(Ordering::SeqCst) {
             return true;
@@ -62,8 +63,10 @@ impl Background {
             let _up = up;
             job.as_mut().await;
         });
+        // A runtime that has ended takes no tasks.
+        let is_up = !jobs.is_closed();
         *running = Some((jobs, task));
-        true
+        is_up
     }
 
     /// Has the task do `job`. Gives it back if no task runs.

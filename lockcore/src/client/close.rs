@@ -25,7 +25,11 @@ impl Client {
         let now = self.clock.now();
         let mut releases = JoinSet::new();
         for cell in self.lanes.all() {
-            let taken_back = self.with(&cell, |lane, fx| lane.close(now, fx));
+            let taken_back = self.with(&cell, |lane, fx| {
+                let taken_back = lane.close(now, fx);
+                taken_back.iter().for_each(|_| self.pending_releases.add());
+                taken_back
+            });
             for release in taken_back {
                 release.facts.tell(Some(LossReason::Closed));
                 releases.spawn(self.release_of(&cell, release).confirm());

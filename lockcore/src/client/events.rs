@@ -12,6 +12,7 @@ use super::{
     lanes::{HoldFacts, LaneCell, Slot, Stay, Tasks},
     release::ReleaseWork,
     shared::Client,
+    watch::wake,
 };
 use crate::{
     FencingToken, LossReason, Owner,
@@ -102,6 +103,7 @@ impl Client {
             aftermath.lost.extend(hold.map(|hold| (reason, hold)));
         }
         if let Some(release) = release {
+            self.pending_releases.add();
             aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
         }
         for ticket in undo {
@@ -137,7 +139,7 @@ impl Client {
 
     fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
         let Aftermath { wakers, lost, cleanups } = aftermath;
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|waker| wake(|| waker.wake()));
         for (reason, hold) in lost {
             self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
         }
@@ -159,7 +161,8 @@ impl Client {
         facts.tell(Some(reason));
     }
 
-    /// The release of a hold that nobody can enter any more.
+    /// The release of a hold that nobody can enter any more. It was
+    /// [counted](Self::pending_releases).
     pub(super) fn release_of(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -180,6 +183,7 @@ impl Client {
     ) -> Option<Cleanup> {
         let (request, until) = *slot.lane.waiter_mut(ticket)?.asked.take()?;
         let number = slot.lane.begin_release();
+        self.pending_releases.add();
         Some(Cleanup::Release(ReleaseWork::new(self, cell, number, request, until)))
     }
 }

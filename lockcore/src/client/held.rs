@@ -168,8 +168,10 @@ impl Held {
                         (facts.span.take(), facts.watch.take(), facts.acquired_at)
                     });
                 }
+                Parting::Release(_) => client.pending_releases.add(),
                 // The hold is gone already, and with it what the report of its loss needs.
-                Parting::Lost { .. } => {
+                Parting::Lost { release: Some(_), .. } => {
+                    client.pending_releases.add();
                     is_unreported = fx.lost.iter().any(|(lost, _)| lost == number);
                 }
                 _ => {}

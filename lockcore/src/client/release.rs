@@ -24,6 +24,9 @@ use crate::{
 const ATTEMPTS: u32 = 3;
 
 /// What is to be released, and until when it is worth trying. `close()` waits until it is dropped.
+///
+/// It is counted among the pending releases while the lane that it comes from is still locked:
+/// `close()` looks at the lanes first and at the count after that.
 #[derive(Debug)]
 pub(crate) struct ReleaseWork {
     client: Arc<Client>,
@@ -38,6 +41,7 @@ pub(crate) struct ReleaseWork {
 }
 
 impl ReleaseWork {
+    /// The work of a release that was [counted](Client::pending_releases).
     pub(super) fn new(
         client: &Arc<Client>,
         cell: &Arc<LaneCell>,
@@ -45,7 +49,6 @@ impl ReleaseWork {
         request: ReleaseRequest,
         until: Moment,
     ) -> Self {
-        client.pending_releases.add();
         let (client, cell, number) = (client.clone(), cell.clone(), Some(number));
         Self { client, cell, number, request, until, is_unanswered: false }
     }
@@ -53,6 +56,7 @@ impl ReleaseWork {
     /// The release of what a request may have left.
     pub(super) fn undo(undo: Undo) -> Self {
         let Undo { client, cell, request, until } = undo;
+        client.pending_releases.add();
         let (cell, number) = client.begin_release(&cell);
         let mut work = Self::new(&client, &cell, number, request, until);
         work.is_unanswered = true;

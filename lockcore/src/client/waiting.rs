@@ -84,13 +84,12 @@ impl<'a> Contender<'a> {
         mut now: Moment,
     ) -> Result<TurnEnd, LockError> {
         loop {
-            if self.client().is_closed() {
-                return Err(self.acquisition.closed());
-            }
             match step {
+                // Whatever happened meanwhile: its guard may be counted already.
                 Step::Inside(inside) => {
                     return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
                 }
+                _ if self.client().is_closed() => return Err(self.acquisition.closed()),
                 Step::Refused => return Ok(TurnEnd::Refused),
                 Step::Failed(error) => return Err(*error),
                 Step::TakeOver => {

@@ -3,6 +3,7 @@
 
 use std::{
     future::pending,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -96,7 +97,10 @@ impl Client {
         let mut renewals = Vec::new();
         let mut requests = Vec::new();
         for cell in self.calendar.take_until(until) {
-            self.look_at_lane(&cell, until, now, &mut renewals, &mut requests);
+            // A panic, be it one of the user's log, must not keep the others from being renewed.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                self.look_at_lane(&cell, until, now, &mut renewals, &mut requests);
+            }));
         }
         while !requests.is_empty() {
             let at = requests.len().min(BATCH);

@@ -1,12 +1,18 @@
 //! `Locks::close` waits for the releases that are under way, and for nothing else.
 
-use std::{pin::pin, sync::atomic::Ordering, time::Duration};
+use std::{
+    io,
+    pin::pin,
+    sync::{Mutex, atomic::Ordering, mpsc},
+    thread,
+    time::Duration,
+};
 
 use lockcore::{LockError, Locks, LossReason};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
 
-use super::{Acquiring, MS, SECOND, SLACK, Scene, clock, paused_runtime, took, within};
+use super::{Acquiring, LONG, MS, SECOND, SLACK, Scene, clock, paused_runtime, took, within};
 
 #[tokio::test(start_paused = true)]
 async fn close_does_not_wait_for_a_renewal_that_hangs() {
@@ -233,4 +239,49 @@ async fn a_close_after_one_that_was_dropped_waits_for_its_releases() {
     scene.locks.close().await.unwrap();
     assert_eq!(scene.store.names_in_use(), 0, "it is not released yet");
     drop(guard);
+}
+
+/// A log that takes its time with the line that tells of a release.
+struct SlowLog {
+    reached: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+}
+
+impl io::Write for SlowLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if String::from_utf8_lossy(line).contains("released") {
+            self.reached.send(()).unwrap();
+            self.go_on.recv_timeout(LONG).unwrap();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a guard has left is under way from the moment in which its hold is no longer live.
+#[test]
+fn close_waits_for_the_release_of_a_guard_that_another_thread_is_dropping() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let guard = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    let ((reached, is_reached), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+    let dropping = thread::spawn(move || {
+        let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
+        let log = log.with_writer(Mutex::new(SlowLog { reached, go_on: may_go_on }));
+        tracing::subscriber::with_default(log.finish(), || drop(guard));
+    });
+    is_reached.recv_timeout(LONG).unwrap();
+    runtime.block_on(async {
+        let mut closing = pin!(locks.close());
+        let early = poll_times(1, closing.as_mut()).await;
+        assert!(early.is_none(), "closed while the lock is still held: {early:?}");
+        go_on.send(()).unwrap();
+        within(LONG, "the end of the client", closing).await.expect("it was released");
+    });
+    assert_eq!(store.names_in_use(), 0);
+    dropping.join().unwrap();
 }

@@ -21,6 +21,7 @@ mod runtimes;
 mod scaling;
 mod scopes;
 mod timeouts;
+mod wakers;
 
 use std::{
     future::Future,

@@ -1,8 +1,11 @@
 //! Background work that panics is retried, as if it had failed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use lockcore::Locks;
@@ -81,4 +84,36 @@ async fn a_release_that_panics_goes_on_in_the_background() {
     assert!(released.is_err_and(|error| error.is_panic()), "the backend has panicked");
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(store.names_in_use(), 0, "it is left to its lease");
+}
+
+/// A log that panics when it is told of a loss.
+struct PanickingLog(Arc<AtomicUsize>);
+
+impl io::Write for PanickingLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if String::from_utf8_lossy(line).contains("hold lost") {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("the log panics on purpose");
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The background looks at both holds at once, since they are due together.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_panics_when_a_hold_is_lost_does_not_end_the_renewals_of_others() {
+    let losses = Arc::<AtomicUsize>::default();
+    let writer = losses.clone();
+    let log = tracing_subscriber::fmt().with_writer(move || PanickingLog(writer.clone()));
+    let _log = tracing::subscriber::set_default(log.finish());
+    let locks = Locks::builder(MemoryBackend::new()).lease(6 * SECOND).build().unwrap();
+    let lost = locks.lock("a").lease(2 * SECOND).acquire().await.unwrap();
+    let renewed = locks.lock("b").acquire().await.unwrap();
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(losses.load(Ordering::SeqCst), 1, "the background reported the loss once");
+    assert!(!lost.is_held() && renewed.is_held(), "the other hold is not renewed any more");
 }

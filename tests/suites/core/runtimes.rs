@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use lockcore::{LockError, Locks};
+use lockcore::{LockError, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Faulty, Op};
 
@@ -17,6 +17,10 @@ use super::{LONG, MS, SECOND, begun, paused_runtime, within};
 /// Polls `future` outside of any runtime. The memory backend answers at once.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     assert!(tokio::runtime::Handle::try_current().is_err(), "this is inside of a runtime");
+    poll_once(future)
+}
+
+fn poll_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("there is nothing to wait for"),
@@ -66,6 +70,20 @@ fn a_lock_with_a_fixed_lease_can_be_acquired_and_released_outside_of_a_runtime()
     at_once(guard.release()).unwrap();
     assert_eq!(store.names_in_use(), 0, "something is left");
     drop(at_once(lock.acquire()).unwrap());
+}
+
+/// A handle of a runtime outlives it. What is spawned there is dropped at once.
+#[test]
+fn a_renewed_lock_cannot_be_acquired_on_a_runtime_that_has_ended() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let handle = paused_runtime().handle().clone();
+    let entered = handle.enter();
+    let result = poll_once(locks.lock("a").acquire());
+    assert!(is_clear(&result), "it does not say that a runtime is missing: {result:?}");
+    assert_eq!(store.names_in_use(), 0, "something is left");
+    drop(entered);
+    drop(paused_runtime().block_on(locks.lock("a").acquire()).unwrap());
 }
 
 /// The background task runs on another thread, and renews and releases for this one.
@@ -127,6 +145,28 @@ fn a_hold_is_renewed_although_the_runtime_with_the_background_ended_while_it_was
         assert!(lost.is_err(), "nobody renews it: {lost:?}");
         guard.release().await.unwrap();
     });
+}
+
+/// An acquisition whose owner got in by another one counts a guard, and fails after that because
+/// nobody would renew it any more.
+#[test]
+fn a_nested_acquisition_that_fails_without_a_runtime_leaves_no_guard_behind() {
+    let store = MemoryBackend::new();
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store.clone()));
+    let runtime = paused_runtime();
+    let lock = locks.lock("a").owned_by(&Owner::new());
+    let (guard, mut second) = runtime.block_on(async {
+        let held = other.lock("a").acquire().await.unwrap();
+        let (first, second) = (begun(lock.clone()).await, begun(lock.clone()).await);
+        held.release().await.unwrap();
+        (within(SECOND, "the first waiter", first).await.unwrap(), second)
+    });
+    drop(runtime);
+    let failed = at_once(second.as_mut());
+    assert!(is_clear(&failed), "it does not say that a runtime is missing: {failed:?}");
+    assert_eq!(guard.hold_count(), 1, "the guard that nobody has is still counted");
+    at_once(guard.release()).unwrap();
+    assert_eq!(store.names_in_use(), 0, "the last guard did not release");
 }
 
 /// A drop needs no runtime.
