@@ -126,7 +126,7 @@ impl Acquisition {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     fn acquire_in_turn<'a, 'w>(
         &'a self,
-        asker: &'w Asker,
+        asker: &'a Asker,
         waiting: &'w mut Option<Contender<'a>>,
     ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
     where
@@ -153,7 +153,7 @@ impl Acquisition {
     async fn run_in<'a>(
         &'a self,
         span: Span,
-        asker: &Asker,
+        asker: &'a Asker,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<Option<Held>, LockError> {
         let (start, parent) = (self.client.clock.now(), Span::current());
@@ -178,7 +178,7 @@ impl Acquisition {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     fn run<'a, 'w>(
         &'a self,
-        asker: &'w Asker,
+        asker: &'a Asker,
         waiting: &'w mut Option<Contender<'a>>,
     ) -> impl Future<Output = Result<Option<Held>, LockError>> + Send + 'w
     where
@@ -191,26 +191,33 @@ impl Acquisition {
             loop {
                 let now = self.client.clock.now();
                 let (cell, step) = self.arrive(asker, now, waiting)?;
-                let end = match (waiting.as_mut(), step) {
-                    (Some(current), step) => current.take_turn(step, now).await,
-                    (None, Step::Inside(inside)) => Ok(TurnEnd::Inside(cell, inside)),
-                    (None, _) => Ok(TurnEnd::Refused),
+                let end = match waiting.as_mut() {
+                    Some(current) => current.take_turn(step, now).await,
+                    None => match step {
+                        Step::Inside(inside) => Ok(TurnEnd::Inside(cell, inside)),
+                        _ => Ok(TurnEnd::Refused),
+                    },
                 };
                 let mut has_waited = waiting.take().is_some_and(|current| current.has_waited);
-                let entered = match end? {
-                    TurnEnd::Entered(held) => Some(held),
+                // Where something was waited for, the runtime of the background may have ended.
+                let look_again = |has_waited| match has_waited {
+                    true => self.ensure_renewed(),
+                    false => Ok(()),
+                };
+                let entering = match end? {
+                    TurnEnd::Entered(held) => {
+                        look_again(has_waited)?;
+                        return Ok(Some(held));
+                    }
                     TurnEnd::Refused => return Ok(None),
                     TurnEnd::Inside(cell, inside) => {
                         has_waited |= !matches!(inside, Nesting::Entered(_));
-                        self.enter(&cell, inside, asker).await?
+                        Box::pin(self.enter(cell, inside, asker))
                     }
                 };
-                if entered.is_some() {
-                    if has_waited {
-                        // The runtime of the background may have ended meanwhile.
-                        self.ensure_renewed()?;
-                    }
-                    return Ok(entered);
+                if let Some(held) = entering.await? {
+                    look_again(has_waited)?;
+                    return Ok(Some(held));
                 }
             }
         }
@@ -230,41 +237,35 @@ impl Acquisition {
     /// Enters what the owner holds. `None` if that has ended: then the acquisition begins anew.
     async fn enter(
         &self,
-        cell: &Arc<LaneCell>,
+        cell: Arc<LaneCell>,
         inside: Nesting,
         asker: &Asker,
     ) -> Result<Option<Held>, LockError> {
         let lock = || self.name.clone();
-        let growth = match inside {
-            // At once: the guard is counted already.
-            Nesting::Entered(number) => {
-                return Ok(Held::new(&self.client, cell.clone(), number, self.lease));
-            }
-            Nesting::Upgrade => return Err(LockError::Upgrade { lock: lock() }),
-            Nesting::Lost(reason) => return Err(LockError::Lost { lock: lock(), reason }),
-            Nesting::TooDeep => {
-                return Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT });
-            }
-            Nesting::Grow(number) => Ok(number),
-            Nesting::Within(write) => Err(write),
-        };
-        let entered = Box::pin(async {
-            let asked = pin!(async {
-                match growth {
-                    Ok(number) => self.grow(cell, number, asker.is_patient).await,
-                    Err(write) => self.read_within(cell, write, asker).await,
+        let asked = pin!(async {
+            match inside {
+                // At once: the guard is counted already.
+                Nesting::Entered(number) => {
+                    Ok(Held::new(&self.client, cell.clone(), number, self.lease))
                 }
-            });
-            self.client.unless_closed(&self.name, asked).await
+                Nesting::Grow(number) => self.grow(&cell, number, asker.is_patient).await,
+                Nesting::Within(write) => self.read_within(&cell, write, asker).await,
+                Nesting::Upgrade => Err(LockError::Upgrade { lock: lock() }),
+                Nesting::Lost(reason) => Err(LockError::Lost { lock: lock(), reason }),
+                Nesting::TooDeep => Err(LockError::TooDeep { lock: lock(), limit: MAX_HOLD_COUNT }),
+            }
         });
-        entered.await
+        if let Nesting::Entered(_) = inside {
+            return asked.await;
+        }
+        self.client.unless_closed(&self.name, asked).await
     }
 
     /// Brings the acquisition to its lane, and returns the first step. It is in `waiting` then,
     /// unless it ends at once.
     fn arrive<'a>(
         &'a self,
-        asker: &Asker,
+        asker: &'a Asker,
         now: Moment,
         waiting: &mut Option<Contender<'a>>,
     ) -> Result<(Arc<LaneCell>, Step), LockError> {
@@ -296,7 +297,7 @@ impl Acquisition {
         let (queued, step) = arrived?;
         if let Some((ticket, counted)) = queued {
             let place = QueuePlace::new(client, cell.clone(), ticket, self.mode, counted);
-            *waiting = Some(Contender::new(self, asker.clone(), place));
+            *waiting = Some(Contender::new(self, asker, place));
         }
         Ok((cell, step))
     }

@@ -225,8 +225,12 @@ impl Held {
         mut self,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         async move {
-            let Some(work) = self.depart()? else { return Ok(()) };
-            work.confirm().await
+            // In a box: a guard that nests, or hands over, needs no room for it.
+            let confirmed = match self.depart()? {
+                Some(work) => Box::pin(work.confirm()),
+                None => return Ok(()),
+            };
+            confirmed.await
         }
     }
 }

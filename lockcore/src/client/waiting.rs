@@ -40,7 +40,7 @@ pub(super) enum TurnEnd {
 /// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
 pub(super) struct Contender<'a> {
     pub(super) acquisition: &'a Acquisition,
-    pub(super) asker: Asker,
+    pub(super) asker: &'a Asker,
     /// In the id of the hold. Drawn when it is first sent: ids of named owners are compared for
     /// their age.
     pub(super) number: Option<NonZeroU64>,
@@ -58,7 +58,11 @@ pub(super) struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    pub(super) fn new(acquisition: &'a Acquisition, asker: Asker, place: QueuePlace<'a>) -> Self {
+    pub(super) fn new(
+        acquisition: &'a Acquisition,
+        asker: &'a Asker,
+        place: QueuePlace<'a>,
+    ) -> Self {
         Self {
             acquisition,
             asker,
@@ -78,44 +82,47 @@ impl<'a> Contender<'a> {
     }
 
     /// Waits for the turn and takes it. It is `now` when it begins with its first `step`.
-    pub(super) async fn take_turn(
-        &mut self,
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    pub(super) fn take_turn<'s>(
+        &'s mut self,
         mut step: Step,
         mut now: Moment,
-    ) -> Result<TurnEnd, LockError> {
-        loop {
-            match step {
-                // Whatever happened meanwhile: its guard may be counted already.
-                Step::Inside(inside) => {
-                    return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
-                }
-                _ if self.client().is_closed() => return Err(self.acquisition.closed()),
-                Step::Refused => return Ok(TurnEnd::Refused),
-                Step::Failed(error) => return Err(*error),
-                Step::TakeOver => {
-                    if let Some(held) = self.take_over(now) {
-                        return Ok(TurnEnd::Entered(held));
+    ) -> impl Future<Output = Result<TurnEnd, LockError>> + Send + use<'s, 'a> {
+        async move {
+            loop {
+                match step {
+                    // Whatever happened meanwhile: its guard may be counted already.
+                    Step::Inside(inside) => {
+                        return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
+                    }
+                    _ if self.client().is_closed() => return Err(self.acquisition.closed()),
+                    Step::Refused => return Ok(TurnEnd::Refused),
+                    Step::Failed(error) => return Err(*error),
+                    Step::TakeOver => {
+                        if let Some(held) = self.take_over(now) {
+                            return Ok(TurnEnd::Entered(held));
+                        }
+                    }
+                    Step::Wait { until: None, listens: false } => {
+                        self.has_waited = true;
+                        self.warn_of_deadlock(now);
+                        self.signalled().await;
+                    }
+                    // In boxes: most of those who wait are not first, and need no room for this.
+                    Step::Wait { until, listens } => {
+                        self.has_waited = true;
+                        self.warn_of_deadlock(now);
+                        Box::pin(self.wait(until, listens)).await?;
+                    }
+                    Step::Ask(ask) => {
+                        if let Some(turn) = Box::pin(self.ask(ask, now)).await? {
+                            return Ok(turn);
+                        }
                     }
                 }
-                Step::Wait { until: None, listens: false } => {
-                    self.has_waited = true;
-                    self.warn_of_deadlock(now);
-                    self.signalled().await;
-                }
-                // In boxes: most of those who wait are not first, and need no room for this.
-                Step::Wait { until, listens } => {
-                    self.has_waited = true;
-                    self.warn_of_deadlock(now);
-                    Box::pin(self.wait(until, listens)).await?;
-                }
-                Step::Ask(ask) => {
-                    if let Some(turn) = Box::pin(self.ask(ask, now)).await? {
-                        return Ok(turn);
-                    }
-                }
+                now = self.client().clock.now();
+                step = self.step(now);
             }
-            now = self.client().clock.now();
-            step = self.step(now);
         }
     }
 

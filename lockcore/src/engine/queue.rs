@@ -168,8 +168,9 @@ type WaitLine<W> = VecDeque<(Ticket, Waiter<W>)>;
 /// itself.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct WaitQueue<W> {
-    /// Here, not in a list: most are alone and need none.
-    head: Option<(Ticket, Waiter<W>)>,
+    /// Not in a list: most are alone and need none. In a box: most lanes have a hold, and nobody
+    /// who waits.
+    head: Option<Box<(Ticket, Waiter<W>)>>,
     others: Option<Box<Others<W>>>,
     next_ticket: u64,
 }
@@ -234,7 +235,7 @@ impl<W> WaitQueue<W> {
         if mode == Mode::Fair {
             self.others.get_or_insert_default().fair.push_back((ticket, waiter));
         } else if self.head.is_none() {
-            self.head = Some((ticket, waiter));
+            self.head = Some(Box::new((ticket, waiter)));
         } else {
             self.others.get_or_insert_default().in_line.push_back((ticket, waiter));
         }
@@ -246,7 +247,7 @@ impl<W> WaitQueue<W> {
         let is_head = self.is_head(ticket);
         let waiter = if is_head {
             let next = self.others.as_mut().and_then(|others| others.in_line.pop_front());
-            mem::replace(&mut self.head, next)
+            mem::replace(&mut self.head, next.map(Box::new)).map(|head| *head)
         } else {
             let others = self.others.as_mut()?;
             match at(&others.in_line, ticket) {
@@ -276,7 +277,7 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<W>> {
-        match &self.head {
+        match self.head.as_deref() {
             Some((head, waiter)) if *head == ticket => Some(waiter),
             _ => {
                 let others = self.others.as_ref()?;
@@ -289,7 +290,7 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<W>> {
-        match &mut self.head {
+        match self.head.as_deref_mut() {
             Some((head, waiter)) if *head == ticket => Some(waiter),
             _ => {
                 let Others { in_line, fair, .. } = self.others.as_deref_mut()?;
@@ -307,11 +308,11 @@ impl<W> WaitQueue<W> {
 
     /// The first in line.
     pub(super) fn head(&self) -> Option<(Ticket, &Waiter<W>)> {
-        self.head.as_ref().map(|(ticket, waiter)| (*ticket, waiter))
+        self.head.as_deref().map(|(ticket, waiter)| (*ticket, waiter))
     }
 
     pub(super) fn is_head(&self, ticket: Ticket) -> bool {
-        self.head.as_ref().is_some_and(|(head, _)| *head == ticket)
+        self.head.as_deref().is_some_and(|(head, _)| *head == ticket)
     }
 
     /// The first ticket that was not given out yet.
@@ -384,6 +385,6 @@ impl<W> WaitQueue<W> {
     pub(super) fn all(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
         let behind = others.flat_map(|others| others.in_line.iter().chain(&others.fair));
-        self.head.iter().chain(behind).map(|(ticket, waiter)| (*ticket, waiter))
+        self.head.as_deref().into_iter().chain(behind).map(|(ticket, waiter)| (*ticket, waiter))
     }
 }

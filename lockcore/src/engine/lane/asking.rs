@@ -83,6 +83,10 @@ impl<D: Driver> Lane<D> {
     /// `None` if it was abandoned.
     pub(super) fn asked(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> Option<u64> {
         self.pending.retain(|(other, _)| *other != ticket);
+        if self.pending.is_empty() {
+            // A hold needs no room for it.
+            self.pending = Vec::new();
+        }
         let waiter = self.queue.get_mut(ticket)?;
         let asking = std::mem::take(&mut waiter.asking);
         if !waiter.asker.has_fresh_owner && asking != Asking::No {

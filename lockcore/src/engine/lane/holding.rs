@@ -53,6 +53,7 @@ impl<D: Driver> Lane<D> {
         let state = HoldState::granted(&grant, token);
         self.stand_in_the_way(mode, state.deadline(), fx);
         fx.due_at(state.next_due());
+        let grant = grant.handover_until.is_some().then(|| Box::new(grant));
         self.holds.push(Hold { number, owner, mode, token, state, grant, facts });
         number
     }
@@ -83,10 +84,11 @@ impl<D: Driver> Lane<D> {
         let at = self.parked()?;
         let (_, head) = self.queue.head()?;
         let hold = &mut self.holds[at];
+        let grant = hold.grant.as_deref()?;
         hold.number = number;
         hold.owner = head.asker.owner.clone();
         hold.token = hold.token.plus(1);
-        hold.state = HoldState::granted(&hold.grant, hold.token);
+        hold.state = HoldState::granted(grant, hold.token);
         facts(&mut hold.facts);
         let (deadline, due) = (hold.state.deadline(), hold.state.next_due());
         fx.due_at(due);

@@ -103,7 +103,8 @@ pub(crate) struct Hold<F> {
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
     pub(crate) state: HoldState,
-    grant: Grant,
+    /// If it may be handed over.
+    grant: Option<Box<Grant>>,
     /// What the driver keeps here.
     pub(crate) facts: F,
 }
