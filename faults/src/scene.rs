@@ -576,7 +576,8 @@ impl Scene {
         if self.report.findings.is_empty() {
             std::fs::remove_dir_all(&self.directory)?;
         } else {
-            self.report.notes.push(format!("logs: {}", self.directory.display()));
+            let (directory, late) = (self.directory.display(), self.report.stall);
+            self.note(format!("this machine was late by {late:?} at most; logs: {directory}"));
         }
         Ok(self.report)
     }

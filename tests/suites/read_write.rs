@@ -349,6 +349,31 @@ async fn a_read_beside_the_own_write_hold_whose_grant_comes_after_its_lease_is_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_read_finds_the_write_hold_that_its_owner_has_by_now() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let lock = Locks::new(backend.clone()).rw_lock("a");
+    let owner = Owner::new();
+    let (read, write) = (lock.read().owned_by(&owner), lock.write().owned_by(&owner));
+    let first = write.acquire().await.unwrap();
+    faults.next(Op::Acquire, Fault::Delay(SECOND));
+    let mut asking = Box::pin(read.acquire());
+    assert!(poll_times(1, asking.as_mut()).await.is_none());
+    let mut behind = Box::pin(read.acquire());
+    assert!(poll_times(1, behind.as_mut()).await.is_none());
+    // What it waited to read beside is over, and the owner writes again.
+    first.release().await.unwrap();
+    let second = write.acquire().await.unwrap();
+    drop(asking);
+    let reader = behind.await.unwrap();
+    assert!(reader.is_held() && second.is_held());
+    reader.release().await.unwrap();
+    second.release().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    assert_all_free(backend.inside()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_drops_a_side_can_have_the_other_at_once() {
     let (_, one, _) = two_clients();
     let lock = one.rw_lock("a");

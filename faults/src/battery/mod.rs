@@ -10,7 +10,10 @@ pub(crate) mod soak;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Instant};
 
-use tokio::sync::{RwLock, Semaphore};
+use tokio::{
+    runtime::Builder,
+    sync::{RwLock, Semaphore},
+};
 
 use crate::{
     protocol::Result,
@@ -152,9 +155,17 @@ pub(crate) async fn run(
 }
 
 /// Runs one fault. What goes wrong with the rig is a failure like any other.
+///
+/// It runs outside of the workers of a runtime of its own. What it has seen takes it seconds to judge, and a worker that is
+/// busy for so long may be the one that all timers and connections depend on: proxies would stand still, of this fault and of
+/// those beside it.
 async fn attempt(fault: Fault, seed: u64) -> Report {
     let start = Instant::now();
-    let ended = tokio::spawn((fault.run)(seed)).await;
+    let ended = tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on((fault.run)(seed))
+    })
+    .await;
     let mut report = match ended {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {

@@ -80,7 +80,8 @@ impl Acquisition {
                 Some(Nesting::Lost(reason)) => {
                     return Err(LockError::Lost { lock: self.name.clone(), reason });
                 }
-                Some(Nesting::Within(_)) => {}
+                Some(Nesting::Within(other)) if other == write => {}
+                // The owner may have another write hold by now: the acquisition begins anew.
                 _ => return Ok(None),
             }
             match self.ask_within(cell, write, asker, now).await {

@@ -328,7 +328,7 @@ impl HoldState {
 
     /// A renewal failed, which is no loss: it is tried again until the deadline.
     pub(super) fn renewal_failed(&mut self, lease: Duration, now: Moment) {
-        self.renew_at = now.after(renewal_retry(lease));
+        self.renew_at = now.after(renewal_retry(lease, self.deadline.since(now)));
     }
 
     /// The backend is asked for `lease`. The request may be under way for as long as an answer is
@@ -459,5 +459,18 @@ mod tests {
         hold.renewing(9 * SECOND, due);
         let again = hold.next_due().unwrap();
         assert!(due < again && again < hold.deadline, "{:?}", again.since(t));
+    }
+
+    #[test]
+    fn a_renewal_that_fails_shortly_before_the_deadline_is_tried_again_before_it() {
+        let t = start();
+        let mut hold = granted(Lease::Renewed(2 * SECOND), t);
+        let late = t.after(SECOND * 37 / 20);
+        assert!(late.after(SECOND / 5) > hold.deadline, "the usual time to the next one is longer");
+        hold.renewing(2 * SECOND, t.after(SECOND));
+        hold.renewal_failed(2 * SECOND, late);
+        let again = hold.next_due().unwrap();
+        assert!(late < again && again < hold.deadline, "{:?}", again.since(t));
+        assert_eq!(hold.renewal_due(again, again), Some(2 * SECOND));
     }
 }

@@ -63,9 +63,10 @@ pub(crate) fn last_handover(sent: Moment, lease: Duration) -> Moment {
     sent.after(lease / 4).min(deadline(sent, lease))
 }
 
-/// How long after a failed renewal the next one is tried.
-pub(crate) fn renewal_retry(lease: Duration) -> Duration {
-    (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
+/// How long after a failed renewal the next one is tried, with `left` until the deadline: sooner
+/// near the end, so that the deadline does not pass while there is time for one more.
+pub(crate) fn renewal_retry(lease: Duration, left: Duration) -> Duration {
+    (lease / 10).min(left / 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }
 
 #[cfg(test)]
