@@ -168,6 +168,10 @@ use crate::{BackendError, LockName, LockState};
 /// call should end by itself if the store does not respond. The core gives up on a call after 5 s,
 /// or on a renewal after a third of the lease, and then treats its outcome as unknown.
 ///
+/// A future must not block its thread. The core takes a grant that comes with the first poll for
+/// one that came at once: if that poll takes longer than the lease, the caller gets a guard whose
+/// hold is lost already, as after a process that was stopped at that moment.
+///
 /// Leases are best measured by the store's own clock, because the clocks of its users differ.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
