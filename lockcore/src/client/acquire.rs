@@ -19,7 +19,7 @@ use crate::{
     time::{Lease, Moment},
 };
 
-/// What the user asked for.
+/// The acquisition that the user asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     pub(crate) client: Arc<Client>,
@@ -115,7 +115,7 @@ impl Acquisition {
         self.owner.clone().or_else(Owner::current)
     }
 
-    /// What the acquisition brings to its lane.
+    /// The asker that stands for this acquisition in its lane.
     fn asker(&self, owner: Option<Owner>, is_patient: bool) -> Asker {
         let has_fresh_owner = owner.is_none();
         let owner = owner.unwrap_or_else(Owner::new);
@@ -315,7 +315,7 @@ impl Acquisition {
         LockError::Closed { lock: self.name.clone() }
     }
 
-    /// What the client keeps with a hold of this acquisition.
+    /// The facts of a hold of this acquisition.
     pub(super) fn facts(&self, id: HoldId, acquired_at: Moment) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
         HoldFacts { id, site, task, acquired_at, span: None, watch: None }

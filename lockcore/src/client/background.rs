@@ -18,7 +18,7 @@ use tokio::{
 /// Work that has to be done although nobody waits for it.
 pub(super) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the task does: it looks after a client, and does the jobs that come.
+/// The body of the task: it looks after a client and does the jobs that are sent to it.
 pub(super) type Serve<C> = fn(Weak<C>, UnboundedReceiver<Job>) -> Job;
 
 /// The background task. It ends with the client, or with its runtime.

@@ -20,7 +20,7 @@ pub(crate) enum Cleanup {
     LeaveCondition { client: Arc<Client>, place: ConditionPlace },
 }
 
-/// What a request may have left at the backend: a hold, or a place in a queue.
+/// The undoing of a request, which may have left a hold or a place in a queue at the backend.
 #[derive(Debug)]
 pub(crate) struct Undo {
     pub(crate) client: Arc<Client>,
@@ -39,12 +39,12 @@ impl OnDrop {
         Self(Some(cleanup))
     }
 
-    /// There is nothing to be done any more. Returns what would have been.
+    /// Disarms it, and returns the clean-up.
     pub(crate) fn disarm(mut self) -> Option<Cleanup> {
         self.0.take()
     }
 
-    /// What would be done.
+    /// The clean-up, while it is armed.
     pub(crate) fn cleanup(&mut self) -> Option<&mut Cleanup> {
         self.0.as_mut()
     }

@@ -16,7 +16,7 @@ pub(crate) struct ConditionPlace {
     waiter: Arc<str>,
     /// How long the place would be kept otherwise.
     keep: Duration,
-    /// What becomes of a notification that it got.
+    /// The way of leaving, which decides about a notification that it got.
     departure: Departure,
 }
 

@@ -21,7 +21,7 @@ use crate::{
     time::Moment,
 };
 
-/// What an event has left to be done when the lane is no longer locked.
+/// The work that an event leaves for the time after the lock of the lane.
 #[derive(Default)]
 struct Aftermath {
     wakers: SmallVec<[Waker; 2]>,
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// What can be done under the lock. The rest is returned.
+    /// Carries out the effects that are safe under the lock, and returns the rest.
     fn carry_out(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,

@@ -30,7 +30,7 @@ pub(crate) struct Held {
     pub(crate) client: Arc<Client>,
     pub(crate) cell: Arc<LaneCell>,
     pub(super) number: HoldNumber,
-    /// What the backend calls the hold, once somebody has asked for it.
+    /// The id of the hold at the backend, once it was looked up.
     id: OnceLock<Box<HoldId>>,
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
@@ -40,7 +40,7 @@ pub(crate) struct Held {
     has_left: bool,
 }
 
-/// What never changes of a hold.
+/// The parts of a hold that never change.
 type HoldIdentity = (HoldNumber, Owner, Mode, FencingToken);
 
 impl Held {
@@ -55,7 +55,7 @@ impl Held {
         Some(Self::of(client, cell, of, lease))
     }
 
-    /// What a guard knows of its hold.
+    /// The parts of a hold that its guards keep.
     pub(super) fn identity(hold: &Hold<HoldFacts>) -> HoldIdentity {
         (hold.number, hold.owner.clone(), hold.mode, hold.token)
     }
@@ -71,7 +71,7 @@ impl Held {
         Self { client, cell, number, id, owner, mode, token, lease, has_left: false }
     }
 
-    /// What the backend calls the hold. The lane has the hold while it has guards, so that `None`
+    /// The id of the hold at the backend. The lane has the hold while it has guards, so that `None`
     /// does not occur.
     pub(crate) fn id(&self) -> Option<&HoldId> {
         if self.id.get().is_none() {

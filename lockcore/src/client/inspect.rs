@@ -1,4 +1,4 @@
-//! What a client knows of a name without asking.
+//! The knowledge of a client about a name, without asking the backend.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Client {
         })
     }
 
-    /// What the backend may have of `name` for this client.
+    /// The ids of the holds of `name` that the backend may have for this client.
     pub(crate) fn ids_of(&self, name: &LockName) -> Vec<HoldId> {
         let ids = |cell: Arc<LaneCell>| {
             cell.look(|lane| lane.holds().iter().map(|hold| hold.facts.id.clone()).collect())

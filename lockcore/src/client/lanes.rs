@@ -21,7 +21,7 @@ use crate::{
     time::Moment,
 };
 
-/// What the client keeps with the things of a lane.
+/// The types of the data that the client keeps in a lane.
 #[derive(Debug)]
 pub(crate) enum Tasks {}
 
@@ -30,15 +30,16 @@ impl Driver for Tasks {
     type Hold = HoldFacts;
 }
 
-/// What the client keeps with a waiter.
+/// The data of the client for a waiter.
 #[derive(Debug, Default)]
 pub(crate) struct WaiterSlot {
     pub(super) signal: Signal,
-    /// What undoes its request, and until when that is worth trying, while there is no answer.
+    /// The undoing of its request, and the time until which that is worth trying, while there is no
+    /// answer.
     pub(super) asked: Option<Box<(ReleaseRequest, Moment)>>,
 }
 
-/// What the client keeps with a hold.
+/// The data of the client for a hold.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldFacts {
     pub(crate) id: HoldId,
@@ -110,7 +111,7 @@ pub(crate) struct LaneCell {
     slot: Mutex<Slot>,
 }
 
-/// What is behind the lock of a lane.
+/// The data behind the lock of a lane.
 pub(super) struct Slot {
     pub(super) lane: Lane<Tasks>,
     /// The subscription of the line, while no head has it.

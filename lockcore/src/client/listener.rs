@@ -40,7 +40,7 @@ enum ListenerState {
     },
 }
 
-/// What a listener has to tell.
+/// An event that a listener reports.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// The subscription is in effect, or failed and was waited for: what happened before was not

@@ -23,7 +23,7 @@ use crate::{
 /// How often a caller of `release()` waits for another attempt.
 const ATTEMPTS: u32 = 3;
 
-/// What is to be released, and until when it is worth trying. `close()` waits until it is dropped.
+/// A release, and the time until which it is worth trying. `close()` waits until it is dropped.
 ///
 /// It is counted among the pending releases while the lane that it comes from is still locked:
 /// `close()` looks at the lanes first and at the count after that.

@@ -29,7 +29,7 @@ use crate::{
     time::{Backoff, Clock},
 };
 
-/// What the user has chosen for all locks of a client.
+/// The options of a client, for all its locks.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The lease of acquisitions that name none.
@@ -53,7 +53,7 @@ pub(super) const ABANDONED: u8 = 2;
 /// The length of a UUID and a colon.
 const PREFIX: usize = 37;
 
-/// What the ids of the requests of a new client begin with.
+/// The beginning of the ids of the requests of a new client.
 fn prefix() -> [u8; PREFIX] {
     let mut prefix = [b':'; PREFIX];
     Uuid::new_v4().hyphenated().encode_lower(&mut prefix);
@@ -67,7 +67,7 @@ pub(crate) struct Client {
     pub(crate) settings: Settings,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
-    /// What is due when. Shared with the background task, which does not keep the client.
+    /// The schedule. Shared with the background task, which does not keep the client.
     pub(super) calendar: Arc<Calendar>,
     pub(super) background: Background,
     serve: Serve<Self>,

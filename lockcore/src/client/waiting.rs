@@ -44,8 +44,8 @@ pub(super) struct Contender<'a> {
     /// In the id of the hold. Drawn when it is first sent: ids of named owners are compared for
     /// their age.
     pub(super) number: Option<NonZeroU64>,
-    /// What its requests may have left at the backend. Before the place: the next one in line must
-    /// not ask before it is on its way.
+    /// The undoing of its requests. Before the place: the next one in line must not ask before it
+    /// is on its way.
     pub(super) undo: Option<Box<OnDrop>>,
     pub(super) place: QueuePlace<'a>,
     pub(super) backoff: Backoff,

@@ -29,7 +29,7 @@ const BATCH: usize = 128;
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
 const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
-/// What the background task of a client does.
+/// The body of the background task of a client.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
         let Some((calendar, clock)) =

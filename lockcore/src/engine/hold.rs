@@ -30,7 +30,7 @@ pub(crate) enum Phase {
     Closed,
 }
 
-/// What the backend granted. Several holds of one client may have it one after the other.
+/// A grant of the backend. Several holds of one client may have it one after the other.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Grant {
     /// When it was asked for.
@@ -60,7 +60,7 @@ impl Grant {
     }
 }
 
-/// What a nested acquisition or an extension finds.
+/// The answer to a nested acquisition or an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// The lease suffices; the guard is counted.
@@ -75,7 +75,7 @@ pub(crate) enum Growth {
     Ended,
 }
 
-/// What a departing guard leaves behind.
+/// The state of a hold after a guard has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Other guards remain. `store` says that the backend counts more guards than there are.

@@ -35,7 +35,7 @@ impl Asker {
     }
 }
 
-/// What is known of the backend's last refusal.
+/// The backend's last refusal, as far as it is known.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Refusal {
     /// Nothing is expected to change before.
@@ -74,7 +74,7 @@ pub(super) enum Asking {
     Abandoned,
 }
 
-/// What a waiter waits for that has to come within a bounded time.
+/// An event that a waiter expects within a bounded time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Expected {
     /// The answer to a release of this client.
@@ -83,12 +83,12 @@ pub(super) enum Expected {
     Head(Ticket),
 }
 
-/// What only some waiters need.
+/// The fields that only some waiters need.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Rare {
     /// Between attempts, after a failure.
     pub(super) pause_until: Option<Moment>,
-    /// What it expects, and until when at most.
+    /// The expected event, and the time until which it is expected at most.
     pub(super) expects: Option<(Expected, Moment)>,
     /// It has waited long enough for a release that somebody keeps without driving it.
     pub(super) ignores_releases: bool,
@@ -106,7 +106,7 @@ pub(super) struct Waiter<W> {
     pub(super) releases_before: u64,
     pub(super) asking: Asking,
     rare: Option<Box<Rare>>,
-    /// What the driver keeps here.
+    /// The data of the driver.
     pub(super) slot: W,
 }
 

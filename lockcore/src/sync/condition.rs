@@ -356,7 +356,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// What has to be left if the acquisition that follows is dropped, if anything. Ends the
+    /// The place to leave if the acquisition that follows is dropped, if there is one. Ends the
     /// subscription; the acquisition is counted as a waiter of its own.
     fn into_place(self) -> Option<OnDrop> {
         self.place

@@ -50,7 +50,7 @@ pub struct Clock {
     suspension: Suspension,
 }
 
-/// Who knows how long the host was suspended.
+/// The source of the time that the host was suspended.
 #[derive(Clone)]
 enum Suspension {
     Host(Arc<Host>),
@@ -126,7 +126,7 @@ impl fmt::Debug for Clock {
 #[derive(Debug)]
 struct Host {
     awake_since: std::time::Instant,
-    /// What the clock that goes on said then.
+    /// The reading of the clock that goes on at that time.
     first: u64,
     greatest: AtomicU64,
 }
@@ -137,7 +137,7 @@ impl Host {
         Self { awake_since, first: always_on(), greatest: AtomicU64::new(0) }
     }
 
-    /// What the clock that goes on says.
+    /// The reading of the clock that goes on.
     fn always_on(&self) -> u64 {
         always_on().saturating_sub(self.first)
     }

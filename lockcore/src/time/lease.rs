@@ -9,7 +9,7 @@ pub(crate) const DEFAULT: Duration = Duration::from_secs(30);
 pub(crate) const MIN: Duration = Duration::from_millis(1);
 pub(crate) const MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What an acquisition asks for.
+/// The lease that an acquisition asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lease {
     /// Renewed by the watchdog while a guard lives.

@@ -63,7 +63,7 @@ use super::{
 };
 use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
 
-/// What the driver keeps with the things of a lane. The engine never looks at it.
+/// The data of the driver in a lane. The engine never looks at it.
 pub(crate) trait Driver {
     /// With each waiter.
     type Waiter: fmt::Debug;
@@ -71,7 +71,7 @@ pub(crate) trait Driver {
     type Hold: fmt::Debug + Clone;
 }
 
-/// What the tasks of one client have to do with one name, used as one kind of lock.
+/// The holds and waiters of one client for one name, used as one kind of lock.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Lane<D: Driver> {
@@ -80,7 +80,7 @@ pub(crate) struct Lane<D: Driver> {
     /// Releases of this client that are not answered yet, by their numbers, which rise.
     releasing: SmallVec<[u64; 2]>,
     next_number: u64,
-    /// What the backend said last to those in line.
+    /// The last answer of the backend to those in line.
     refusal: Refusal,
     /// How many requests of patient waiters were refused.
     refusals: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Hold<F> {
     pub(crate) state: HoldState,
     /// If it may be handed over.
     grant: Option<Box<Grant>>,
-    /// What the driver keeps here.
+    /// The data of the driver.
     pub(crate) facts: F,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Release<F> {
     pub(crate) facts: F,
 }
 
-/// What an event asks for, beside its result.
+/// The effects of an event, beside its result.
 #[derive(Debug)]
 pub(crate) struct Effects<F> {
     /// Waiters that have to take a [`step`](Lane::step).
@@ -196,7 +196,7 @@ pub(crate) enum Arrival {
     Queued(Ticket),
 }
 
-/// What a waiter asks the backend.
+/// A request of a waiter to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ask {
     /// Others wait behind it, to whom it may hand the lock over: it wants tokens for them.
@@ -205,7 +205,7 @@ pub(crate) struct Ask {
     pub(crate) turn_since: Option<Moment>,
 }
 
-/// What a waiter does next.
+/// The next step of a waiter.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Its owner got in meanwhile. It has left the queue.
@@ -223,7 +223,7 @@ pub(crate) enum Step {
     Ask(Ask),
 }
 
-/// What follows from a refusal.
+/// The consequence of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// It goes on waiting.
@@ -232,7 +232,7 @@ pub(crate) enum Refused {
     Over,
 }
 
-/// What a departing guard leaves to be done.
+/// The consequence of the departure of a guard.
 #[derive(Debug)]
 pub(crate) enum Parting<F> {
     /// Other guards remain. `store` says that the backend counts more than there are.
@@ -248,7 +248,7 @@ pub(crate) enum Parting<F> {
     Closed,
 }
 
-/// What is due in a lane.
+/// The due work of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Holds to be renewed, and for how long.
@@ -312,7 +312,7 @@ impl<D: Driver> Lane<D> {
         self.holds.iter_mut().find(|hold| hold.number == number)
     }
 
-    /// What the driver keeps with a waiter.
+    /// The data of the driver for a waiter.
     pub(crate) fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut D::Waiter> {
         self.queue.get_mut(ticket).map(|waiter| &mut waiter.slot)
     }

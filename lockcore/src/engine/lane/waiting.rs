@@ -172,8 +172,8 @@ impl<D: Driver> Lane<D> {
         error.map_or(Step::Refused, |error| Step::Failed(Box::new(error)))
     }
 
-    /// What the head waits for in its own client: a hold that is, or may be, handed to it, and the
-    /// turn of other clients.
+    /// The wait of the head inside its own client: for a hold that is, or may be, handed to it, and
+    /// for the end of the turn of other clients.
     fn wait_for_own(
         &mut self,
         ticket: Ticket,
@@ -248,14 +248,14 @@ impl<D: Driver> Lane<D> {
         }
     }
 
-    /// What those before this waiter failed with while it waited, if they bore it for `patience`.
+    /// The error that those before this waiter bore for `patience` while it waited.
     fn hopeless(&self, ticket: Ticket, patience: Duration) -> Option<Box<LockError>> {
         let outage = self.outage.as_ref()?;
         let is_borne = ticket < outage.later && outage.last.since(outage.since) >= patience;
         is_borne.then(|| Box::new(outage.error.clone()))
     }
 
-    /// What a waiter is told when its time is up while the backend gives no answer.
+    /// The error for a waiter whose time is up while the backend gives no answer.
     pub(crate) fn outage(&self, ticket: Ticket) -> Option<LockError> {
         let outage = self.outage.as_ref().filter(|outage| ticket < outage.later)?;
         Some(outage.error.clone())
