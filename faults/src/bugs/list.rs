@@ -137,7 +137,7 @@ fn waiting() -> Vec<Bug> {
         ),
         bug(
             "a grant is entered although it was undone meanwhile",
-            [core("Lane::take_asked").body().becomes("self.asked(ticket, fx); true")],
+            [core("Lane::granted").statement("asked").becomes("let _ = self.asked(ticket, fx);")],
             suites("a_request_that_nobody_polls"),
         ),
         bug(

@@ -1,6 +1,11 @@
 //! [`Acquisition`]: one call of `acquire`, from what was asked for to the hold that was entered.
 
-use std::{panic::Location, pin::pin, sync::Arc, time::Duration};
+use std::{
+    panic::Location,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use tracing::{Instrument, Span};
 
@@ -41,13 +46,18 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(Some(held));
         }
-        let asker = self.asker(owner, is_patient);
-        // In a box: who enters at once needs no room for it.
+        self.acquire_as(self.asker(owner, is_patient)).await
+    }
+
+    /// In a box: an acquisition that enters at once needs no room for it.
+    fn acquire_as(
+        &self,
+        asker: Asker,
+    ) -> Pin<Box<impl Future<Output = Result<Option<Held>, LockError>> + Send>> {
         Box::pin(async move {
             let (_acquiring, mut waiting) = (self.client.acquiring(), None);
             self.acquire_in_turn(&asker, &mut waiting).await
         })
-        .await
     }
 
     /// Acquires within `limit`. If the time runs out, everything is left before this answers: the
@@ -61,11 +71,7 @@ impl Acquisition {
         }
         let asker = self.asker(owner, !limit.is_zero());
         if limit.is_zero() {
-            let tried = Box::pin(async move {
-                let (_acquiring, mut waiting) = (self.client.acquiring(), None);
-                self.acquire_in_turn(&asker, &mut waiting).await
-            });
-            return tried.await?.ok_or_else(timeout);
+            return self.acquire_as(asker).await?.ok_or_else(timeout);
         }
         Box::pin(async move {
             // Until it has left: `close()` waits for that.

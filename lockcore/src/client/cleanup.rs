@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{condition::ConditionPlace, lanes::LaneCell, release::ReleaseWork, shared::Client};
-use crate::{BackendError, backend::ReleaseRequest, engine::HoldNumber, time::Moment};
+use crate::{LockError, backend::ReleaseRequest, engine::HoldNumber, time::Moment};
 
 /// Work that has to happen, whatever becomes of the future that began it.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl OnDrop {
     pub(crate) fn leave_and_report(
         client: &Arc<Client>,
         place: ConditionPlace,
-    ) -> oneshot::Receiver<Result<Option<Self>, BackendError>> {
+    ) -> oneshot::Receiver<Result<Option<Self>, LockError>> {
         let (reporter, report) = oneshot::channel();
         let (client, counting) = (client.clone(), client.leaving.count_owned());
         client.clone().submit(async move {

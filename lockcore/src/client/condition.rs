@@ -4,9 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::shared::Client;
 use crate::{
-    BackendError,
+    LockError,
     backend::{ConditionId, Departure},
-    time::Backoff,
 };
 
 /// A place in the queue of a condition.
@@ -44,19 +43,9 @@ impl ConditionPlace {
     }
 
     /// Leaves: attempts until it is done, hopeless or needless. Returns whether it was in.
-    pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<bool, BackendError> {
+    pub(super) async fn leave(&self, client: &Arc<Client>) -> Result<bool, LockError> {
         let Some(conditions) = client.backend.conditions() else { return Ok(true) };
-        let until = client.clock.now().after(self.keep);
-        let mut backoff = Backoff::default();
-        loop {
-            let call = conditions.leave(&self.id, &self.waiter, self.departure);
-            match client.answer(call).await {
-                Ok(was_in) => return Ok(was_in),
-                Err(error) if !error.is_retryable() || client.clock.now() >= until => {
-                    return Err(error.with_lock(&self.id.lock));
-                }
-                Err(_) => tokio::time::sleep(backoff.next()).await,
-            }
-        }
+        let leave = || conditions.leave(&self.id, &self.waiter, self.departure);
+        client.repeat(&self.id.lock, self.keep, &mut None, leave).await
     }
 }

@@ -351,7 +351,7 @@ impl<'a> Waiting<'a> {
                 Ok(WaitOutcome::Notified)
             }
             Ok(Ok(None)) => Ok(WaitOutcome::TimedOut),
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(LockError::Closed { lock: self.id.lock.clone() }),
         }
     }

@@ -99,11 +99,6 @@ impl<D: Driver> Lane<D> {
         }
     }
 
-    /// Whether a grant may still be entered. An abandoned request was undone meanwhile.
-    pub(super) fn take_asked(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> bool {
-        self.asked(ticket, fx).is_some()
-    }
-
     /// The request of a waiter was refused; nothing changes before `until`, unless there was news
     /// since it began.
     pub(crate) fn refused(

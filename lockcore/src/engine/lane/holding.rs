@@ -27,9 +27,8 @@ impl<D: Driver> Lane<D> {
         facts: D::Hold,
         fx: &mut Effects<D::Hold>,
     ) -> Option<HoldNumber> {
-        if !self.take_asked(ticket, fx) {
-            return None;
-        }
+        // An abandoned request was undone meanwhile.
+        self.asked(ticket, fx)?;
         let asker = &self.queue.get(ticket)?.asker;
         let (owner, mode) = (asker.owner.clone(), asker.mode);
         let number = self.admit(owner, mode, grant, token, facts, fx);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     super::{
         hold::{Growth, HoldNumber, Phase},
-        queue::{Asker, Expected, Ticket, Waiter},
+        queue::{Asker, Expected, Outage, Ticket, Waiter},
     },
     Arrival, Driver, Effects, Lane, Nesting, Step,
 };
@@ -146,8 +146,7 @@ impl<D: Driver> Lane<D> {
 
     /// A waiter behind the head waits for its turn.
     fn wait_behind(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) -> Step {
-        let outage = self.outage.as_deref().filter(|outage| ticket < outage.later);
-        let error = outage.map(|outage| outage.error.clone());
+        let error = self.outage(ticket);
         let (head, refusals) = (self.queue.head().map(|(head, _)| head), self.refusals);
         let Some(waiter) = self.queue.get_mut(ticket) else { return Step::Refused };
         if waiter.asker.is_patient {
@@ -250,15 +249,19 @@ impl<D: Driver> Lane<D> {
 
     /// The error that those before this waiter bore for `patience` while it waited.
     fn hopeless(&self, ticket: Ticket, patience: Duration) -> Option<Box<LockError>> {
-        let outage = self.outage.as_ref()?;
-        let is_borne = ticket < outage.later && outage.last.since(outage.since) >= patience;
+        let outage = self.outage_of(ticket)?;
+        let is_borne = outage.last.since(outage.since) >= patience;
         is_borne.then(|| Box::new(outage.error.clone()))
     }
 
     /// The error for a waiter whose time is up while the backend gives no answer.
     pub(crate) fn outage(&self, ticket: Ticket) -> Option<LockError> {
-        let outage = self.outage.as_ref().filter(|outage| ticket < outage.later)?;
-        Some(outage.error.clone())
+        self.outage_of(ticket).map(|outage| outage.error.clone())
+    }
+
+    /// The outage that a waiter has seen.
+    fn outage_of(&self, ticket: Ticket) -> Option<&Outage> {
+        self.outage.as_deref().filter(|outage| ticket < outage.later)
     }
 
     /// Readers follow a reader of this client that is inside, all at once.
