@@ -13,13 +13,8 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, Clock, LockError, LockGuard, LockName, LockState, Locks, LossReason, Mode,
-    MultiLock, Owner, WaitOutcome,
-    backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
-    },
+    Clock, LockError, LockGuard, Locks, LossReason, Mode, MultiLock, Owner, WaitOutcome,
+    backend::{AcquireOutcome, AcquireRequest, Wakeups, async_trait},
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
@@ -28,7 +23,10 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use crate::clients::{SECOND, assert_all_free};
+use crate::{
+    clients::{SECOND, assert_all_free},
+    hooked::{Hooked, Hooks},
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -77,17 +75,23 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// The memory backend with some peculiarities.
+/// Some peculiarities of a backend.
 #[derive(Debug, Default)]
 struct Peculiar {
-    store: MemoryBackend,
     /// A client that is abandoned while a reader is refused.
-    abandons: Arc<OnceLock<Locks>>,
+    abandons: OnceLock<Locks>,
     /// How many of the next releases and subscriptions panic.
-    panics: Arc<AtomicU64>,
+    panics: AtomicU64,
 }
 
 impl Peculiar {
+    /// A peculiar backend, and the store inside of it.
+    fn backend() -> (MemoryBackend, Arc<Self>, Hooked<Self>) {
+        let (store, peculiar) = (MemoryBackend::new(), Arc::<Self>::default());
+        let backend = Hooked::new(store.clone(), peculiar.clone());
+        (store, peculiar, backend)
+    }
+
     async fn panic_if_due(&self) {
         tokio::task::yield_now().await;
         let due = |left: u64| left.checked_sub(1);
@@ -117,97 +121,24 @@ impl Wakeups for Chatter {
 }
 
 #[async_trait]
-impl Backend for Peculiar {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Hooks for Peculiar {
+    async fn acquire(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+        let locks = self.abandons.get().filter(|_| request.mode == Mode::Read)?;
+        locks.abandon();
+        Some(AcquireOutcome::Held { remaining: None })
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
-        match self.abandons.get() {
-            Some(locks) if request.mode == Mode::Read => {
-                locks.abandon();
-                Ok(AcquireOutcome::Held { remaining: None })
-            }
-            _ => self.store.acquire(request).await,
-        }
-    }
-
-    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        self.store.renew(holds).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+    async fn release(&self) {
         self.panic_if_due().await;
-        self.store.release(request).await
     }
 
-    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
-        self.store.force_release(name).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
-        self.store.inspect(name).await
-    }
-
-    async fn subscribe(
-        &self,
-        request: &SubscribeRequest,
-    ) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(&self, mode: Option<Mode>) -> Option<Box<dyn Wakeups>> {
+        let Some(mode) = mode else { return Some(Box::new(Chatter)) };
         self.panic_if_due().await;
-        match request.mode {
-            Mode::Fair => Ok(Box::new(Silence)),
-            _ => Backend::subscribe(&self.store, request).await,
+        match mode {
+            Mode::Fair => Some(Box::new(Silence)),
+            _ => None,
         }
-    }
-
-    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
-        self.store.resize(request).await
-    }
-
-    fn latches(&self) -> Option<&dyn Latches> {
-        self.store.latches()
-    }
-
-    fn conditions(&self) -> Option<&dyn Conditions> {
-        Some(self)
-    }
-}
-
-#[async_trait]
-impl Conditions for Peculiar {
-    async fn join(
-        &self,
-        condition: &ConditionId,
-        waiter: &str,
-        keep: Duration,
-    ) -> Result<(), BackendError> {
-        self.store.join(condition, waiter, keep).await
-    }
-
-    async fn stay(
-        &self,
-        condition: &ConditionId,
-        waiter: &str,
-        keep: Duration,
-    ) -> Result<bool, BackendError> {
-        self.store.stay(condition, waiter, keep).await
-    }
-
-    async fn leave(
-        &self,
-        condition: &ConditionId,
-        waiter: &str,
-        departure: Departure,
-    ) -> Result<bool, BackendError> {
-        self.store.leave(condition, waiter, departure).await
-    }
-
-    async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
-        self.store.notify(condition, count).await
-    }
-
-    async fn subscribe(&self, _: &ConditionId, _: &str) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(Box::new(Chatter))
     }
 }
 
@@ -216,8 +147,9 @@ impl Conditions for Peculiar {
 /// A fair waiter that left gave its subscription, which hears only of its own turn, to the line.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_that_leaves_keeps_its_subscription_to_itself() {
-    let backend = Faulty::new(Peculiar::default());
-    let (store, faults) = (backend.inside().store.clone(), backend.faults());
+    let (store, _, backend) = Peculiar::backend();
+    let backend = Faulty::new(backend);
+    let faults = backend.faults();
     let locks = Locks::new(backend);
     let held = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
     let fair = locks.fair_lock("a");
@@ -350,12 +282,11 @@ async fn the_last_request_of_a_fair_waiter_is_undone_however_long_it_has_waited(
 fn a_reader_beside_its_write_hold_asks_no_more_when_its_client_is_closed() {
     must_end(|| {
         block_on(async {
-            let backend = Peculiar::default();
-            let abandons = backend.abandons.clone();
+            let (_, peculiar, backend) = Peculiar::backend();
             let locks = Locks::new(backend);
             let (lock, owner) = (locks.rw_lock("a"), Owner::new());
             let _write = lock.write().owned_by(&owner).acquire().await.unwrap();
-            abandons.set(locks).unwrap();
+            peculiar.abandons.set(locks).unwrap();
             let read = lock.read().owned_by(&owner).acquire().await;
             assert!(matches!(read, Err(LockError::Closed { .. })), "{read:?}");
         });
@@ -365,11 +296,10 @@ fn a_reader_beside_its_write_hold_asks_no_more_when_its_client_is_closed() {
 /// A subscription that had panicked was left to the next head, which panicked as well, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_a_subscription_is_the_panic_of_one_waiter() {
-    let backend = Peculiar::default();
-    let (store, panics) = (backend.store.clone(), backend.panics.clone());
+    let (store, peculiar, backend) = Peculiar::backend();
     let locks = Locks::new(backend);
     let held = Locks::new(store).lock("a").acquire().await.unwrap();
-    panics.store(1, Ordering::SeqCst);
+    peculiar.panics.store(1, Ordering::SeqCst);
     let waiting = [(); 3].map(|()| tokio::spawn(locks.lock("a").acquire()));
     sleep(SECOND).await;
     held.release().await.unwrap();
@@ -430,11 +360,10 @@ async fn close_waits_for_a_time_out_that_is_leaving() {
 /// A release of a dropped guard was forgotten when the backend panicked.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_tried_again_after_a_panic() {
-    let backend = Peculiar::default();
-    let (store, panics) = (backend.store.clone(), backend.panics.clone());
+    let (store, peculiar, backend) = Peculiar::backend();
     let locks = Locks::new(backend);
     let guard = locks.lock("a").acquire().await.unwrap();
-    panics.store(2, Ordering::SeqCst);
+    peculiar.panics.store(2, Ordering::SeqCst);
     drop(guard);
     sleep(SECOND).await;
     assert_all_free(&store).await;
@@ -530,7 +459,7 @@ async fn a_time_out_that_is_dropped_passes_a_notification_of_the_last_moment_on(
 fn a_wait_whose_wake_ups_are_always_ready_lets_others_run() {
     must_end(|| {
         block_on(async {
-            let lock = Locks::new(Peculiar::default()).lock("a");
+            let lock = Locks::new(Peculiar::backend().2).lock("a");
             let guard = lock.acquire().await.unwrap();
             let waited = lock.condition("c").wait_timeout(guard, SLACK).await;
             assert_eq!(waited.unwrap().1, WaitOutcome::TimedOut);

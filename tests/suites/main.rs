@@ -15,6 +15,7 @@ mod core_regressions;
 mod extending;
 mod faulty_suite;
 mod hand_over;
+mod hooked;
 mod kit_catches;
 mod layers;
 mod limits;

@@ -26,6 +26,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
+use crate::hooked::{Hooked, Hooks};
+
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -323,67 +325,25 @@ async fn a_busy_client_notices_as_soon_as_an_idle_one_that_its_host_slept() {
     }
 }
 
-/// Counts the renewals of no hold at all, and otherwise is the memory backend.
-#[derive(Debug)]
+/// Counts the renewals of no hold at all.
+#[derive(Debug, Default)]
 struct CountsEmpty {
-    store: MemoryBackend,
-    empty: Arc<AtomicU64>,
+    empty: AtomicU64,
 }
 
-#[async_trait]
-impl Backend for CountsEmpty {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
-        self.store.acquire(request).await
-    }
-
-    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+impl Hooks for CountsEmpty {
+    fn renew(&self, holds: &[RenewRequest]) {
         if holds.is_empty() {
             self.empty.fetch_add(1, Ordering::SeqCst);
         }
-        self.store.renew(holds).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        self.store.release(request).await
-    }
-
-    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
-        self.store.force_release(name).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
-        self.store.inspect(name).await
-    }
-
-    async fn subscribe(
-        &self,
-        request: &SubscribeRequest,
-    ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Backend::subscribe(&self.store, request).await
-    }
-
-    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
-        self.store.resize(request).await
-    }
-
-    fn latches(&self) -> Option<&dyn Latches> {
-        self.store.latches()
-    }
-
-    fn conditions(&self) -> Option<&dyn Conditions> {
-        self.store.conditions()
     }
 }
 
 /// A guard that went between the order for its renewal and the first poll of that left a renewal of nothing, which was sent.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
-    let empty = Arc::new(AtomicU64::new(0));
-    let backend = CountsEmpty { store: MemoryBackend::new(), empty: empty.clone() };
+    let counts = Arc::<CountsEmpty>::default();
+    let backend = Hooked::new(MemoryBackend::new(), counts.clone());
     let clock = Clock::with_suspension(|| Duration::ZERO);
     let locks = Locks::builder(backend).lease(150 * MS).clock(clock).build().unwrap();
     let task = tokio::spawn(async move {
@@ -398,7 +358,7 @@ async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
         sleep(SECOND).await;
     });
     task.await.unwrap();
-    assert_eq!(empty.load(Ordering::SeqCst), 0, "renewals of nothing");
+    assert_eq!(counts.empty.load(Ordering::SeqCst), 0, "renewals of nothing");
 }
 
 // ---- fair locks and multi-locks

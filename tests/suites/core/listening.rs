@@ -8,19 +8,33 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendErrorKind, LockError, Locks, Owner};
+use lockcore::{BackendErrorKind, Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Op};
 
-use super::{
-    MS, SECOND, SLACK, Scene, begun,
-    hooked::{Hooked, Hooks},
-    on_a_thread, took, within,
-};
+use super::{MS, SECOND, SLACK, Scene, begun, on_a_thread, took, within};
+use crate::hooked::{Hooked, Hooks};
 
 /// A scene without local hand-over: every waiter has to ask the backend.
 fn scene() -> Scene {
     Scene::with(|builder| builder.hand_over(Duration::ZERO))
+}
+
+/// Releases `held` once its client has tried to subscribe so often, within `limit`, for another
+/// acquisition of `lock`, which has to hear of the release.
+async fn hears_of_a_release(
+    scene: &Scene,
+    lock: Lock,
+    held: LockGuard,
+    (subscriptions, limit): (usize, Duration),
+) {
+    let waiter = tokio::spawn(lock.acquire());
+    let subscribed = scene.faults.reached(Op::Subscribe, subscriptions);
+    within(limit, "its subscriptions", subscribed).await;
+    held.release().await.unwrap();
+    let (guard, waited) = took(waiter).await;
+    guard.unwrap().unwrap().release().await.unwrap();
+    assert!(waited < SLACK, "it heard of the release after {waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -28,12 +42,7 @@ async fn a_waiter_that_subscribes_hears_a_release_of_its_own_client() {
     let scene = scene();
     let held = scene.locks.lock("a").acquire().await.unwrap();
     scene.faults.next(Op::Subscribe, Fault::NeverAnswer);
-    let waiter = tokio::spawn(scene.locks.lock("a").acquire());
-    within(SECOND, "its subscription", scene.faults.reached(Op::Subscribe, 1)).await;
-    held.release().await.unwrap();
-    let (guard, waited) = took(waiter).await;
-    guard.unwrap().unwrap().release().await.unwrap();
-    assert!(waited < SLACK, "it heard of the release after {waited:?}");
+    hears_of_a_release(&scene, scene.locks.lock("a"), held, (1, SECOND)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,12 +51,7 @@ async fn a_waiter_for_permits_that_subscribes_hears_a_release_of_its_own_client(
     let semaphore = scene.locks.semaphore("a", 1);
     let held = semaphore.acquire().await.unwrap();
     scene.faults.next(Op::Subscribe, Fault::NeverAnswer);
-    let waiter = tokio::spawn(semaphore.acquire());
-    within(SECOND, "its subscription", scene.faults.reached(Op::Subscribe, 1)).await;
-    held.release().await.unwrap();
-    let (guard, waited) = took(waiter).await;
-    guard.unwrap().unwrap().release().await.unwrap();
-    assert!(waited < SLACK, "it heard of the release after {waited:?}");
+    hears_of_a_release(&scene, semaphore.permits(1), held, (1, SECOND)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,13 +59,8 @@ async fn a_waiter_that_pauses_after_failed_subscriptions_hears_a_release_of_its_
     let scene = scene();
     let held = scene.locks.lock("a").acquire().await.unwrap();
     scene.faults.every(Op::Subscribe, Fault::Refuse(BackendErrorKind::Connection));
-    let waiter = tokio::spawn(scene.locks.lock("a").acquire());
-    // By then a pause takes half a second or more.
-    within(60 * SECOND, "ten subscriptions", scene.faults.reached(Op::Subscribe, 10)).await;
-    held.release().await.unwrap();
-    let (guard, waited) = took(waiter).await;
-    guard.unwrap().unwrap().release().await.unwrap();
-    assert!(waited < SLACK, "it heard of the release after {waited:?}");
+    // By the tenth subscription a pause takes half a second or more.
+    hears_of_a_release(&scene, scene.locks.lock("a"), held, (10, 60 * SECOND)).await;
 }
 
 /// A hold whose lease was extended is not handed over, so the waiters behind it have to listen.

@@ -7,7 +7,6 @@
 mod closing;
 mod conditions;
 mod fair;
-mod hooked;
 mod latches;
 mod late_grants;
 mod listening;

@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{BackendErrorKind, LockError, LockName, Locks, MultiGuard, backend::async_trait};
+use lockcore::{
+    BackendErrorKind, LockError, Locks, MultiGuard,
+    backend::{AcquireOutcome, AcquireRequest, async_trait},
+};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Op};
 use tokio::{sync::Barrier, task::JoinSet};
 
-use super::{
-    LONG, MS, SECOND, Scene,
-    hooked::{Hooked, Hooks},
-    within,
-};
+use super::{LONG, MS, SECOND, Scene, within};
+use crate::hooked::{Hooked, Hooks};
 
 /// How long a release is on its way.
 const ON_ITS_WAY: Fault = Fault::Delay(Duration::from_millis(50));
@@ -161,9 +161,10 @@ struct Latency {
 
 #[async_trait]
 impl Hooks for Latency {
-    async fn acquire(&self, name: &LockName) {
-        let time = if name.as_str() == self.slow { 20 * MS } else { 10 * MS };
+    async fn acquire(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+        let time = if request.name.as_str() == self.slow { 20 * MS } else { 10 * MS };
         tokio::time::sleep(time).await;
+        None
     }
 }
 

@@ -8,13 +8,14 @@ use std::{
     },
 };
 
-use lockcore::Locks;
+use lockcore::{
+    Locks,
+    backend::{RenewRequest, async_trait},
+};
 use lockcore_memory::MemoryBackend;
 
-use super::{
-    SECOND,
-    hooked::{Hooked, Hooks},
-};
+use super::SECOND;
+use crate::hooked::{Hooked, Hooks};
 
 /// How many calls panic from now on.
 #[derive(Debug, Default)]
@@ -28,12 +29,13 @@ fn panic_if_due(left: &AtomicUsize) {
     assert!(is_due.is_err(), "the backend panics on purpose");
 }
 
+#[async_trait]
 impl Hooks for Panics {
-    fn renew(&self) {
+    fn renew(&self, _: &[RenewRequest]) {
         panic_if_due(&self.renewals);
     }
 
-    fn release(&self) {
+    async fn release(&self) {
         panic_if_due(&self.releases);
     }
 }

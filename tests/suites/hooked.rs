@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use lockcore::{
-    BackendError, LockName, LockState,
+    BackendError, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -14,12 +14,21 @@ use lockcore_memory::MemoryBackend;
 
 /// Hooks that a [`Hooked`] calls. By default they do nothing.
 #[async_trait]
-pub(super) trait Hooks: fmt::Debug + Send + Sync + 'static {
-    async fn acquire(&self, _: &LockName) {}
+pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
+    /// An answer takes the place of the store's.
+    async fn acquire(&self, _: &AcquireRequest) -> Option<AcquireOutcome> {
+        None
+    }
 
-    fn renew(&self) {}
+    fn renew(&self, _: &[RenewRequest]) {}
 
-    fn release(&self) {}
+    async fn release(&self) {}
+
+    /// `mode` is that of a lock, or `None` for a latch or a condition. Wake-ups take the place of
+    /// the store's.
+    async fn subscribe(&self, _mode: Option<Mode>) -> Option<Box<dyn Wakeups>> {
+        None
+    }
 
     /// Whether wake-ups are always ready, as the contract allows.
     fn is_restless(&self) -> bool {
@@ -29,13 +38,13 @@ pub(super) trait Hooks: fmt::Debug + Send + Sync + 'static {
 
 /// The memory backend, with hooks before its calls.
 #[derive(Debug)]
-pub(super) struct Hooked<H> {
+pub(crate) struct Hooked<H> {
     store: MemoryBackend,
     hooks: std::sync::Arc<H>,
 }
 
 impl<H: Hooks> Hooked<H> {
-    pub(super) fn new(store: MemoryBackend, hooks: std::sync::Arc<H>) -> Self {
+    pub(crate) fn new(store: MemoryBackend, hooks: std::sync::Arc<H>) -> Self {
         Self { store, hooks }
     }
 
@@ -51,17 +60,19 @@ impl<H: Hooks> Backend for Hooked<H> {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
-        self.hooks.acquire(&request.name).await;
-        self.store.acquire(request).await
+        match self.hooks.acquire(request).await {
+            Some(outcome) => Ok(outcome),
+            None => self.store.acquire(request).await,
+        }
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        self.hooks.renew();
+        self.hooks.renew(holds);
         self.store.renew(holds).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        self.hooks.release();
+        self.hooks.release().await;
         self.store.release(request).await
     }
 
@@ -77,7 +88,10 @@ impl<H: Hooks> Backend for Hooked<H> {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.wakeups(Backend::subscribe(&self.store, request).await?))
+        match self.hooks.subscribe(Some(request.mode)).await {
+            Some(wakeups) => Ok(wakeups),
+            None => Ok(self.wakeups(Backend::subscribe(&self.store, request).await?)),
+        }
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
@@ -112,7 +126,10 @@ impl<H: Hooks> Latches for Hooked<H> {
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.wakeups(Latches::subscribe(&self.store, name).await?))
+        match self.hooks.subscribe(None).await {
+            Some(wakeups) => Ok(wakeups),
+            None => Ok(self.wakeups(Latches::subscribe(&self.store, name).await?)),
+        }
     }
 }
 
@@ -154,7 +171,10 @@ impl<H: Hooks> Conditions for Hooked<H> {
         condition: &ConditionId,
         waiter: &str,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.wakeups(Conditions::subscribe(&self.store, condition, waiter).await?))
+        match self.hooks.subscribe(None).await {
+            Some(wakeups) => Ok(wakeups),
+            None => Ok(self.wakeups(Conditions::subscribe(&self.store, condition, waiter).await?)),
+        }
     }
 }
 
