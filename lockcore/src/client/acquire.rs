@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::Either;
 use tracing::{Instrument, Span};
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     LockError, LockName, Mode, Owner,
     backend::{AcquireRequest, HoldId},
-    engine::{Arrival, Asker, MAX_HOLD_COUNT, Nesting, Step},
+    engine::{Asker, MAX_HOLD_COUNT, Nesting, Step},
     task::TaskKey,
     time::{Lease, Moment},
 };
@@ -129,7 +130,6 @@ impl Acquisition {
         Asker { owner, has_fresh_owner, mode, is_patient, takes_over }
     }
 
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     fn acquire_in_turn<'a, 'w>(
         &'a self,
         asker: &'a Asker,
@@ -138,11 +138,10 @@ impl Acquisition {
     where
         'a: 'w,
     {
-        async move {
-            if let Some(span) = self.span(asker) {
-                return Box::pin(self.run_in(span, asker, waiting)).await;
-            }
-            self.run(asker, waiting).await
+        match self.span(asker) {
+            // In a box: if nobody listens, no room is needed for it.
+            Some(span) => Either::Left(Box::pin(self.run_in(span, asker, waiting))),
+            None => Either::Right(self.run(asker, waiting)),
         }
     }
 
@@ -198,7 +197,11 @@ impl Acquisition {
                 let now = self.client.clock.now();
                 let (cell, step) = self.arrive(asker, now, waiting)?;
                 let end = match waiting.as_mut() {
-                    Some(current) => current.take_turn(step, now).await,
+                    Some(current) => {
+                        // Its place has the cell.
+                        drop(cell);
+                        current.take_turn(step, now).await
+                    }
                     None => match step {
                         Step::Inside(inside) => Ok(TurnEnd::Inside(cell, inside)),
                         _ => Ok(TurnEnd::Refused),
@@ -285,25 +288,22 @@ impl Acquisition {
             let here = lane.patient();
             let slot = WaiterSlot::default();
             let ticket = match lane.arrive(asker.clone(), self.lease, slot, now, fx) {
-                Arrival::Inside(inside) => return Ok((None, Step::Inside(inside))),
-                Arrival::Contended => return Ok((None, Step::Refused)),
-                Arrival::Queued(ticket) => ticket,
+                Ok(ticket) => ticket,
+                Err(step) => return Ok((None, step)),
             };
-            let counted = match asker.is_patient.then(|| client.waiters.count(here, &self.name)) {
-                Some(Err(error)) => {
-                    lane.leave(ticket, now, fx);
-                    return Err(error);
-                }
-                Some(Ok(counted)) => Some(counted),
-                None => None,
-            };
+            if asker.is_patient
+                && let Err(error) = client.waiters.count(here, &self.name)
+            {
+                lane.leave(ticket, now, fx);
+                return Err(error);
+            }
             let patience = client.settings.retry_for;
-            Ok((Some((ticket, counted)), lane.step(ticket, self.lease, patience, now, fx)))
+            Ok((Some(ticket), lane.step(ticket, self.lease, patience, now, fx)))
         });
         let (queued, step) = arrived?;
-        if let Some((ticket, counted)) = queued {
-            let place = QueuePlace::new(client, cell.clone(), ticket, self.mode, counted);
-            *waiting = Some(Contender::new(self, asker, place));
+        if let Some(ticket) = queued {
+            let place = QueuePlace::new(self, cell.clone(), ticket, asker.is_patient);
+            *waiting = Some(Contender::new(asker, place));
         }
         Ok((cell, step))
     }

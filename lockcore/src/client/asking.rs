@@ -17,7 +17,7 @@ use super::{
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
     backend::{AcquireOutcome, AcquireRequest},
-    engine::{Ask, Grant, Refused},
+    engine::Grant,
     time::{ANSWER, Backoff, Moment, lease},
 };
 
@@ -35,18 +35,19 @@ impl Contender<'_> {
     /// Asks the backend once. `None` if that decides nothing yet.
     pub(super) async fn ask(
         &mut self,
-        ask: Ask,
+        wants_tokens: bool,
+        turn_since: Option<Moment>,
         sent: Moment,
     ) -> Result<Option<TurnEnd>, LockError> {
         let client = self.client();
-        if self.number.is_none() && self.acquisition.mode == Mode::Fair {
+        if self.number.is_none() && self.acquisition().mode == Mode::Fair {
             // A subscription is for one hold.
             self.place.listener = None;
         }
         let number = *self.number.get_or_insert_with(|| client.draw_number());
         let id = client.hold_id(&self.asker.owner, number);
-        let mut request = self.acquisition.request(id, self.asker.is_patient);
-        if ask.wants_tokens {
+        let mut request = self.acquisition().request(id, self.asker.is_patient);
+        if wants_tokens {
             request = request.tokens(TOKENS);
         }
         let mut call = client.backend.acquire(&request);
@@ -65,7 +66,7 @@ impl Contender<'_> {
         };
         let turn = match answer {
             Ok(AcquireOutcome::Acquired { token }) => {
-                self.granted(&request, token, ask, sent, now)?
+                self.granted(&request, token, turn_since, sent, now)?
             }
             Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
             Ok(outcome) => {
@@ -114,7 +115,7 @@ impl Contender<'_> {
             // Any other signal is answered by the step that follows.
             while cell.poll_signal(*ticket, context).is_ready() {
                 if client.is_closed() {
-                    return Poll::Ready(Err(self.acquisition.closed()));
+                    return Poll::Ready(Err(self.acquisition().closed()));
                 }
             }
             limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
@@ -157,20 +158,20 @@ impl Contender<'_> {
         &mut self,
         request: &AcquireRequest,
         token: FencingToken,
-        ask: Ask,
+        turn_since: Option<Moment>,
         sent: Moment,
         now: Moment,
     ) -> Result<Option<TurnEnd>, LockError> {
-        let Acquisition { client, lease, .. } = self.acquisition;
+        let Acquisition { client, lease, .. } = self.acquisition();
         if now >= lease::deadline(sent, lease.duration()) {
             return self.granted_late(request, sent, now).map(|()| None);
         }
-        let until = client.lanes.hand_over().map(|time| ask.turn_since.unwrap_or(sent).after(time));
+        let until = client.lanes.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
-        let acquisition = self.acquisition;
+        let acquisition = self.acquisition();
         let facts = acquisition.facts(request.hold.clone(), sent);
         let mut is_closed = false;
-        let held = self.place.enter(*lease, |lane, ticket, fx| {
+        let held = self.place.enter(|lane, ticket, fx| {
             is_closed = client.is_closed();
             let is_open = !is_closed;
             is_open.then(|| lane.granted(ticket, grant, token, facts, fx)).flatten()
@@ -200,7 +201,7 @@ impl Contender<'_> {
         sent: Moment,
         now: Moment,
     ) -> Result<(), LockError> {
-        let Acquisition { client, name, .. } = self.acquisition;
+        let Acquisition { client, name, .. } = self.acquisition();
         self.undo(request, now);
         let error = LockError::from(late(request.lease).with_lock(name));
         let is_first = self.late_since.is_none();
@@ -238,10 +239,8 @@ impl Contender<'_> {
         let kept = request.queue.map_or(until, |queue| now.after(queue / 3));
         let until = until.min(kept);
         let QueuePlace { cell, ticket, .. } = &self.place;
-        match self.client().with(cell, |lane, fx| lane.refused(*ticket, until, now, fx)) {
-            Refused::Waits => None,
-            Refused::Over => Some(TurnEnd::Refused),
-        }
+        let waits = self.client().with(cell, |lane, fx| lane.refused(*ticket, until, now, fx));
+        (!waits).then_some(TurnEnd::Refused)
     }
 
     /// Bears an error that may pass; any other is returned, and this one as well if nobody in this
@@ -252,7 +251,7 @@ impl Contender<'_> {
         error: BackendError,
         now: Moment,
     ) -> Result<(), LockError> {
-        let Acquisition { client, name, .. } = self.acquisition;
+        let Acquisition { client, name, .. } = self.acquisition();
         if error.is_outcome_unknown() {
             // A place in a queue goes with it.
             self.undo(request, now);
@@ -276,8 +275,8 @@ impl Contender<'_> {
     }
 
     fn misunderstood(&self, outcome: AcquireOutcome) -> LockError {
-        let lock = &self.acquisition.name;
-        let message = match (outcome, self.acquisition.mode) {
+        let lock = &self.acquisition().name;
+        let message = match (outcome, self.acquisition().mode) {
             (AcquireOutcome::TooMany { limit }, Mode::Permit { count: asked, .. }) => {
                 return LockError::TooManyPermits { lock: lock.clone(), asked, limit };
             }

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -17,9 +17,6 @@ use tokio::{
 
 /// Work that has to be done although nobody waits for it.
 pub(super) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The body of the task: it looks after a client and does the jobs that are sent to it.
-pub(super) type Serve<C> = fn(Weak<C>, UnboundedReceiver<Job>) -> Job;
 
 /// The background task. It ends with the client, or with its runtime.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     cleanup::Cleanup,
-    lanes::{HoldFacts, LaneCell, Slot, Stay, Tasks},
+    lanes::{HoldFacts, LaneCell, Slot, Stay, WaiterSlot},
     release::ReleaseWork,
     shared::Client,
     watch::wake,
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     FencingToken, LossReason, Owner,
     backend::ReleaseRequest,
-    engine::{Effects, Hold, Lane, Release, Ticket},
+    engine::{Effect, Effects, Hold, Lane, Release, Ticket},
     time::Moment,
 };
 
@@ -36,7 +36,7 @@ impl Client {
     pub(crate) fn with<T>(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
-        event: impl FnOnce(&mut Lane<Tasks>, &mut Effects<HoldFacts>) -> T,
+        event: impl FnOnce(&mut Lane<WaiterSlot, HoldFacts>, &mut Effects<HoldFacts>) -> T,
     ) -> T {
         self.with_slot(cell, cell.lock(), |slot, fx| event(&mut slot.lane, fx))
     }
@@ -92,28 +92,33 @@ impl Client {
         slot: &mut Slot,
         effects: Effects<HoldFacts>,
     ) -> Aftermath {
-        let Effects { wake, lost, release, due, undo } = effects;
+        let Effects { wake, due, rare } = effects;
         let mut aftermath = Aftermath::default();
         for ticket in wake {
             let waiter = slot.lane.waiter_mut(ticket);
             aftermath.wakers.extend(waiter.and_then(|waiter| waiter.signal.give()));
         }
-        for (number, reason) in lost {
-            let hold = slot.lane.hold(number).cloned();
-            aftermath.lost.extend(hold.map(|hold| (reason, hold)));
-        }
-        if let Some(release) = release {
-            self.pending_releases.add();
-            aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, *release)));
-        }
-        for ticket in undo {
-            aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
+        for effect in rare {
+            match effect {
+                Effect::Lost(number, reason) => {
+                    let hold = slot.lane.hold(number).cloned();
+                    aftermath.lost.extend(hold.map(|hold| (reason, hold)));
+                }
+                Effect::Release(release) => {
+                    self.pending_releases.add();
+                    aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, release)));
+                }
+                Effect::Undo(ticket) => {
+                    aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
+                }
+            }
         }
         self.settle(cell, slot, due);
         aftermath
     }
 
     /// Lets a lane retire that became idle, and reschedules another one.
+    #[inline]
     fn settle(&self, cell: &Arc<LaneCell>, slot: &mut Slot, due: Option<Moment>) {
         if !slot.lane.is_idle() {
             if let Some(due) = due
@@ -123,6 +128,10 @@ impl Client {
             }
             return;
         }
+        self.retire(cell, slot);
+    }
+
+    fn retire(&self, cell: &Arc<LaneCell>, slot: &mut Slot) {
         slot.lane.rest();
         let former = self.lanes.retire(cell, slot);
         if let Some((_, Some(appointment))) = former {

@@ -40,9 +40,6 @@ pub(crate) struct Held {
     has_left: bool,
 }
 
-/// The parts of a hold that never change.
-type HoldIdentity = (HoldNumber, Owner, Mode, FencingToken);
-
 impl Held {
     /// The part of a guard that the hold has counted already.
     pub(super) fn new(
@@ -56,7 +53,7 @@ impl Held {
     }
 
     /// The parts of a hold that its guards keep.
-    pub(super) fn identity(hold: &Hold<HoldFacts>) -> HoldIdentity {
+    pub(super) fn identity(hold: &Hold<HoldFacts>) -> (HoldNumber, Owner, Mode, FencingToken) {
         (hold.number, hold.owner.clone(), hold.mode, hold.token)
     }
 
@@ -64,7 +61,7 @@ impl Held {
     pub(super) fn of(
         client: &Arc<Client>,
         cell: Arc<LaneCell>,
-        (number, owner, mode, token): HoldIdentity,
+        (number, owner, mode, token): (HoldNumber, Owner, Mode, FencingToken),
         lease: Lease,
     ) -> Self {
         let (client, id) = (client.clone(), OnceLock::new());
@@ -172,7 +169,7 @@ impl Held {
                 // The hold is gone already, and with it what the report of its loss needs.
                 Parting::Lost { release: Some(_), .. } => {
                     client.pending_releases.add();
-                    is_unreported = fx.lost.iter().any(|(lost, _)| lost == number);
+                    is_unreported = fx.has_lost(*number);
                 }
                 _ => {}
             }

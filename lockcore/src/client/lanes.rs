@@ -15,20 +15,11 @@ use super::{listener::Listener, watch::Watch};
 use crate::{
     LockName, LossReason,
     backend::{HoldId, ReleaseRequest},
-    engine::{Appointment, Driver, Hold, HoldNumber, Lane, Ticket},
+    engine::{Appointment, Hold, HoldNumber, Lane, Ticket},
     mode::Kind,
     task::TaskKey,
     time::Moment,
 };
-
-/// The types of the data that the client keeps in a lane.
-#[derive(Debug)]
-pub(crate) enum Tasks {}
-
-impl Driver for Tasks {
-    type Waiter = WaiterSlot;
-    type Hold = HoldFacts;
-}
 
 /// The data of the client for a waiter.
 #[derive(Debug, Default)]
@@ -113,7 +104,7 @@ pub(crate) struct LaneCell {
 
 /// The data behind the lock of a lane.
 pub(super) struct Slot {
-    pub(super) lane: Lane<Tasks>,
+    pub(super) lane: Lane<WaiterSlot, HoldFacts>,
     /// The subscription of the line, while no head has it.
     pub(super) listener: Option<Box<Listener>>,
     /// Where it is in the schedule.
@@ -142,7 +133,7 @@ impl LaneCell {
     }
 
     /// Looks at the lane.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Lane<Tasks>) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Lane<WaiterSlot, HoldFacts>) -> T) -> T {
         look(&mut self.lock().lane)
     }
 

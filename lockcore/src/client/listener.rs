@@ -16,9 +16,6 @@ use crate::{
     time::{Backoff, Clock, Moment},
 };
 
-type Subscribing =
-    Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send + 'static>>;
-
 /// A subscription. Waiters pass it on: a head that leaves gives it to the next one in whatever
 /// state it is, so nothing that was heard is lost.
 #[derive(Default)]
@@ -32,7 +29,9 @@ enum ListenerState {
     #[default]
     Idle,
     /// Behind a lock that nobody ever waits for: it makes the listener `Sync`.
-    Subscribing(Mutex<Subscribing>),
+    Subscribing(
+        Mutex<Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send>>>,
+    ),
     Listening(Box<dyn Wakeups>),
     /// Subscribing failed. It is tried again then.
     Pausing {
@@ -65,7 +64,7 @@ impl Listener {
         request: impl FnOnce() -> SubscribeRequest,
     ) -> Result<Heard, BackendError> {
         if matches!(self.state, ListenerState::Idle) {
-            let subscribing: Subscribing = Box::pin(subscribe(backend.clone(), request()));
+            let subscribing = Box::pin(subscribe(backend.clone(), request()));
             self.state = ListenerState::Subscribing(Mutex::new(subscribing));
         }
         match &mut self.state {

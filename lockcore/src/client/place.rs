@@ -3,53 +3,58 @@
 use std::sync::Arc;
 
 use super::{
+    acquire::Acquisition,
     held::Held,
-    lanes::{HoldFacts, LaneCell, Tasks, WaiterSlot},
+    lanes::{HoldFacts, LaneCell, WaiterSlot},
     listener::Listener,
-    shared::Client,
-    waiters::Counted,
 };
 use crate::{
     Mode,
     engine::{Effects, HoldNumber, Lane, Ticket},
-    time::Lease,
 };
 
-/// A place in the queue of a lane. Dropped, it is left.
+/// The place of an acquisition in the queue of a lane. Dropped, it is left.
 #[derive(Debug)]
 pub(super) struct QueuePlace<'a> {
-    client: &'a Arc<Client>,
+    pub(super) acquisition: &'a Acquisition,
     pub(super) cell: Arc<LaneCell>,
     pub(super) ticket: Ticket,
+    pub(super) listener: Option<Box<Listener>>,
+    /// It is counted among those who wait in the client.
+    is_counted: bool,
     /// It has become a hold, or was left.
     is_over: bool,
-    pub(super) listener: Option<Box<Listener>>,
-    /// Its subscription is for one hold only, and is of no use to others.
-    is_fair: bool,
-    _counted: Option<Counted<'a>>,
 }
 
 impl<'a> QueuePlace<'a> {
     pub(super) fn new(
-        client: &'a Arc<Client>,
+        acquisition: &'a Acquisition,
         cell: Arc<LaneCell>,
         ticket: Ticket,
-        mode: Mode,
-        counted: Option<Counted<'a>>,
+        is_counted: bool,
     ) -> Self {
-        let is_fair = mode == Mode::Fair;
-        Self { client, cell, ticket, is_over: false, listener: None, is_fair, _counted: counted }
+        Self { acquisition, cell, ticket, listener: None, is_counted, is_over: false }
+    }
+
+    /// Whether the next one in line can use its subscription. That of a fair waiter is for one hold
+    /// only.
+    fn leaves_listener(&self) -> bool {
+        self.listener.is_some() && self.acquisition.mode != Mode::Fair
     }
 
     /// The waiter enters, if `enter` returns a hold: the place is over with that. The subscription
     /// stays for the next one in line.
     pub(super) fn enter(
         &mut self,
-        lease: Lease,
-        enter: impl FnOnce(&mut Lane<Tasks>, Ticket, &mut Effects<HoldFacts>) -> Option<HoldNumber>,
+        enter: impl FnOnce(
+            &mut Lane<WaiterSlot, HoldFacts>,
+            Ticket,
+            &mut Effects<HoldFacts>,
+        ) -> Option<HoldNumber>,
     ) -> Option<Held> {
-        let Self { client, cell, ticket, is_over, listener, is_fair, .. } = self;
-        let leaves_it = listener.is_some() && !*is_fair;
+        let leaves_it = self.leaves_listener();
+        let Self { acquisition, cell, ticket, is_over, listener, .. } = self;
+        let Acquisition { client, lease, .. } = acquisition;
         let (held, left) = client.with_slot(cell, cell.lock(), |slot, fx| {
             let waker = slot.lane.waiter_mut(*ticket).and_then(WaiterSlot::take_waker);
             let Some(number) = enter(&mut slot.lane, *ticket, fx) else { return (None, waker) };
@@ -59,7 +64,7 @@ impl<'a> QueuePlace<'a> {
             }
             // At once: whatever is woken may panic.
             let held = slot.lane.hold(number).map(Held::identity);
-            (held.map(|identity| Held::of(client, cell.clone(), identity, lease)), waker)
+            (held.map(|identity| Held::of(client, cell.clone(), identity, *lease)), waker)
         });
         // Outside of the lock: whatever hangs on it may come here again.
         drop(left);
@@ -68,16 +73,18 @@ impl<'a> QueuePlace<'a> {
 }
 
 impl Drop for QueuePlace<'_> {
-    /// Leaves the subscription to the next one in line. That of a fair waiter hears of its own turn
-    /// only, and is of no use to anybody else.
+    /// Leaves the subscription to the next one in line.
     fn drop(&mut self) {
+        let client = &self.acquisition.client;
+        if self.is_counted {
+            client.waiters.forget();
+        }
         if self.is_over {
             return;
         }
-        let (now, ticket, mut listener) =
-            (self.client.clock.now(), self.ticket, self.listener.take());
-        let leaves_it = listener.is_some() && !self.is_fair;
-        let left = self.client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
+        let leaves_it = self.leaves_listener();
+        let (now, ticket, mut listener) = (client.clock.now(), self.ticket, self.listener.take());
+        let left = client.with_slot(&self.cell, self.cell.lock(), |slot, fx| {
             let waker = slot.lane.waiter_mut(ticket).and_then(WaiterSlot::take_waker);
             slot.lane.leave(ticket, now, fx);
             if leaves_it {

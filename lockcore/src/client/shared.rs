@@ -5,18 +5,18 @@ use std::{
     num::NonZeroU64,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc::UnboundedReceiver};
 use uuid::Uuid;
 
 use super::{
     answer::{answer, unless},
-    background::{Background, Serve},
+    background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
     tally::{Counting, Tally},
@@ -70,7 +70,8 @@ pub(crate) struct Client {
     /// The schedule. Shared with the background task, which does not keep the client.
     pub(super) calendar: Arc<Calendar>,
     pub(super) background: Background,
-    serve: Serve<Self>,
+    /// The body of the background task: it looks after the client and does the jobs that it gets.
+    serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
     /// Its id and a colon: what the ids of its requests begin with.
     prefix: [u8; PREFIX],
     /// How many numbers were drawn.
@@ -93,7 +94,7 @@ impl Client {
         backend: Arc<dyn Backend>,
         clock: Clock,
         settings: Settings,
-        serve: Serve<Self>,
+        serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
     ) -> Arc<Self> {
         Arc::new(Self {
             backend,

@@ -1,5 +1,6 @@
 //! [`Waiters`]: how many wait in a client now.
 
+use std::mem;
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicUsize, Ordering},
@@ -25,11 +26,18 @@ impl Waiters {
         Self { limits, total: AtomicUsize::new(0), beside: Mutex::default() }
     }
 
-    /// Counts one that waits for `lock` in a lane in which `here` wait already.
-    pub(super) fn count(&self, here: usize, lock: &LockName) -> Result<Counted<'_>, LockError> {
-        let counted = self.count_any(lock, None)?;
+    /// Counts one that waits for `lock` in a lane in which `here` wait already, until it is
+    /// [forgotten](Self::forget).
+    pub(super) fn count(&self, here: usize, lock: &LockName) -> Result<(), LockError> {
+        let counted = self.count_any(lock)?;
         self.limits.admit_here(here, lock)?;
-        Ok(counted)
+        mem::forget(counted);
+        Ok(())
+    }
+
+    /// One that was counted in a lane waits no more.
+    pub(super) fn forget(&self) {
+        self.total.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts one that waits for a latch.
@@ -46,7 +54,7 @@ impl Waiters {
         &self,
         awaited: (LockName, Option<LockName>),
     ) -> Result<Counted<'_>, LockError> {
-        let mut counted = self.count_any(&awaited.0, None)?;
+        let mut counted = self.count_any(&awaited.0)?;
         let mut beside = self.beside();
         let here = beside.entry(awaited.clone()).or_default();
         self.limits.admit_here(*here, &awaited.0)?;
@@ -56,14 +64,10 @@ impl Waiters {
         Ok(counted)
     }
 
-    fn count_any(
-        &self,
-        lock: &LockName,
-        beside: Option<Box<(LockName, Option<LockName>)>>,
-    ) -> Result<Counted<'_>, LockError> {
+    fn count_any(&self, lock: &LockName) -> Result<Counted<'_>, LockError> {
         // Counted first, so that two that come at once cannot both be the last one.
         let before = self.total.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted { waiters: self, beside };
+        let counted = Counted { waiters: self, beside: None };
         self.limits.admit(before, lock)?;
         Ok(counted)
     }
@@ -75,7 +79,7 @@ impl Waiters {
     }
 }
 
-/// One that waits and is counted, until this is dropped.
+/// One that waits for a latch or a condition and is counted, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<'a> {
     waiters: &'a Waiters,
@@ -93,7 +97,7 @@ impl Drop for Counted<'_> {
                 }
             }
         }
-        self.waiters.total.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.forget();
     }
 }
 
@@ -105,8 +109,8 @@ mod tests {
         LockName::new(name).unwrap()
     }
 
-    fn option(result: Result<Counted<'_>, LockError>) -> &'static str {
-        match result.unwrap_err() {
+    fn option<T>(result: Result<T, LockError>) -> &'static str {
+        match result.err().unwrap() {
             LockError::TooManyWaiters { option, .. } => option,
             error => panic!("{error}"),
         }
@@ -120,11 +124,12 @@ mod tests {
         let second = waiters.count_for_latch(&a).unwrap();
         assert_eq!(option(waiters.count_for_latch(&a)), "max_waiters_per_lock");
         assert_eq!(option(waiters.count(2, &b)), "max_waiters_per_lock");
-        let third = waiters.count(1, &b).unwrap();
+        waiters.count(1, &b).unwrap();
         assert_eq!(option(waiters.count(0, &b)), "max_waiters");
         drop(first);
         let again = waiters.count_for_latch(&a).unwrap();
-        drop((second, third, again));
+        drop((second, again));
+        waiters.forget();
         assert!(waiters.beside().is_empty(), "an idle name costs nothing");
         assert_eq!(waiters.total.load(Ordering::Relaxed), 0);
     }

@@ -39,7 +39,6 @@ pub(super) enum TurnEnd {
 
 /// An acquisition that waits. Dropped, it leaves nothing: neither here nor at the backend.
 pub(super) struct Contender<'a> {
-    pub(super) acquisition: &'a Acquisition,
     pub(super) asker: &'a Asker,
     /// In the id of the hold. Drawn when it is first sent: ids of named owners are compared for
     /// their age.
@@ -58,13 +57,8 @@ pub(super) struct Contender<'a> {
 }
 
 impl<'a> Contender<'a> {
-    pub(super) fn new(
-        acquisition: &'a Acquisition,
-        asker: &'a Asker,
-        place: QueuePlace<'a>,
-    ) -> Self {
+    pub(super) fn new(asker: &'a Asker, place: QueuePlace<'a>) -> Self {
         Self {
-            acquisition,
             asker,
             number: None,
             undo: None,
@@ -77,8 +71,12 @@ impl<'a> Contender<'a> {
         }
     }
 
+    pub(super) fn acquisition(&self) -> &'a Acquisition {
+        self.place.acquisition
+    }
+
     pub(super) fn client(&self) -> &'a Arc<Client> {
-        &self.acquisition.client
+        &self.acquisition().client
     }
 
     /// Waits for the turn and takes it. It is `now` when it begins with its first `step`.
@@ -95,7 +93,7 @@ impl<'a> Contender<'a> {
                     Step::Inside(inside) => {
                         return Ok(TurnEnd::Inside(self.place.cell.clone(), inside));
                     }
-                    _ if self.client().is_closed() => return Err(self.acquisition.closed()),
+                    _ if self.client().is_closed() => return Err(self.acquisition().closed()),
                     Step::Refused => return Ok(TurnEnd::Refused),
                     Step::Failed(error) => return Err(*error),
                     Step::TakeOver => {
@@ -114,8 +112,9 @@ impl<'a> Contender<'a> {
                         self.warn_of_deadlock(now);
                         Box::pin(self.wait(until, listens)).await?;
                     }
-                    Step::Ask(ask) => {
-                        if let Some(turn) = Box::pin(self.ask(ask, now)).await? {
+                    Step::Ask { wants_tokens, turn_since } => {
+                        let asked = Box::pin(self.ask(wants_tokens, turn_since, now));
+                        if let Some(turn) = asked.await? {
                             return Ok(turn);
                         }
                     }
@@ -127,7 +126,7 @@ impl<'a> Contender<'a> {
     }
 
     fn step(&self, now: Moment) -> Step {
-        let Acquisition { client, lease, .. } = self.acquisition;
+        let Acquisition { client, lease, .. } = self.acquisition();
         let patience = client.settings.retry_for;
         let QueuePlace { cell, ticket, .. } = &self.place;
         client.with(cell, |lane, fx| lane.step(*ticket, *lease, patience, now, fx))
@@ -135,8 +134,8 @@ impl<'a> Contender<'a> {
 
     /// Takes over the parked hold. `None` if it is no longer there, or the client is closed.
     fn take_over(&mut self, now: Moment) -> Option<Held> {
-        let acquisition = self.acquisition;
-        self.place.enter(acquisition.lease, |lane, ticket, fx| {
+        let acquisition = self.acquisition();
+        self.place.enter(|lane, ticket, fx| {
             let take = |facts: &mut HoldFacts| acquisition.take_over(facts, now);
             let is_open = !acquisition.client.is_closed();
             is_open.then(|| lane.take_over(ticket, take, now, fx)).flatten()
@@ -169,15 +168,16 @@ impl<'a> Contender<'a> {
             return Ok(());
         }
         if self.place.listener.is_none() {
-            let parked = match self.acquisition.mode {
+            let parked = match self.acquisition().mode {
                 // A fair waiter only hears of its own turn.
                 Mode::Fair => None,
                 _ => self.place.cell.lock().listener.take(),
             };
             self.place.listener = Some(parked.unwrap_or_default());
         }
-        let number = *self.number.get_or_insert_with(|| self.acquisition.client.draw_number());
-        let Acquisition { client, name, mode, .. } = self.acquisition;
+        let client = self.client();
+        let number = *self.number.get_or_insert_with(|| client.draw_number());
+        let Acquisition { client, name, mode, .. } = self.acquisition();
         let owner = &self.asker.owner;
         let QueuePlace { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
             return Ok(());
@@ -226,11 +226,11 @@ impl<'a> Contender<'a> {
 
     /// A task that waits for a lock which it holds itself under another owner waits for ever.
     fn warn_of_deadlock(&mut self, now: Moment) {
-        let is_permit = matches!(self.acquisition.mode, Mode::Permit { .. });
+        let is_permit = matches!(self.acquisition().mode, Mode::Permit { .. });
         if is_permit || !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
-        let Acquisition { name, site, .. } = self.acquisition;
+        let Acquisition { name, site, .. } = self.acquisition();
         let task = TaskKey::current();
         let held_since = self.place.cell.look(|lane| {
             let own = lane.holds().iter().find(|hold| {

@@ -135,14 +135,12 @@ impl Client {
             if let Some(appointment) = slot.appointment.take() {
                 self.calendar.remove(appointment);
             }
-            let due = slot.lane.due(until, now, fx);
-            for (hold, lease) in due.renewals {
+            for (hold, lease) in slot.lane.due(until, now, fx) {
                 let Some(renewed) = slot.lane.hold(hold) else { continue };
                 let (name, id) = (cell.name().clone(), renewed.facts.id.clone());
                 requests.push(RenewRequest::new(name, id, lease).mode(renewed.mode));
                 renewals.push((cell.clone(), hold, lease));
             }
-            fx.due = due.next;
         });
     }
 

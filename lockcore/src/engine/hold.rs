@@ -17,6 +17,10 @@ pub(crate) const MAX_HOLD_COUNT: u32 = i32::MAX as u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HoldNumber(pub(super) u64);
 
+/// Names a release within its lane. Numbers rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ReleaseNumber(pub(super) u64);
+
 /// Where a hold is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
@@ -73,19 +77,6 @@ pub(crate) enum Growth {
     TooDeep,
     /// The hold is over; there is nothing to nest in.
     Ended,
-}
-
-/// The state of a hold after a guard has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Other guards remain. `store` says that the backend counts more guards than there are.
-    Others { store: bool },
-    /// It was the last guard of a live hold.
-    Last,
-    /// It was a guard of a lost hold; `last` says that none remains.
-    Lost { reason: LossReason, last: bool },
-    /// `Locks::close()` had taken the hold back; `last` says that no guard remains.
-    Closed { last: bool },
 }
 
 /// The counts and times of one hold.
@@ -256,17 +247,10 @@ impl HoldState {
     }
 
     /// Counts a guard out. The hold is settled.
-    pub(super) fn leave(&mut self, lease: Lease) -> Left {
+    pub(super) fn leave(&mut self, lease: Lease) {
         self.count = self.count.saturating_sub(1);
         if matches!(lease, Lease::Renewed(_)) {
             self.renewed = self.renewed.saturating_sub(1);
-        }
-        let last = self.count == 0;
-        match self.phase {
-            Phase::Closed => Left::Closed { last },
-            Phase::Lost(reason) => Left::Lost { reason, last },
-            Phase::Live | Phase::Parked if last => Left::Last,
-            Phase::Live | Phase::Parked => Left::Others { store: self.stored > self.count },
         }
     }
 
@@ -418,8 +402,10 @@ mod tests {
         let t = start();
         let mut hold = granted(Lease::Renewed(SECOND), t);
         assert_eq!(hold.enter(Lease::Renewed(SECOND), t), Growth::Enough);
-        assert_eq!(hold.leave(Lease::Renewed(SECOND)), Left::Others { store: false });
-        assert_eq!(hold.leave(Lease::Renewed(SECOND)), Left::Last);
+        hold.leave(Lease::Renewed(SECOND));
+        assert_eq!((hold.count(), hold.next_due()), (1, Some(t.after(SECOND / 3))));
+        hold.leave(Lease::Renewed(SECOND));
+        assert_eq!((hold.count(), hold.phase()), (0, Phase::Live), "to be parked or released");
     }
 
     #[test]
@@ -447,7 +433,8 @@ mod tests {
         hold.extended(SECOND, late);
         assert!(!hold.settle(late));
         assert_eq!(hold.phase, Phase::Lost(reason), "a late reply revives nothing");
-        assert_eq!(hold.leave(Lease::Fixed(SECOND)), Left::Lost { reason, last: true });
+        hold.leave(Lease::Fixed(SECOND));
+        assert_eq!((hold.count, hold.phase), (0, Phase::Lost(reason)));
     }
 
     #[test]

@@ -15,11 +15,8 @@ mod turns;
 mod exploration;
 
 pub(crate) use self::{
-    hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase},
-    lane::{
-        Arrival, Ask, Driver, Effects, Hold, Lane, Nesting, Parting, Refused, Release,
-        ReleaseNumber, Step,
-    },
+    hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase, ReleaseNumber},
+    lane::{Effect, Effects, Hold, Lane, Nesting, Parting, Release, Step},
     limits::WaiterLimits,
     queue::{Asker, Ticket},
     schedule::{Appointment, Schedule},

@@ -8,6 +8,7 @@ use std::{
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
+use super::hold::ReleaseNumber;
 use crate::{LockError, Mode, Owner, time::Moment};
 
 /// Names a waiter within its lane. Later waiters have greater tickets.
@@ -74,24 +75,19 @@ pub(super) enum Asking {
     Abandoned,
 }
 
-/// An event that a waiter expects within a bounded time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Expected {
-    /// The answer to a release of this client.
-    Release,
-    /// That the waiter with this ticket, who is first, moves on.
-    Head(Ticket),
-}
-
 /// The fields that only some waiters need.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Rare {
     /// Between attempts, after a failure.
     pub(super) pause_until: Option<Moment>,
-    /// The expected event, and the time until which it is expected at most.
-    pub(super) expects: Option<(Expected, Moment)>,
+    /// Until when it waits at most for the head with this ticket to move on.
+    pub(super) head_until: Option<(Ticket, Moment)>,
+    /// Until when it waits at most for the answer to a release of this client.
+    pub(super) release_until: Option<Moment>,
     /// It has waited long enough for a release that somebody keeps without driving it.
     pub(super) ignores_releases: bool,
+    /// The last release under way when it arrived, if it does not wait for later ones.
+    pub(super) last_release_before: Option<ReleaseNumber>,
     /// Of a fair waiter, which asks for itself.
     pub(super) refusal: Refusal,
     /// How many refusals it came too late for.
@@ -99,30 +95,18 @@ pub(super) struct Rare {
 }
 
 /// One that waits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Waiter<W> {
     pub(super) asker: Asker,
-    /// The releases with smaller numbers had begun when it arrived.
-    pub(super) releases_before: u64,
     pub(super) asking: Asking,
     rare: Option<Box<Rare>>,
     /// The data of the driver.
     pub(super) slot: W,
 }
 
-impl<W: std::hash::Hash> std::hash::Hash for Waiter<W> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (&self.asker, &self.asking, &self.rare, &self.slot).hash(state);
-        // The others wait for any release.
-        if !matches!(self.asker.mode, Mode::Exclusive | Mode::Write) {
-            self.releases_before.hash(state);
-        }
-    }
-}
-
 impl<W> Waiter<W> {
-    pub(super) fn new(asker: Asker, releases_before: u64, slot: W) -> Self {
-        Self { asker, releases_before, asking: Asking::No, rare: None, slot }
+    pub(super) fn new(asker: Asker, slot: W) -> Self {
+        Self { asker, asking: Asking::No, rare: None, slot }
     }
 
     pub(super) fn rare(&self) -> Option<&Rare> {
@@ -134,8 +118,13 @@ impl<W> Waiter<W> {
     }
 
     pub(super) fn expects_release(&self) -> bool {
-        let expects = self.rare().and_then(|rare| rare.expects);
-        matches!(expects, Some((Expected::Release, _)))
+        self.rare().is_some_and(|rare| rare.release_until.is_some())
+    }
+
+    pub(super) fn expect_no_release(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            (rare.release_until, rare.head_until) = (None, None);
+        }
     }
 
     pub(super) fn pause_until(&self) -> Option<Moment> {
@@ -161,24 +150,21 @@ impl std::hash::Hash for Outage {
     }
 }
 
-type WaitLine<W> = VecDeque<(Ticket, Waiter<W>)>;
-
 /// Those who wait in a lane. Most wait *in line*: only the first of them, the head, asks the
 /// backend. Fair waiters stand beside the line: the backend keeps their order, so each asks for
 /// itself.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct WaitQueue<W> {
-    /// Not in a list: most are alone and need none. In a box: most lanes have a hold, and nobody
-    /// who waits.
-    head: Option<Box<(Ticket, Waiter<W>)>>,
+    /// Not in a list: most are alone and need none.
+    head: Option<(Ticket, Box<Waiter<W>>)>,
     others: Option<Box<Others<W>>>,
     next_ticket: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Others<W> {
-    in_line: WaitLine<W>,
-    fair: WaitLine<W>,
+    in_line: VecDeque<(Ticket, Box<Waiter<W>>)>,
+    fair: VecDeque<(Ticket, Box<Waiter<W>>)>,
     /// The tickets of those whose owner is not fresh.
     by_owner: HashMap<Owner, SmallVec<[Ticket; 2]>, FxBuildHasher>,
     /// How many of all want to wait; the head's owner and patience are counted here as well.
@@ -209,7 +195,7 @@ impl<W> Default for WaitQueue<W> {
     }
 }
 
-fn at<W>(line: &WaitLine<W>, ticket: Ticket) -> Option<usize> {
+fn at<W>(line: &VecDeque<(Ticket, W)>, ticket: Ticket) -> Option<usize> {
     line.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
 }
 
@@ -232,10 +218,11 @@ impl<W> WaitQueue<W> {
         if !is_patient {
             self.others.get_or_insert_default().impatient += 1;
         }
+        let waiter = Box::new(waiter);
         if mode == Mode::Fair {
             self.others.get_or_insert_default().fair.push_back((ticket, waiter));
         } else if self.head.is_none() {
-            self.head = Some(Box::new((ticket, waiter)));
+            self.head = Some((ticket, waiter));
         } else {
             self.others.get_or_insert_default().in_line.push_back((ticket, waiter));
         }
@@ -243,11 +230,11 @@ impl<W> WaitQueue<W> {
     }
 
     /// Takes a waiter out. The second value says whether it was the head.
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(Waiter<W>, bool)> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<(Box<Waiter<W>>, bool)> {
         let is_head = self.is_head(ticket);
         let waiter = if is_head {
             let next = self.others.as_mut().and_then(|others| others.in_line.pop_front());
-            mem::replace(&mut self.head, next.map(Box::new)).map(|head| *head)
+            mem::replace(&mut self.head, next)
         } else {
             let others = self.others.as_mut()?;
             match at(&others.in_line, ticket) {
@@ -277,20 +264,20 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn get(&self, ticket: Ticket) -> Option<&Waiter<W>> {
-        match self.head.as_deref() {
+        match &self.head {
             Some((head, waiter)) if *head == ticket => Some(waiter),
             _ => {
                 let others = self.others.as_ref()?;
                 let in_line = at(&others.in_line, ticket).map(|at| &others.in_line[at]);
                 in_line
                     .or_else(|| at(&others.fair, ticket).map(|at| &others.fair[at]))
-                    .map(|(_, waiter)| waiter)
+                    .map(|(_, waiter)| &**waiter)
             }
         }
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter<W>> {
-        match self.head.as_deref_mut() {
+        match &mut self.head {
             Some((head, waiter)) if *head == ticket => Some(waiter),
             _ => {
                 let Others { in_line, fair, .. } = self.others.as_deref_mut()?;
@@ -308,11 +295,11 @@ impl<W> WaitQueue<W> {
 
     /// The first in line.
     pub(super) fn head(&self) -> Option<(Ticket, &Waiter<W>)> {
-        self.head.as_deref().map(|(ticket, waiter)| (*ticket, waiter))
+        self.head.as_ref().map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 
     pub(super) fn is_head(&self, ticket: Ticket) -> bool {
-        self.head.as_deref().is_some_and(|(head, _)| *head == ticket)
+        self.head.as_ref().is_some_and(|(head, _)| *head == ticket)
     }
 
     /// The first ticket that was not given out yet.
@@ -346,7 +333,7 @@ impl<W> WaitQueue<W> {
             true => in_line.front(),
             false => in_line.get(at(in_line, ticket)? + 1),
         };
-        behind.map(|(ticket, waiter)| (*ticket, waiter))
+        behind.map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 
     /// How many want to wait.
@@ -378,13 +365,13 @@ impl<W> WaitQueue<W> {
     /// Those who wait for a fair lock.
     pub(super) fn fair(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
-        others.flat_map(|others| &others.fair).map(|(ticket, waiter)| (*ticket, waiter))
+        others.flat_map(|others| &others.fair).map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 
     /// Everybody.
     pub(super) fn all(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
         let behind = others.flat_map(|others| others.in_line.iter().chain(&others.fair));
-        self.head.as_deref().into_iter().chain(behind).map(|(ticket, waiter)| (*ticket, waiter))
+        self.head.iter().chain(behind).map(|(ticket, waiter)| (*ticket, &**waiter))
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     FencingToken, Mode,
-    engine::{Arrival, Ask, Asker, Effects, Nesting, Step, Ticket},
+    engine::{Asker, Effects, Nesting, Step, Ticket},
     time::Moment,
 };
 
@@ -42,10 +42,10 @@ impl LockWorld<'_> {
             takes_over: self.rules.takes_over(task),
         };
         match self.event(|lane, now, fx| lane.arrive(asker, lease, (), now, fx))? {
-            Arrival::Inside(inside) => self.enter(task, inside)?,
-            Arrival::Contended if is_patient => return Err("a patient one was turned away".into()),
-            Arrival::Contended => self.finish(task),
-            Arrival::Queued(ticket) => {
+            Err(Step::Inside(inside)) => self.enter(task, inside)?,
+            Err(Step::Refused) if !is_patient => self.finish(task),
+            Err(step) => return Err(format!("one that arrives was told: {step:?}")),
+            Ok(ticket) => {
                 self.tasks[task].ticket = Some(ticket);
                 self.tasks[task].at = At::Ready;
             }
@@ -88,7 +88,7 @@ impl LockWorld<'_> {
             && who != Who::Fresh
             && matches!(step, Step::Wait { until: None, listens: false })
         {
-            step = Step::Ask(Ask { wants_tokens: false, turn_since: None });
+            step = Step::Ask { wants_tokens: false, turn_since: None };
         }
         let now = self.now;
         match step {
@@ -106,7 +106,9 @@ impl LockWorld<'_> {
                 return Err(format!("task {task} waits for what has come"));
             }
             Step::Wait { until, listens } => self.wait(task, until, listens),
-            Step::Ask(ask) => self.tasks[task].at = At::Sending { ask, sent: now },
+            Step::Ask { wants_tokens, turn_since } => {
+                self.tasks[task].at = At::Sending { wants_tokens, turn_since, sent: now };
+            }
         }
         Ok(())
     }

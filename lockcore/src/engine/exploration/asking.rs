@@ -10,14 +10,16 @@ use super::{
 };
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, LockName, Mode,
-    engine::{Ask, Grant, Refused},
+    engine::Grant,
     time::{Moment, lease},
 };
 
 impl LockWorld<'_> {
     /// As `Waiting::ask` until its call is polled for the first time.
     pub(super) fn send(&mut self, task: usize) -> Done {
-        let At::Sending { ask, sent } = self.tasks[task].at else { return Ok(()) };
+        let At::Sending { wants_tokens, turn_since, sent } = self.tasks[task].at else {
+            return Ok(());
+        };
         if self.tasks[task].id.is_none() && self.plan(task).mode == Mode::Fair {
             // A subscription is for one hold.
             self.tasks[task].listener = None;
@@ -26,11 +28,11 @@ impl LockWorld<'_> {
         let mut request = self.request(task);
         request.id = self.id_of(task);
         request.queues = is_patient && matches!(mode, Mode::Fair | Mode::Write);
-        if ask.wants_tokens {
+        if wants_tokens {
             request.tokens = TOKENS;
         }
         let call = Call { request, sent, stage: Leg::Sent };
-        self.tasks[task].at = At::Asking { ask, call };
+        self.tasks[task].at = At::Asking { turn_since, call };
         if self.rules.is_immediate {
             return Ok(());
         }
@@ -75,11 +77,11 @@ impl LockWorld<'_> {
 
     /// The answer comes to the task that has asked.
     pub(super) fn answer(&mut self, task: usize) -> Done {
-        let At::Asking { ask, call } = self.tasks[task].at else { return Ok(()) };
+        let At::Asking { turn_since, call } = self.tasks[task].at else { return Ok(()) };
         let Leg::Answered(answer) = call.stage else { return Ok(()) };
         let was_undone = self.is_answered(task);
         match answer {
-            Reply::Granted { token, told } => self.granted(task, ask, call, token, told)?,
+            Reply::Granted { token, told } => self.granted(task, turn_since, call, token, told)?,
             Reply::Held { remaining, told } => {
                 let end = remaining.saturating_add(Duration::from_millis(1));
                 self.refused(task, &call.request, self.now.after(end), told)?;
@@ -108,7 +110,7 @@ impl LockWorld<'_> {
     fn granted(
         &mut self,
         task: usize,
-        ask: Ask,
+        turn_since: Option<Moment>,
         call: Call,
         token: FencingToken,
         told: Told,
@@ -118,7 +120,7 @@ impl LockWorld<'_> {
         if self.now >= lease::deadline(sent, lease.duration()) {
             return self.granted_late(task, &request);
         }
-        let until = self.rules.hand_over().map(|time| ask.turn_since.unwrap_or(sent).after(time));
+        let until = self.rules.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, lease, token, request.tokens, until);
         let facts = Noted { id: request.id, is_told: false };
         let ticket = self.ticket(task);
@@ -165,8 +167,9 @@ impl LockWorld<'_> {
             until = until.min(self.now.after(KEPT / 3));
         }
         let ticket = self.ticket(task);
-        match self.event(|lane, now, fx| lane.refused(ticket, until, now, fx))? {
-            Refused::Waits => {
+        let waits = self.event(|lane, now, fx| lane.refused(ticket, until, now, fx))?;
+        match waits {
+            true => {
                 if self.plan(task).mode == Mode::Fair {
                     self.tasks[task].basis = told;
                 }
@@ -175,10 +178,10 @@ impl LockWorld<'_> {
                 }
                 self.tasks[task].at = At::Ready;
             }
-            Refused::Over if self.plan(task).is_patient => {
+            false if self.plan(task).is_patient => {
                 return Err("a patient one was refused".into());
             }
-            Refused::Over => {
+            false => {
                 self.have_left(task);
                 self.finish(task);
             }

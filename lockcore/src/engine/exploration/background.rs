@@ -151,12 +151,8 @@ impl LockWorld<'_> {
     /// The background looks at the lane, as `Client::look_at_lane`.
     pub(super) fn look_at_due(&mut self) -> Done {
         self.appointment = None;
-        let due = self.event(|lane, now, fx| {
-            let due = lane.due(now, now, fx);
-            fx.due = due.next;
-            due
-        })?;
-        for (hold, lease) in due.renewals {
+        let renewals = self.event(|lane, now, fx| lane.due(now, now, fx))?;
+        for (hold, lease) in renewals {
             let Some(id) = self.lane.hold(hold).map(|hold| hold.facts.id) else { continue };
             let sent = self.now;
             self.wires.push(Wire::Renewal { hold, id, lease, sent, stage: Leg::Sent });

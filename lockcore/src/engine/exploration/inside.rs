@@ -110,7 +110,7 @@ impl LockWorld<'_> {
             return Ok(());
         }
         let (owner, plan) = (self.rules.owner(task), self.plan(task));
-        let enter = |lane: &mut crate::engine::Lane<_>, now: Moment, fx: &mut _| {
+        let enter = |lane: &mut crate::engine::Lane<_, _>, now: Moment, fx: &mut _| {
             lane.enter(owner, plan.mode, plan.lease, now, fx)
         };
         match self.event(enter)? {
@@ -141,7 +141,7 @@ impl LockWorld<'_> {
                 let grant = Grant::new(call.sent, lease, token, 1, None);
                 let (owner, mode) = (self.rules.owner(task).clone(), self.plan(task).mode);
                 let facts = Noted { id: call.request.id, is_told: false };
-                let admit = |lane: &mut crate::engine::Lane<_>, _, fx: &mut _| {
+                let admit = |lane: &mut crate::engine::Lane<_, _>, _, fx: &mut _| {
                     lane.admit(owner, mode, grant, token, facts, fx)
                 };
                 let hold = self.event(admit)?;

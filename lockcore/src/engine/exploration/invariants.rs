@@ -224,11 +224,11 @@ impl LockWorld<'_> {
             return Ok(());
         }
         let mut fx = Effects::default();
-        let due = self.lane.clone().due(self.now, self.now, &mut fx);
-        if !fx.is_quiet() || !due.renewals.is_empty() {
+        let renewals = self.lane.clone().due(self.now, self.now, &mut fx);
+        if !fx.is_quiet() || !renewals.is_empty() {
             return fail("something is due, and nobody looks");
         }
-        match due.next {
+        match fx.due {
             Some(due) if self.appointment.is_none_or(|at| due < at) => {
                 fail(format!("due {} ticks from now, and nobody looks", self.ticks_to(due)))
             }

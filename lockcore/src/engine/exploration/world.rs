@@ -15,20 +15,11 @@ use super::{
 };
 use crate::{
     FencingToken,
-    engine::{Ask, Driver, Effects, HoldNumber, Lane, Release, ReleaseNumber, Ticket},
+    engine::{Effect, Effects, HoldNumber, Lane, Release, ReleaseNumber, Ticket},
     time::Moment,
 };
 
 pub(super) type Done = Result<(), String>;
-
-/// What a lane keeps for this world, as `lanes.rs` does for tasks.
-#[derive(Clone, Debug, Hash)]
-pub(super) enum Exploration {}
-
-impl Driver for Exploration {
-    type Waiter = ();
-    type Hold = Noted;
-}
 
 /// As `HoldFacts`.
 #[derive(Clone, Debug, Hash)]
@@ -71,11 +62,12 @@ pub(super) enum At {
     TakingOver,
     /// It was told to ask.
     Sending {
-        ask: Ask,
+        wants_tokens: bool,
+        turn_since: Option<Moment>,
         sent: Moment,
     },
     Asking {
-        ask: Ask,
+        turn_since: Option<Moment>,
         call: Call,
     },
     /// It nests in this hold, which has to grow first.
@@ -126,7 +118,7 @@ pub(super) struct LockWorld<'a> {
     pub(super) rules: &'a Rules,
     pub(super) luck: Luck,
     pub(super) now: Moment,
-    pub(super) lane: Lane<Exploration>,
+    pub(super) lane: Lane<(), Noted>,
     /// When the background looks at the lane.
     pub(super) appointment: Option<Moment>,
     /// The subscription of the line, while no head has it.
@@ -211,7 +203,7 @@ impl<'a> LockWorld<'a> {
     /// Reports an event to the lane and carries out what follows, as `Client::with`.
     pub(super) fn event<T>(
         &mut self,
-        event: impl FnOnce(&mut Lane<Exploration>, Moment, &mut Effects<Noted>) -> T,
+        event: impl FnOnce(&mut Lane<(), Noted>, Moment, &mut Effects<Noted>) -> T,
     ) -> Result<T, String> {
         let mut fx = Effects::default();
         let now = match self.has(Mutant::ClockBehind) {
@@ -225,26 +217,25 @@ impl<'a> LockWorld<'a> {
 
     /// As `Client::carry_out` and `Client::settle`.
     fn carry_out(&mut self, fx: Effects<Noted>) -> Done {
-        let Effects { wake, lost, release, due, undo } = fx;
+        let Effects { wake, due, rare } = fx;
         for ticket in wake {
             if let Some(task) = self.with_ticket(ticket) {
                 self.tasks[task].is_woken = true;
             }
         }
-        for (number, reason) in lost {
-            // One whose last guard goes is not there any more.
-            let Some(hold) = self.lane.hold_mut(number) else { continue };
-            if std::mem::replace(&mut hold.facts.is_told, true) {
-                return Err(format!("{number:?} ended twice, last: {reason}"));
+        for effect in rare {
+            match effect {
+                Effect::Lost(number, reason) => {
+                    // One whose last guard goes is not there any more.
+                    let Some(hold) = self.lane.hold_mut(number) else { continue };
+                    if std::mem::replace(&mut hold.facts.is_told, true) {
+                        return Err(format!("{number:?} ended twice, last: {reason}"));
+                    }
+                }
+                Effect::Release(_) if self.has(Mutant::ParkedForgotten) => {}
+                Effect::Release(release) => self.release(release),
+                Effect::Undo(ticket) => self.undo_unpolled(ticket),
             }
-        }
-        if let Some(release) = release
-            && !self.has(Mutant::ParkedForgotten)
-        {
-            self.release(*release);
-        }
-        for ticket in undo {
-            self.undo_unpolled(ticket);
         }
         if !self.lane.has_line() {
             self.listener = None;

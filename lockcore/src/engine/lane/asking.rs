@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::queue::{Asker, Asking, Outage, Ticket},
-    Ask, Driver, Effects, Lane, Refused, Step,
+    Effect, Effects, Lane, Step,
 };
 use crate::{LockError, Mode, time::Moment};
 
@@ -17,10 +17,10 @@ const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
 /// after [`ANSWER`].
 const UNPOLLED: Duration = Duration::from_secs(6);
 
-impl<D: Driver> Lane<D> {
+impl<W, H> Lane<W, H> {
     /// A waiter asks, unless another one of its owner is asking: the store may take one for the
     /// other, and both would be inside.
-    pub(super) fn ask(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> Step {
+    pub(super) fn ask(&mut self, ticket: Ticket, fx: &mut Effects<H>) -> Step {
         let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
         let Asker { mode, has_fresh_owner, takes_over, .. } = waiter.asker;
         if !has_fresh_owner {
@@ -45,22 +45,18 @@ impl<D: Driver> Lane<D> {
             let own = waiter.rare().map_or(0, |rare| rare.refusal.news);
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
-        Step::Ask(Ask { wants_tokens, turn_since: self.turns.since() })
+        Step::Ask { wants_tokens, turn_since: self.turns.since() }
     }
 
     /// The request of a waiter is not answered at once.
-    pub(crate) fn pending(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) {
+    pub(crate) fn pending(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) {
         self.pending.push((ticket, now));
         fx.due_at(Some(now.after(UNPOLLED)));
     }
 
     /// Requests whose answers nobody looked at are to be undone. Returns when the next one will be.
-    pub(super) fn abandon_unpolled(
-        &mut self,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Option<Moment> {
-        let (queue, undo) = (&mut self.queue, &mut fx.undo);
+    pub(super) fn abandon_unpolled(&mut self, now: Moment, fx: &mut Effects<H>) -> Option<Moment> {
+        let (queue, mut undo) = (&mut self.queue, Vec::new());
         self.pending.retain(|(ticket, sent)| {
             let is_over = sent.after(UNPOLLED) <= now;
             if is_over && let Some(waiter) = queue.get_mut(*ticket) {
@@ -69,7 +65,8 @@ impl<D: Driver> Lane<D> {
             }
             !is_over
         });
-        for ticket in fx.undo.clone() {
+        for ticket in undo {
+            fx.rare.push(Effect::Undo(ticket));
             // Others of its owner wait for it to have asked.
             let waiter = self.queue.get(ticket).filter(|waiter| !waiter.asker.has_fresh_owner);
             if let Some(owner) = waiter.map(|waiter| waiter.asker.owner.clone()) {
@@ -81,7 +78,7 @@ impl<D: Driver> Lane<D> {
 
     /// The request of a waiter is over, one way or another. Returns the news it began with, or
     /// `None` if it was abandoned.
-    pub(super) fn asked(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) -> Option<u64> {
+    pub(super) fn asked(&mut self, ticket: Ticket, fx: &mut Effects<H>) -> Option<u64> {
         self.pending.retain(|(other, _)| *other != ticket);
         if self.pending.is_empty() {
             // A hold needs no room for it.
@@ -100,20 +97,22 @@ impl<D: Driver> Lane<D> {
     }
 
     /// The request of a waiter was refused; nothing changes before `until`, unless there was news
-    /// since it began.
+    /// since it began. Returns whether the waiter goes on waiting; one that did not want to wait
+    /// has left the queue.
+    #[must_use]
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
         until: Moment,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Refused {
+        fx: &mut Effects<H>,
+    ) -> bool {
         let news = self.asked(ticket, fx);
         self.outage = None;
-        let Some(waiter) = self.queue.get_mut(ticket) else { return Refused::Over };
+        let Some(waiter) = self.queue.get_mut(ticket) else { return false };
         if !waiter.asker.is_patient {
             self.leave(ticket, now, fx);
-            return Refused::Over;
+            return false;
         }
         match (waiter.asker.mode, news) {
             (Mode::Fair, Some(news)) => waiter.rare_mut().refusal.note(news, until),
@@ -123,17 +122,17 @@ impl<D: Driver> Lane<D> {
         self.readers_through = None;
         self.turns.contested();
         self.count_refusal(fx);
-        Refused::Waits
+        true
     }
 
-    fn wake_impatient(&self, fx: &mut Effects<D::Hold>) {
+    fn wake_impatient(&self, fx: &mut Effects<H>) {
         if self.queue.has_impatient() {
             fx.wake.extend(self.queue.impatient());
         }
     }
 
     /// Those who do not want to wait need not wait for those who do.
-    pub(super) fn count_refusal(&mut self, fx: &mut Effects<D::Hold>) {
+    pub(super) fn count_refusal(&mut self, fx: &mut Effects<H>) {
         self.refusals += 1;
         self.wake_impatient(fx);
     }
@@ -146,7 +145,7 @@ impl<D: Driver> Lane<D> {
         error: &LockError,
         pause: Duration,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Moment {
         self.asked(ticket, fx);
         let recent = self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
@@ -165,7 +164,7 @@ impl<D: Driver> Lane<D> {
         ticket: Ticket,
         pause: Duration,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) {
         self.asked(ticket, fx);
         self.outage = None;

@@ -6,17 +6,17 @@ use smallvec::SmallVec;
 
 use super::{
     super::{
-        hold::{Grant, Growth, HoldNumber, HoldState, Left, Phase},
+        hold::{Grant, Growth, HoldNumber, HoldState, Phase, ReleaseNumber},
         queue::Ticket,
     },
-    Driver, Due, Effects, Hold, Lane, Parting, Release, ReleaseNumber,
+    Effect, Effects, Hold, Lane, Parting, Release,
 };
 use crate::{
     FencingToken, LossReason, Mode, Owner,
     time::{Lease, Moment},
 };
 
-impl<D: Driver> Lane<D> {
+impl<W, H> Lane<W, H> {
     /// The backend granted the request of a waiter. `None` if the request was abandoned: then the
     /// waiter is still there, and asks again.
     pub(crate) fn granted(
@@ -24,8 +24,8 @@ impl<D: Driver> Lane<D> {
         ticket: Ticket,
         grant: Grant,
         token: FencingToken,
-        facts: D::Hold,
-        fx: &mut Effects<D::Hold>,
+        facts: H,
+        fx: &mut Effects<H>,
     ) -> Option<HoldNumber> {
         // An abandoned request was undone meanwhile.
         self.asked(ticket, fx)?;
@@ -43,8 +43,8 @@ impl<D: Driver> Lane<D> {
         mode: Mode,
         grant: Grant,
         token: FencingToken,
-        facts: D::Hold,
-        fx: &mut Effects<D::Hold>,
+        facts: H,
+        fx: &mut Effects<H>,
     ) -> HoldNumber {
         self.outage = None;
         self.turns.granted(grant.sent);
@@ -58,7 +58,7 @@ impl<D: Driver> Lane<D> {
     }
 
     /// A new hold says something about those in line: they are refused, or may follow.
-    fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<D::Hold>) {
+    fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<H>) {
         if mode.is_shared() {
             self.refusal.until = None;
         } else {
@@ -72,9 +72,9 @@ impl<D: Driver> Lane<D> {
     pub(crate) fn take_over(
         &mut self,
         ticket: Ticket,
-        facts: impl FnOnce(&mut D::Hold),
+        facts: impl FnOnce(&mut H),
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Option<HoldNumber> {
         if !self.queue.is_head(ticket) || !self.has_heir(now) {
             return None;
@@ -102,7 +102,7 @@ impl<D: Driver> Lane<D> {
         number: HoldNumber,
         lease: Lease,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Growth {
         self.with_settled(number, now, fx, |state| match state.enter(lease, now) {
             Growth::Ask { count, lease } => {
@@ -122,7 +122,7 @@ impl<D: Driver> Lane<D> {
         lease: Lease,
         sent: Moment,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Growth {
         // Before it is settled: the lease was extended at the backend, and a deadline that passed
         // meanwhile is a loss only if nobody noticed it in time.
@@ -138,7 +138,7 @@ impl<D: Driver> Lane<D> {
         number: HoldNumber,
         lease: Duration,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Growth {
         if self.hold(number).is_some_and(|hold| hold.state.handover_until().is_some()) {
             // The head rests no more.
@@ -154,7 +154,7 @@ impl<D: Driver> Lane<D> {
         lease: Duration,
         sent: Moment,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Growth {
         if let Some(hold) = self.hold_mut(number) {
             hold.state.extended(lease, sent);
@@ -172,7 +172,7 @@ impl<D: Driver> Lane<D> {
         &mut self,
         number: HoldNumber,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
         work: impl FnOnce(&mut HoldState) -> Growth,
     ) -> Growth {
         let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
@@ -190,7 +190,7 @@ impl<D: Driver> Lane<D> {
         &mut self,
         number: HoldNumber,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Option<Phase> {
         let at = self.holds.iter().position(|hold| hold.number == number)?;
         self.settle(at, now, fx);
@@ -203,44 +203,47 @@ impl<D: Driver> Lane<D> {
         number: HoldNumber,
         lease: Lease,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Parting<D::Hold> {
+        fx: &mut Effects<H>,
+    ) -> Parting<H> {
         let Some(at) = self.holds.iter().position(|hold| hold.number == number) else {
             return Parting::Closed;
         };
         self.settle(at, now, fx);
-        match self.holds[at].state.leave(lease) {
-            Left::Others { store } => Parting::Nested { store },
-            Left::Closed { last } => {
-                if last {
+        let state = &mut self.holds[at].state;
+        state.leave(lease);
+        let stored = state.stored();
+        match (state.phase(), state.count()) {
+            (Phase::Closed, guards) => {
+                if guards == 0 {
                     self.holds.remove(at);
                 }
                 Parting::Closed
             }
-            Left::Last if self.park(at, now, fx) => Parting::HandedOver,
-            Left::Last => {
+            (Phase::Live | Phase::Parked, 0) if self.park(at, now, fx) => Parting::HandedOver,
+            (Phase::Live | Phase::Parked, 0) => {
                 if self.holds[at].state.handover_until().is_some() {
                     // The head rests no more.
                     self.wake_head(fx);
                 }
                 Parting::Release(self.release_at(at, now))
             }
-            Left::Lost { reason, last: false } => Parting::Lost { reason, release: None },
-            Left::Lost { reason: LossReason::LeaseEnded, last: true } => {
+            (Phase::Live | Phase::Parked, guards) => Parting::Nested { store: stored > guards },
+            (Phase::Lost(reason @ LossReason::LeaseEnded), 0) => {
                 // Only our own clock says so: the backend may still have it.
-                let release = Some(self.release_at(at, now));
-                Parting::Lost { reason: LossReason::LeaseEnded, release }
+                Parting::Lost { reason, release: Some(self.release_at(at, now)) }
             }
-            Left::Lost { reason, last: true } => {
-                self.holds.remove(at);
-                self.news(fx);
+            (Phase::Lost(reason), guards) => {
+                if guards == 0 {
+                    self.holds.remove(at);
+                    self.news(fx);
+                }
                 Parting::Lost { reason, release: None }
             }
         }
     }
 
     /// Parks a hold that is over, if the head may take it over.
-    fn park(&mut self, at: usize, now: Moment, fx: &mut Effects<D::Hold>) -> bool {
+    fn park(&mut self, at: usize, now: Moment, fx: &mut Effects<H>) -> bool {
         let state = &mut self.holds[at].state;
         if !state.suits_handover(now) {
             return false;
@@ -256,14 +259,14 @@ impl<D: Driver> Lane<D> {
     }
 
     /// Gives back the parked hold, which nobody takes over.
-    pub(super) fn unpark(&mut self, now: Moment, fx: &mut Effects<D::Hold>) {
+    pub(super) fn unpark(&mut self, now: Moment, fx: &mut Effects<H>) {
         if let Some(at) = self.parked() {
-            fx.release = Some(Box::new(self.release_at(at, now)));
+            fx.rare.push(Effect::Release(self.release_at(at, now)));
         }
     }
 
     /// Takes a hold out, to be given back.
-    fn release_at(&mut self, at: usize, now: Moment) -> Release<D::Hold> {
+    fn release_at(&mut self, at: usize, now: Moment) -> Release<H> {
         let Hold { mode, state, facts, .. } = self.holds.remove(at);
         self.turns.released(self.hand_over, !self.queue.is_line_empty(), now);
         Release { number: self.begin_release(), mode, until: state.asked(), facts }
@@ -272,14 +275,14 @@ impl<D: Driver> Lane<D> {
     /// A release is on its way. Until it is answered, waiters that would only meet the hold that is
     /// being given back do not ask.
     pub(crate) fn begin_release(&mut self) -> ReleaseNumber {
-        let number = self.number();
+        let number = ReleaseNumber(self.number());
         self.releasing.push(number);
-        ReleaseNumber(number)
+        number
     }
 
     /// A release was answered, or failed: those who wait for it go on.
-    pub(crate) fn end_release(&mut self, number: ReleaseNumber, fx: &mut Effects<D::Hold>) {
-        let Some(at) = self.releasing.iter().position(|other| *other == number.0) else { return };
+    pub(crate) fn end_release(&mut self, number: ReleaseNumber, fx: &mut Effects<H>) {
+        let Some(at) = self.releasing.iter().position(|other| *other == number) else { return };
         self.releasing.remove(at);
         self.news(fx);
         if self.queue.has_fair() {
@@ -289,15 +292,21 @@ impl<D: Driver> Lane<D> {
     }
 
     /// Looks at everything that is due. Renewals that are due until `until` are taken along, so
-    /// that after the first time they are made together.
-    pub(crate) fn due(&mut self, until: Moment, now: Moment, fx: &mut Effects<D::Hold>) -> Due {
-        let mut due = Due::default();
+    /// that after the first time they are made together. Returns which holds are to be renewed, and
+    /// for how long.
+    pub(crate) fn due(
+        &mut self,
+        until: Moment,
+        now: Moment,
+        fx: &mut Effects<H>,
+    ) -> SmallVec<[(HoldNumber, Duration); 1]> {
+        let mut renewals = SmallVec::new();
         for at in 0..self.holds.len() {
             self.settle(at, now, fx);
             let Hold { number, state, .. } = &mut self.holds[at];
             if let Some(lease) = state.renewal_due(now, until) {
                 state.renewing(lease, now);
-                due.renewals.push((*number, lease));
+                renewals.push((*number, lease));
             } else if state.handover_until().is_some_and(|window| window <= now) {
                 // The head looks for itself: it rests no more.
                 state.close_window();
@@ -309,8 +318,8 @@ impl<D: Driver> Lane<D> {
         }
         let unpolled = self.abandon_unpolled(now, fx);
         let holds = self.holds.iter().filter_map(|hold| hold.state.next_due());
-        due.next = holds.chain(unpolled).min();
-        due
+        fx.due = holds.chain(unpolled).min();
+        renewals
     }
 
     /// A renewal that was sent at `sent` succeeded.
@@ -319,7 +328,7 @@ impl<D: Driver> Lane<D> {
         number: HoldNumber,
         lease: Duration,
         sent: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) {
         if let Some(hold) = self.hold_mut(number) {
             hold.state.renewed(lease, sent);
@@ -334,7 +343,7 @@ impl<D: Driver> Lane<D> {
         number: HoldNumber,
         lease: Duration,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Option<Moment> {
         let at = self.holds.iter().position(|hold| hold.number == number)?;
         self.settle(at, now, fx);
@@ -345,16 +354,16 @@ impl<D: Driver> Lane<D> {
     }
 
     /// The backend does not know this hold any more.
-    pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<D::Hold>) {
+    pub(crate) fn gone(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let Some(hold) = self.hold_mut(number) else { return };
         if hold.state.end(Phase::Lost(LossReason::Gone)) {
-            fx.lost.push((number, LossReason::Gone));
+            fx.rare.push(Effect::Lost(number, LossReason::Gone));
             self.news(fx);
         }
     }
 
     /// The backend does not know the parked hold any more.
-    pub(crate) fn forget_parked(&mut self, number: HoldNumber, fx: &mut Effects<D::Hold>) {
+    pub(crate) fn forget_parked(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let parked = self.parked().filter(|at| self.holds[*at].number == number);
         if let Some(at) = parked {
             self.holds.remove(at);
@@ -364,11 +373,10 @@ impl<D: Driver> Lane<D> {
 
     /// The client is closed. Returns what has to be given back: every live hold, whose guards find
     /// it closed, the parked one, and those that only our own clock calls lost.
-    pub(crate) fn close(
-        &mut self,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> SmallVec<[Release<D::Hold>; 1]> {
+    pub(crate) fn close(&mut self, now: Moment, fx: &mut Effects<H>) -> SmallVec<[Release<H>; 1]>
+    where
+        H: Clone,
+    {
         let mut releases = SmallVec::new();
         for at in 0..self.holds.len() {
             self.settle(at, now, fx);
@@ -389,7 +397,8 @@ impl<D: Driver> Lane<D> {
         }
         self.holds.retain(|hold| hold.state.phase() != Phase::Parked);
         // Nobody may ever poll the acquisitions that asked.
-        fx.undo.extend(std::mem::take(&mut self.pending).into_iter().map(|(ticket, _)| ticket));
+        let pending = std::mem::take(&mut self.pending);
+        fx.rare.extend(pending.into_iter().map(|(ticket, _)| Effect::Undo(ticket)));
         fx.wake.extend(self.queue.all().map(|(ticket, _)| ticket));
         releases
     }

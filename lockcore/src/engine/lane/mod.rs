@@ -52,33 +52,28 @@ mod asking;
 mod holding;
 mod waiting;
 
-use std::{fmt, hash::Hash, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::{
-    hold::{Grant, HoldNumber, HoldState, Phase},
+    hold::{Grant, HoldNumber, HoldState, Phase, ReleaseNumber},
     queue::{Outage, Refusal, Ticket, WaitQueue},
     turns::Turns,
 };
 use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
 
-/// The data of the driver in a lane. The engine never looks at it.
-pub(crate) trait Driver {
-    /// With each waiter.
-    type Waiter: fmt::Debug;
-    /// With each hold. A clone is what a release of a hold needs that still has guards.
-    type Hold: fmt::Debug + Clone;
-}
-
 /// The holds and waiters of one client for one name, used as one kind of lock.
+///
+/// The driver keeps a `W` with each waiter and an `H` with each hold. The engine never looks at
+/// these.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, Hash))]
-pub(crate) struct Lane<D: Driver> {
-    holds: SmallVec<[Hold<D::Hold>; 1]>,
-    queue: WaitQueue<D::Waiter>,
+pub(crate) struct Lane<W, H> {
+    holds: SmallVec<[Hold<H>; 1]>,
+    queue: WaitQueue<W>,
     /// Releases of this client that are not answered yet, by their numbers, which rise.
-    releasing: SmallVec<[u64; 2]>,
+    releasing: SmallVec<[ReleaseNumber; 2]>,
     next_number: u64,
     /// The last answer of the backend to those in line.
     refusal: Refusal,
@@ -116,10 +111,6 @@ impl<F> Hold<F> {
     }
 }
 
-/// Names a release within its lane. Numbers rise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ReleaseNumber(u64);
-
 /// A hold to be given back to the backend.
 #[derive(Debug)]
 pub(crate) struct Release<F> {
@@ -135,29 +126,38 @@ pub(crate) struct Release<F> {
 pub(crate) struct Effects<F> {
     /// Waiters that have to take a [`step`](Lane::step).
     pub(crate) wake: SmallVec<[Ticket; 2]>,
-    /// Holds that were just lost, and how.
-    pub(crate) lost: Vec<(HoldNumber, LossReason)>,
-    /// A parked hold that nobody takes over.
-    pub(crate) release: Option<Box<Release<F>>>,
     /// The lane has to be [looked at](Lane::due) then.
     pub(crate) due: Option<Moment>,
-    /// Waiters whose request has to be undone: nobody looks at its answer.
-    pub(crate) undo: Vec<Ticket>,
+    /// Most events have none of these.
+    pub(crate) rare: Vec<Effect<F>>,
+}
+
+/// A rare effect of an event.
+#[derive(Debug)]
+pub(crate) enum Effect<F> {
+    /// This hold was just lost.
+    Lost(HoldNumber, LossReason),
+    /// A parked hold that nobody takes over.
+    Release(Release<F>),
+    /// The request of this waiter has to be undone: nobody looks at its answer.
+    Undo(Ticket),
 }
 
 impl<F> Default for Effects<F> {
     fn default() -> Self {
-        Self { wake: SmallVec::new(), lost: Vec::new(), release: None, due: None, undo: Vec::new() }
+        Self { wake: SmallVec::new(), due: None, rare: Vec::new() }
     }
 }
 
 impl<F> Effects<F> {
     /// Whether there is nothing to be done now.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.wake.is_empty()
-            && self.lost.is_empty()
-            && self.release.is_none()
-            && self.undo.is_empty()
+        self.wake.is_empty() && self.rare.is_empty()
+    }
+
+    /// Whether this hold was lost in the event.
+    pub(crate) fn has_lost(&self, hold: HoldNumber) -> bool {
+        self.rare.iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == hold))
     }
 
     /// Something is due at `moment`.
@@ -186,26 +186,7 @@ pub(crate) enum Nesting {
     TooDeep,
 }
 
-/// How an acquisition stands when it arrives.
-#[derive(Debug)]
-pub(crate) enum Arrival {
-    Inside(Nesting),
-    /// It would have to wait, and does not want to.
-    Contended,
-    /// It has a place among those who wait.
-    Queued(Ticket),
-}
-
-/// A request of a waiter to the backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ask {
-    /// Others wait behind it, to whom it may hand the lock over: it wants tokens for them.
-    pub(crate) wants_tokens: bool,
-    /// When this client's turn began, if it has one.
-    pub(crate) turn_since: Option<Moment>,
-}
-
-/// The next step of a waiter.
+/// The next step of a waiter, or of an acquisition that arrives and gets no place.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Its owner got in meanwhile. It has left the queue.
@@ -219,17 +200,9 @@ pub(crate) enum Step {
     /// It waits until it is woken, and no longer than `until`. If it `listens`, also until the
     /// backend tells that the lock may be free.
     Wait { until: Option<Moment>, listens: bool },
-    /// It asks the backend.
-    Ask(Ask),
-}
-
-/// The consequence of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It goes on waiting.
-    Waits,
-    /// It did not want to wait. It has left the queue.
-    Over,
+    /// It asks the backend. If it `wants_tokens`, others wait behind it, to whom it may hand the
+    /// lock over. `turn_since` is when this client's turn began, if it has one.
+    Ask { wants_tokens: bool, turn_since: Option<Moment> },
 }
 
 /// The consequence of the departure of a guard.
@@ -248,16 +221,7 @@ pub(crate) enum Parting<F> {
     Closed,
 }
 
-/// The due work of a lane.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// Holds to be renewed, and for how long.
-    pub(crate) renewals: Vec<(HoldNumber, Duration)>,
-    /// When to look again.
-    pub(crate) next: Option<Moment>,
-}
-
-impl<D: Driver> Lane<D> {
+impl<W, H> Lane<W, H> {
     /// An idle lane. `hand_over` is for how long the client keeps a lock for its own tasks, if it
     /// does.
     pub(crate) fn new(hand_over: Option<Duration>) -> Self {
@@ -300,20 +264,20 @@ impl<D: Driver> Lane<D> {
     }
 
     /// Every hold that has guards, and the parked one.
-    pub(crate) fn holds(&self) -> &[Hold<D::Hold>] {
+    pub(crate) fn holds(&self) -> &[Hold<H>] {
         &self.holds
     }
 
-    pub(crate) fn hold(&self, number: HoldNumber) -> Option<&Hold<D::Hold>> {
+    pub(crate) fn hold(&self, number: HoldNumber) -> Option<&Hold<H>> {
         self.holds.iter().find(|hold| hold.number == number)
     }
 
-    pub(crate) fn hold_mut(&mut self, number: HoldNumber) -> Option<&mut Hold<D::Hold>> {
+    pub(crate) fn hold_mut(&mut self, number: HoldNumber) -> Option<&mut Hold<H>> {
         self.holds.iter_mut().find(|hold| hold.number == number)
     }
 
     /// The data of the driver for a waiter.
-    pub(crate) fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut D::Waiter> {
+    pub(crate) fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
         self.queue.get_mut(ticket).map(|waiter| &mut waiter.slot)
     }
 
@@ -338,28 +302,28 @@ impl<D: Driver> Lane<D> {
     }
 
     /// Something may have freed the lock: the head asks again.
-    fn news(&mut self, fx: &mut Effects<D::Hold>) {
+    fn news(&mut self, fx: &mut Effects<H>) {
         self.refusal.outdate();
         self.wake_head(fx);
     }
 
-    fn wake_head(&self, fx: &mut Effects<D::Hold>) {
+    fn wake_head(&self, fx: &mut Effects<H>) {
         if let Some((head, _)) = self.queue.head() {
             fx.wake.push(head);
         }
     }
 
     /// Wakes the waiters of an owner: one of them got in, or is no longer asking.
-    fn wake_owner(&self, owner: &Owner, fx: &mut Effects<D::Hold>) {
+    fn wake_owner(&self, owner: &Owner, fx: &mut Effects<H>) {
         fx.wake.extend_from_slice(self.queue.of_owner(owner));
     }
 
     /// Looks at the deadline of a hold, as every event of a hold does first. A loss is noticed here
     /// and in [`gone`](Self::gone), and nowhere else.
-    fn settle(&mut self, at: usize, now: Moment, fx: &mut Effects<D::Hold>) {
+    fn settle(&mut self, at: usize, now: Moment, fx: &mut Effects<H>) {
         let hold = &mut self.holds[at];
         if hold.state.settle(now) {
-            fx.lost.push((hold.number, LossReason::LeaseEnded));
+            fx.rare.push(Effect::Lost(hold.number, LossReason::LeaseEnded));
             // What was lost here may be free at the backend.
             self.news(fx);
         }

@@ -4,41 +4,45 @@ use std::time::Duration;
 
 use super::{
     super::{
-        hold::{Growth, HoldNumber, Phase},
-        queue::{Asker, Expected, Outage, Ticket, Waiter},
+        hold::{Growth, HoldNumber, Phase, ReleaseNumber},
+        queue::{Asker, Outage, Ticket, Waiter},
     },
-    Arrival, Driver, Effects, Lane, Nesting, Step,
+    Effects, Lane, Nesting, Step,
 };
 use crate::{
     LockError, Mode, Owner,
     time::{ANSWER, Lease, Moment},
 };
 
-impl<D: Driver> Lane<D> {
-    /// An acquisition arrives. One that does not want to wait queues only if it may be granted at
-    /// once.
+impl<W, H> Lane<W, H> {
+    /// An acquisition arrives, and gets a place among those who wait, unless its owner is inside
+    /// already. One that does not want to wait gets one only if it may be granted at once.
     pub(crate) fn arrive(
         &mut self,
         asker: Asker,
         lease: Lease,
-        slot: D::Waiter,
+        slot: W,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Arrival {
+        fx: &mut Effects<H>,
+    ) -> Result<Ticket, Step> {
         if !asker.has_fresh_owner
             && let Some(inside) = self.enter(&asker.owner, asker.mode, lease, now, fx)
         {
-            return Arrival::Inside(inside);
+            return Err(Step::Inside(inside));
         }
         if !asker.is_patient && self.turns_away(asker.mode, now) {
-            return Arrival::Contended;
+            return Err(Step::Refused);
         }
-        let is_patient = asker.is_patient;
-        let mut waiter = Waiter::new(asker, self.next_number, slot);
-        if !is_patient {
+        let mut waiter = Waiter::new(asker, slot);
+        if !waiter.asker.is_patient {
             waiter.rare_mut().refusals_before = self.refusals;
         }
-        Arrival::Queued(self.queue.push(waiter))
+        if let Some(last) = self.releasing.last()
+            && !matches!(waiter.asker.mode, Mode::Exclusive | Mode::Write)
+        {
+            waiter.rare_mut().last_release_before = Some(*last);
+        }
+        Ok(self.queue.push(waiter))
     }
 
     /// Whether an acquisition that does not want to wait would have to.
@@ -62,7 +66,7 @@ impl<D: Driver> Lane<D> {
         mode: Mode,
         lease: Lease,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Option<Nesting> {
         let held = |lane: &Self, is_held: fn(Mode) -> bool| {
             lane.holds.iter().position(|hold| {
@@ -105,7 +109,7 @@ impl<D: Driver> Lane<D> {
         lease: Lease,
         patience: Duration,
         now: Moment,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) -> Step {
         let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
         let is_head = self.queue.is_head(ticket);
@@ -145,7 +149,7 @@ impl<D: Driver> Lane<D> {
     }
 
     /// A waiter behind the head waits for its turn.
-    fn wait_behind(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) -> Step {
+    fn wait_behind(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Step {
         let error = self.outage(ticket);
         let (head, refusals) = (self.queue.head().map(|(head, _)| head), self.refusals);
         let Some(waiter) = self.queue.get_mut(ticket) else { return Step::Refused };
@@ -153,11 +157,11 @@ impl<D: Driver> Lane<D> {
             return Step::Wait { until: None, listens: false };
         }
         let rare = waiter.rare_mut();
-        let until = match (head, rare.expects) {
-            (Some(head), Some((Expected::Head(same), until))) if head == same => until,
+        let until = match (head, rare.head_until) {
+            (Some(head), Some((same, until))) if head == same => until,
             (Some(head), _) => {
                 let until = now.after(ANSWER);
-                rare.expects = Some((Expected::Head(head), until));
+                rare.head_until = Some((head, until));
                 until
             }
             (None, _) => now,
@@ -173,12 +177,7 @@ impl<D: Driver> Lane<D> {
 
     /// The wait of the head inside its own client: for a hold that is, or may be, handed to it, and
     /// for the end of the turn of other clients.
-    fn wait_for_own(
-        &mut self,
-        ticket: Ticket,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) -> Option<Step> {
+    fn wait_for_own(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Option<Step> {
         if self.parked().is_some() {
             if self.has_heir(now) {
                 return Some(Step::TakeOver);
@@ -207,32 +206,27 @@ impl<D: Driver> Lane<D> {
         let first = self.releasing.first().copied();
         let waiter = self.queue.get_mut(ticket)?;
         let Asker { mode, is_patient, has_fresh_owner, .. } = waiter.asker;
-        let counts = |first: &u64| match mode {
+        let last_before = waiter.rare().and_then(|rare| rare.last_release_before);
+        let counts = |first: &ReleaseNumber| match mode {
             Mode::Fair if is_patient && has_fresh_owner => false,
             Mode::Exclusive | Mode::Write => true,
-            _ => *first < waiter.releases_before,
+            _ => Some(*first) <= last_before,
         };
-        let Some(_) = first.filter(counts) else {
-            if let Some(rare) = waiter.rare()
-                && rare.expects.is_some()
-            {
-                waiter.rare_mut().expects = None;
-            }
-            return None;
-        };
-        let rare = waiter.rare_mut();
-        if rare.ignores_releases {
+        if !first.as_ref().is_some_and(counts) {
+            waiter.expect_no_release();
             return None;
         }
-        match rare.expects {
-            Some((Expected::Release, until)) if now < until => Some(until),
-            Some((Expected::Release, _)) => {
+        let rare = waiter.rare_mut();
+        match rare.release_until {
+            _ if rare.ignores_releases => None,
+            Some(until) if now < until => Some(until),
+            Some(_) => {
                 rare.ignores_releases = true;
                 None
             }
-            _ => {
+            None => {
                 let until = now.after(ANSWER);
-                rare.expects = Some((Expected::Release, until));
+                (rare.release_until, rare.head_until) = (Some(until), None);
                 Some(until)
             }
         }
@@ -276,13 +270,7 @@ impl<D: Driver> Lane<D> {
     }
 
     /// The backend told a waiter that the lock may be free. `jitter` is in `[0, 1)`.
-    pub(crate) fn heard(
-        &mut self,
-        ticket: Ticket,
-        jitter: f64,
-        now: Moment,
-        fx: &mut Effects<D::Hold>,
-    ) {
+    pub(crate) fn heard(&mut self, ticket: Ticket, jitter: f64, now: Moment, fx: &mut Effects<H>) {
         let Some(waiter) = self.queue.get_mut(ticket) else { return };
         if waiter.asker.mode == Mode::Fair {
             waiter.rare_mut().refusal.outdate();
@@ -296,7 +284,7 @@ impl<D: Driver> Lane<D> {
 
     /// A subscription is in effect, or failed and was waited for: what happened before was not
     /// heard, so an attempt is due.
-    pub(crate) fn listening(&mut self, ticket: Ticket, fx: &mut Effects<D::Hold>) {
+    pub(crate) fn listening(&mut self, ticket: Ticket, fx: &mut Effects<H>) {
         match self.queue.get_mut(ticket) {
             Some(waiter) if waiter.asker.mode == Mode::Fair => {
                 waiter.rare_mut().refusal.outdate();
@@ -307,7 +295,7 @@ impl<D: Driver> Lane<D> {
     }
 
     /// A waiter leaves.
-    pub(crate) fn leave(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<D::Hold>) {
+    pub(crate) fn leave(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) {
         self.asked(ticket, fx);
         let Some((waiter, was_head)) = self.queue.remove(ticket) else { return };
         if was_head {
@@ -333,7 +321,7 @@ impl<D: Driver> Lane<D> {
         &mut self,
         ticket: Ticket,
         hold: HoldNumber,
-        fx: &mut Effects<D::Hold>,
+        fx: &mut Effects<H>,
     ) {
         let Some((waiter, was_head)) = self.queue.remove(ticket) else { return };
         if !waiter.asker.has_fresh_owner {
