@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use lockcore::{LockGuard, Locks};
 use lockcore_redis::RedisBackend;
 
@@ -30,7 +31,8 @@ impl Lock for Handle {
         Ok(self.0.acquire().await?)
     }
 
-    async fn release(&self, hold: LockGuard) -> Result<()> {
-        Ok(hold.release().await?)
+    /// Not an `async fn`, which would have room for the hold twice.
+    fn release(&self, hold: LockGuard) -> impl Future<Output = Result<()>> + Send {
+        hold.release().err_into()
     }
 }

@@ -43,37 +43,48 @@ impl Acquisition {
         // As tokio's own: a task that goes on acquiring without ever having to wait lets others run
         // now and then.
         tokio::task::consume_budget().await;
-        let owner = self.known_owner();
-        if let Some(held) = self.enter_at_once(owner.as_ref())? {
-            return Ok(Some(held));
-        }
-        self.acquire_as(self.asker(owner, is_patient)).await
+        // In a statement of its own: what is left of it takes no room while this waits.
+        let asking = match self.enter_or_ask(is_patient)? {
+            Either::Left(held) => return Ok(Some(held)),
+            Either::Right(asking) => asking,
+        };
+        asking.await
     }
 
-    /// In a box: an acquisition that enters at once needs no room for it.
-    fn acquire_as(
+    /// Enters at once, or returns a future that asks: in a box, because an acquisition that enters
+    /// at once needs no room for it.
+    #[expect(clippy::type_complexity, reason = "it is said once, and a name would not explain it")]
+    fn enter_or_ask(
         &self,
-        asker: Asker,
-    ) -> Pin<Box<impl Future<Output = Result<Option<Held>, LockError>> + Send>> {
-        Box::pin(async move {
+        is_patient: bool,
+    ) -> Result<
+        Either<Held, Pin<Box<impl Future<Output = Result<Option<Held>, LockError>> + Send>>>,
+        LockError,
+    > {
+        let owner = self.known_owner();
+        if let Some(held) = self.enter_at_once(owner.as_ref())? {
+            return Ok(Either::Left(held));
+        }
+        let asker = self.asker(owner, is_patient);
+        Ok(Either::Right(Box::pin(async move {
             let (_acquiring, mut waiting) = (self.client.acquiring(), None);
             self.acquire_in_turn(&asker, &mut waiting).await
-        })
+        })))
     }
 
     /// Acquires within `limit`. If the time runs out, everything is left before this answers: the
     /// place in the queue, here and at the backend, and what a request under way may get.
     pub(crate) async fn acquire_within(&self, limit: Duration) -> Result<Held, LockError> {
         let timeout = || LockError::Timeout { lock: self.name.clone(), waited: limit };
+        if limit.is_zero() {
+            return self.acquire(false).await?.ok_or_else(timeout);
+        }
         tokio::task::consume_budget().await;
         let owner = self.known_owner();
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
-        let asker = self.asker(owner, !limit.is_zero());
-        if limit.is_zero() {
-            return self.acquire_as(asker).await?.ok_or_else(timeout);
-        }
+        let asker = self.asker(owner, true);
         Box::pin(async move {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();
