@@ -56,22 +56,20 @@ impl<W, H> Lane<W, H> {
 
     /// Requests whose answers nobody looked at are to be undone. Returns when the next one will be.
     pub(super) fn abandon_unpolled(&mut self, now: Moment, fx: &mut Effects<H>) -> Option<Moment> {
-        let (queue, mut undo) = (&mut self.queue, Vec::new());
+        let (queue, mut owners) = (&mut self.queue, Vec::new());
         self.pending.retain(|(ticket, sent)| {
             let is_over = sent.after(UNPOLLED) <= now;
             if is_over && let Some(waiter) = queue.get_mut(*ticket) {
                 waiter.asking = Asking::Abandoned;
-                undo.push(*ticket);
+                fx.rare.push(Effect::Undo(*ticket));
+                let Asker { owner, has_fresh_owner, .. } = &waiter.asker;
+                owners.extend((!has_fresh_owner).then(|| owner.clone()));
             }
             !is_over
         });
-        for ticket in undo {
-            fx.rare.push(Effect::Undo(ticket));
-            // Others of its owner wait for it to have asked.
-            let waiter = self.queue.get(ticket).filter(|waiter| !waiter.asker.has_fresh_owner);
-            if let Some(owner) = waiter.map(|waiter| waiter.asker.owner.clone()) {
-                self.wake_owner(&owner, fx);
-            }
+        // Others of the same owner wait for it to have asked.
+        for owner in owners {
+            self.wake_owner(&owner, fx);
         }
         self.pending.iter().map(|(_, sent)| sent.after(UNPOLLED)).min()
     }
