@@ -348,7 +348,7 @@ fn kinds_of_locks() -> Vec<Bug> {
         ),
         bug(
             "permits that have ended come back a second time",
-            [lua("end_hold").call("ZREM").becomes("math.max(1, {})")],
+            [lua("end_hold").call("ZREM").becomes("math.max(#permits, {})")],
             redis_suites("permits_whose_lease_is_over_come_back_once"),
         ),
         bug(
