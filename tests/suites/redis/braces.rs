@@ -32,6 +32,12 @@ fn begin(
 async fn their_tokens_never_move_back() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
+    // The scripts are known.
+    for name in NAMES {
+        let request = request(name, &hold("a:0"), Mode::Exclusive);
+        enters(&backend, &request).await;
+        releases(&backend, &request).await;
+    }
     let mut last = 0;
     for round in 0..40 {
         let mut requests =
