@@ -92,6 +92,10 @@ impl CommandConnection {
         self.life.state.load(Ordering::Acquire) == USABLE
     }
 
+    fn is_out_of_step(&self) -> bool {
+        self.life.state.load(Ordering::Acquire) == OUT_OF_STEP
+    }
+
     /// Sends `call` once.
     pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
         self.send(call.script, |by_digest| call.command(by_digest)).await
@@ -109,6 +113,10 @@ impl CommandConnection {
 
     /// Like [`send`](Self::send), with the error of the redis crate.
     pub(crate) async fn try_send(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
+        if self.is_out_of_step() {
+            // The server's answer that it does not know the script would not be recognized.
+            return self.query(command(false)).await;
+        }
         let by_digest = self.query(command(true)).await;
         match by_digest {
             Err(error) if script::is_unknown_script(&error) => {
@@ -125,7 +133,7 @@ impl CommandConnection {
     pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let reply = self.inner.clone().send_packed_command(&command).await;
         let reply = reply.and_then(Value::extract_error);
-        if self.life.state.load(Ordering::Acquire) == OUT_OF_STEP {
+        if self.is_out_of_step() {
             return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());
         }
         reply.inspect_err(|error| {

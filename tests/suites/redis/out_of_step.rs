@@ -18,21 +18,26 @@ async fn a_stray_reply_grants_nothing() {
     let proxy = Proxy::start(server.port()).await.unwrap();
     let backend = RedisBackend::connect(proxy.url()).await.unwrap();
     let other = connect(&server).await;
-    let held = request("held", &hold("other:1"), Mode::Exclusive);
-    enters(&other, &held).await;
-    for (round, mode) in [Mode::Exclusive, Mode::Fair, Mode::Write].into_iter().enumerate() {
-        let free = request(&format!("free:{round}"), &hold(&format!("a:{round}")), mode);
+    let modes = [Mode::Fair, Mode::Write, Mode::permits(1, 1)];
+    for (round, mode) in modes.into_iter().enumerate() {
+        let (free, held) = (format!("free:{round}"), format!("held:{round}"));
         // The script is known, so that it is the call that goes wrong.
-        enters(&backend, &free).await;
-        releases(&backend, &free).await;
+        enters(&other, &request(&held, &hold("other:1"), mode)).await;
+        let accepted = proxy.accepted();
         proxy.insert_reply(b"+STRAY\r\n");
-        let error = backend.acquire(&free).await.unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Protocol, "{error}");
-        assert!(error.is_outcome_unknown(), "{error}");
-        let refused = request("held", &hold(&format!("b:{round}")), Mode::Exclusive);
-        assert!(refused_for(&backend, &refused).await.is_some(), "held by somebody else");
-        until("the undoing", || async { !state(&other, &format!("free:{round}")).await.is_held() })
-            .await;
+        // The reply to the first request comes when the second one waits for its own.
+        let [first, second] = [&free, &held].map(|lock| {
+            let (backend, request) = (backend.clone(), request(lock, &hold("a:1"), mode));
+            tokio::spawn(async move { backend.acquire(&request).await })
+        });
+        for task in [first, second] {
+            let error = task.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Protocol, "{error}");
+            assert!(error.is_outcome_unknown(), "{error}");
+        }
+        assert!(refused_for(&backend, &request(&held, &hold("a:2"), mode)).await.is_some());
+        assert_eq!(proxy.accepted(), accepted + 1, "on a new connection");
+        until("the undoing", || async { !state(&other, &free).await.is_held() }).await;
     }
 }
 

@@ -11,7 +11,7 @@ use lockcore_testkit::RedisServer;
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
     steps::{LEASE, enters, hold, name, pttl, releases, request},
-    support::{connect, listened_to, locks, soon},
+    support::{connect, listened_to, locks, soon, until},
 };
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn holders_keep_their_locks_although_another_name_was_forbidden() {
 async fn names_of_different_slots_are_renewed_one_by_one() {
     let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let _: String = node.query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
-    crate::support::until("the cluster", || async {
+    until("the cluster", || async {
         node.query::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
     })
     .await;
@@ -144,6 +144,10 @@ async fn a_channel_that_was_refused_is_used_when_the_right_is_back() {
     });
     listened_to(&server, "locks:a").await;
     allow_channel(&server, false).await;
+    until("the refusal", || async {
+        !server.query::<Vec<redis::Value>>(&["ACL", "LOG"]).await.is_empty()
+    })
+    .await;
     // It hears nothing now, and asks again when it may.
     allow_channel(&server, true).await;
     listened_to(&server, "locks:a").await;
