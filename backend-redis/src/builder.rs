@@ -68,7 +68,8 @@ impl RedisBackendBuilder {
         }
     }
 
-    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`.
+    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`. The backend looks a host
+    /// name up for every connection that it opens.
     ///
     /// - `redis://[user][:password@]host[:port][/database]`
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
@@ -83,8 +84,8 @@ impl RedisBackendBuilder {
     }
 
     /// Uses the settings of `client` instead of a URL. This allows client certificates and a
-    /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the feature
-    /// `tls`. The backend opens its own connections, with RESP3 and with the timeouts set here.
+    /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the
+    /// feature `tls`. The backend opens its own connections, with RESP3 and with the timeouts set here.
     pub fn client(mut self, client: Client) -> Self {
         self.source = ConnectionSource::Client(Box::new(client));
         self
@@ -126,8 +127,10 @@ impl RedisBackendBuilder {
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
-    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a Sentinel, or is part of a cluster.
+    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a
+    ///   Sentinel, or is part of a cluster.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
+    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data.
     /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
     /// - [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if
     ///   the server cannot be reached.

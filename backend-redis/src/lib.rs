@@ -17,8 +17,8 @@
 //!   as the lease.
 //! - `redisson_lock_queue:{order:42}`, a list, for fair locks: the waiting owners in order of
 //!   arrival. Lives for an hour after the last place expires.
-//! - `lockcore_queue_lock:{order:42}`, a string, for fair locks: the name of the lock that the queue
-//!   belongs to. Lives until the last place expires.
+//! - `lockcore_queue_lock:{order:42}`, a string, for fair locks: the name of the lock that the
+//!   queue belongs to. Lives until the last place expires.
 //! - `redisson_lock_timeout:{order:42}`, a sorted set, for fair locks: when each place expires.
 //!   Lives as long as the queue.
 //!

@@ -1,5 +1,5 @@
-//! Renewal: many holds in one call of a script, as long as the server allows it and is not kept from
-//! other requests.
+//! Renewal: many holds in one call of a script, as long as the server allows it and is not kept
+//! from other requests.
 
 use std::{
     future::{Future, poll_fn},
@@ -76,8 +76,11 @@ async fn renew_chunk(
         Ok(replies) => connection.decode(replies, |replies| reply::renew(replies, chunk.len())),
     };
     unanswered.0 = None;
-    let is_read_only = |outcome: &RenewOutcome| matches!(outcome, RenewOutcome::Failed(error) if error.kind() == BackendErrorKind::ReadOnly);
-    if replies.iter().flatten().any(is_read_only) {
+    let is_not_here = replies.iter().flatten().any(|outcome| match outcome {
+        RenewOutcome::Failed(error) => error.kind() == BackendErrorKind::ReadOnly,
+        _ => false,
+    });
+    if is_not_here {
         connection.give_up();
     }
     replies
@@ -102,11 +105,11 @@ async fn renew_each(connection: &CommandConnection, chunk: &[Renewal]) -> Vec<Re
 
 /// Runs futures at the same time, and returns their outputs in order.
 async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut running: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
     poll_fn(|context| {
         let mut is_done = true;
-        for (future, output) in &mut running {
+        for (future, output) in running.iter_mut().zip(&mut outputs) {
             if output.is_none() {
                 match future.as_mut().poll(context) {
                     Poll::Ready(ready) => *output = Some(ready),
@@ -117,7 +120,7 @@ async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
         if is_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }
 
 fn command(renewals: &[Renewal], by_digest: bool) -> Cmd {

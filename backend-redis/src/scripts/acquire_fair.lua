@@ -1,10 +1,12 @@
 -- Acquires a fair lock, or a place in its queue: decides what happens between queue.lua and
--- hold.lua, which read the state, and issue.lua, leave_fair.lua and grant.lua, which store the hold.
+-- hold.lua, which read the state, and issue.lua, leave_fair.lua and grant.lua, which store the
+-- hold.
 --
 -- KEYS and ARGV 1 to 5 and the reply are those of acquire.lua. In addition:
 -- KEYS  4 the queue
 --       5 when its places expire
---       6 the lock that the queue belongs to: by Redisson's rules, `x` and `{x}` have the same queue
+--       6 the lock that the queue belongs to: by Redisson's rules, `x` and `{x}` have the same
+--         queue
 -- ARGV  6 for how many ms the place is kept without another request, or 0 for no place
 --       7 channel, without the owner that is notified
 local head, kept = queue_head(KEYS[4], KEYS[5])

@@ -1,6 +1,6 @@
--- The end of acquire.lua and acquire_fair.lua, after issue.lua: stores the hold. Either it is already
--- stored (`is_same_hold`, with `count`), or the lock is free, or the same named owner holds it with
--- another id.
+-- The end of acquire.lua and acquire_fair.lua, after issue.lua: stores the hold. Either it is
+-- already stored (`is_same_hold`, with `count`), or the lock is free, or the same named owner holds
+-- it with another id.
 if is_same_hold then
     -- A repeated or nested request sets the count, and never shortens the lease.
     if count ~= ARGV[3] then

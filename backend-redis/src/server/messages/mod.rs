@@ -1,9 +1,9 @@
 //! The connection for messages: one subscription for each channel that has listeners.
 //!
-//! [`MessageListener`] is the handle. Its [`task`] alone uses the connection. The connection belongs
-//! to the one for commands. When that one is replaced, so is this one: the commands of others may go
-//! to another server by then, and so do their messages. After each interruption, the task subscribes
-//! again and wakes all listeners, since a message may have been missed.
+//! [`MessageListener`] is the handle. Its [`task`] alone uses the connection. The connection
+//! belongs to the one for commands, and is replaced with it: the next one may lead to another
+//! server. After each interruption, the task subscribes again and wakes all listeners, since a
+//! message may have been missed.
 
 mod channels;
 mod task;

@@ -253,7 +253,8 @@ impl ListenerTask {
     }
 
     /// Subscribes to `channels`, with one command if the server accepts all of them. If the
-    /// connection fails, it is dropped. Refused channels are not kept, and their listeners are told.
+    /// connection fails, it is dropped. Refused channels are not kept, and their listeners are
+    /// told.
     async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
         let mut refused = RefusedChannels::new();
         let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
