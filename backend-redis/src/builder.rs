@@ -68,8 +68,8 @@ impl RedisBackendBuilder {
         }
     }
 
-    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`. The backend looks a host
-    /// name up for every connection that it opens.
+    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`. A host name is looked
+    /// up for every connection that is opened.
     ///
     /// - `redis://[user][:password@]host[:port][/database]`
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
@@ -85,7 +85,8 @@ impl RedisBackendBuilder {
 
     /// Uses the settings of `client` instead of a URL. This allows client certificates and a
     /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the
-    /// feature `tls`. The backend opens its own connections, with RESP3 and with the timeouts set here.
+    /// feature `tls`. The backend opens its own connections, with RESP3 and with the timeouts set
+    /// here.
     pub fn client(mut self, client: Client) -> Self {
         self.source = ConnectionSource::Client(Box::new(client));
         self
