@@ -16,13 +16,13 @@ pub(crate) struct Commands {
     opener: Arc<Opener>,
     pace: Arc<Pace>,
     /// Critical sections are short and do not await, so this is not tokio's mutex.
-    slot: Mutex<Slot>,
+    slot: Mutex<CurrentConnection>,
     /// Notified when a connection is opened or given up.
     changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-enum Slot {
+enum CurrentConnection {
     #[default]
     Empty,
     Opening(Attempt),
@@ -69,7 +69,7 @@ impl Commands {
         self.changes.subscribe()
     }
 
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, CurrentConnection> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +114,7 @@ impl Commands {
         if let Some(connection) = slot.usable() {
             return Ok(connection.clone());
         }
-        if let Slot::Opening(attempt) = &*slot
+        if let CurrentConnection::Opening(attempt) = &*slot
             && attempt.outcome.has_changed().is_ok()
         {
             return Err(attempt.outcome.clone());
@@ -129,7 +129,7 @@ impl Commands {
             }
         });
         let attempt = Attempt { outcome: outcome.clone(), task: task.abort_handle() };
-        let earlier = std::mem::replace(&mut *slot, Slot::Opening(attempt));
+        let earlier = std::mem::replace(&mut *slot, CurrentConnection::Opening(attempt));
         drop(slot);
         drop(earlier);
         Err(outcome)
@@ -142,8 +142,8 @@ impl Commands {
     ) {
         let mut slot = self.slot();
         let next = match &opened {
-            Ok(connection) => Slot::Open(connection.clone()),
-            Err(_) => Slot::Empty,
+            Ok(connection) => CurrentConnection::Open(connection.clone()),
+            Err(_) => CurrentConnection::Empty,
         };
         let attempt = std::mem::replace(&mut *slot, next);
         drop(slot);
@@ -155,9 +155,10 @@ impl Commands {
 
     fn abandon(&self, attempt: &watch::Receiver<Outcome>, limit: Duration) -> BackendError {
         let mut slot = self.slot();
-        let is_current = matches!(&*slot, Slot::Opening(current)
+        let is_current = matches!(&*slot, CurrentConnection::Opening(current)
             if current.outcome.same_channel(attempt));
-        let abandoned = if is_current { std::mem::take(&mut *slot) } else { Slot::Empty };
+        let abandoned =
+            if is_current { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
         drop(slot);
         drop(abandoned);
         let message = format!("connecting to Redis took longer than {limit:?}");
@@ -169,15 +170,16 @@ impl Commands {
     pub(super) fn lost(&self, lived: Duration) {
         self.pace.lost(lived);
         let mut slot = self.slot();
-        let is_unusable = matches!(&*slot, Slot::Open(_)) && slot.usable().is_none();
-        let unusable = if is_unusable { std::mem::take(&mut *slot) } else { Slot::Empty };
+        let is_unusable = matches!(&*slot, CurrentConnection::Open(_)) && slot.usable().is_none();
+        let unusable =
+            if is_unusable { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
         drop(slot);
         drop(unusable);
         self.changes.send_replace(());
     }
 }
 
-impl Slot {
+impl CurrentConnection {
     fn usable(&self) -> Option<&Arc<CommandConnection>> {
         match self {
             Self::Open(connection) if connection.is_usable() => Some(connection),

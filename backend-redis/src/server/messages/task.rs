@@ -287,7 +287,7 @@ impl ListenerTask {
             .await
             .map_err(|error| error::of_request(error, "subscribe").not_applied())
         {
-            Err(error) if error.is_retryable() => {
+            Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Protocol => {
                 self.lose_connection();
                 Err(error)
             }
