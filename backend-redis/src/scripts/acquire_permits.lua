@@ -54,15 +54,14 @@ if not available then
 end
 extend_ttl(KEYS[1], KEYS[3], KEYS[4], ARGV[9])
 redis.call('INCRBY', KEYS[1], -count)
-local failure = visit_permits(ARGV[5], count, function(permits)
+for _, permits in ipairs(permit_lists(ARGV[5], count)) do
     local added = redis.pcall('ZADD', KEYS[3], unpack(with_end(permits, ends)))
-    return type(added) == 'table' and added or nil
-end)
-if failure then
-    -- Scripts are not rolled back. If the user has no right to store leases, the permits must not
-    -- stay taken without one.
-    redis.call('INCRBY', KEYS[1], count)
-    return failure
+    if type(added) == 'table' then
+        -- Scripts are not rolled back. If the user has no right to store leases, the permits must
+        -- not stay taken without one.
+        redis.call('INCRBY', KEYS[1], count)
+        return added
+    end
 end
 extend_ttl(KEYS[1], KEYS[3], KEYS[4], ARGV[9])
 return {1, token}

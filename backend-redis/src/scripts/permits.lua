@@ -29,19 +29,21 @@ local function permit_id(id, index)
     return prefixes[id] .. struct.pack('>I4', index)
 end
 
--- Calls `visit` with the ids of the permits of a hold, up to 1000 at once: the stack of Lua is
--- limited. Ends when `visit` returns something, and returns that.
-local function visit_permits(id, count, visit)
-    for first = 1, count, 1000 do
-        local permits = {}
-        for i = first, math.min(first + 999, count) do
-            permits[#permits + 1] = permit_id(id, i)
-        end
-        local result = visit(permits)
-        if result ~= nil then
-            return result
+-- Returns the ids of the permits of a hold, in lists of up to 1000: the stack of Lua is limited.
+-- They are computed once.
+local lists = {}
+local function permit_lists(id, count)
+    if not lists[id] then
+        lists[id] = {}
+        for first = 1, count, 1000 do
+            local permits = {}
+            for i = first, math.min(first + 999, count) do
+                permits[i - first + 1] = permit_id(id, i)
+            end
+            table.insert(lists[id], permits)
         end
     end
+    return lists[id]
 end
 
 -- When permits end. One command for several needs Redis 6.2, and a right of its own.
@@ -58,15 +60,15 @@ end
 
 -- Returns true if no permit of the hold has ended.
 local function is_live(leases, id, count)
-    local has_ended = visit_permits(id, count, function(permits)
+    for _, permits in ipairs(permit_lists(id, count)) do
         local ends = ends_of(leases, permits)
         for i = 1, #permits do
             if not ends[i] or tonumber(ends[i]) <= now then
-                return true
+                return false
             end
         end
-    end)
-    return not has_ended
+    end
+    return true
 end
 
 -- The arguments of ZADD that give permits the same end.
@@ -80,19 +82,18 @@ end
 
 -- Extends the leases of a hold to `ends`. Does not shorten them.
 local function extend_leases(leases, id, count, ends)
-    visit_permits(id, count, function(permits)
+    for _, permits in ipairs(permit_lists(id, count)) do
         -- One command for several needs Redis 6.2.
-        local entries = #permits > 1 and with_end(permits, ends)
-        if entries
-            and type(redis.pcall('ZADD', leases, 'XX', 'GT', unpack(entries))) == 'number' then
-            return
-        end
-        for _, permit in ipairs(permits) do
-            if tonumber(redis.call('ZSCORE', leases, permit)) < tonumber(ends) then
-                redis.call('ZADD', leases, ends, permit)
+        local reply = #permits > 1
+            and redis.pcall('ZADD', leases, 'XX', 'GT', unpack(with_end(permits, ends)))
+        if type(reply) ~= 'number' then
+            for _, permit in ipairs(permits) do
+                if tonumber(redis.call('ZSCORE', leases, permit)) < tonumber(ends) then
+                    redis.call('ZADD', leases, ends, permit)
+                end
             end
         end
-    end)
+    end
 end
 
 -- Publishes the number of available permits.
@@ -118,9 +119,9 @@ local function end_hold(counter, leases, holds, channel, id)
     local was_live = is_live(leases, id, count)
     redis.call('HDEL', holds, id)
     local removed = 0
-    visit_permits(id, count, function(permits)
+    for _, permits in ipairs(permit_lists(id, count)) do
         removed = removed + redis.call('ZREM', leases, unpack(permits))
-    end)
+    end
     return_permits(counter, channel, removed)
     return was_live
 end
