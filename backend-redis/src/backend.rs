@@ -28,8 +28,9 @@ use crate::{
 /// answering, or when it becomes a replica. The host name is then looked up again. After an
 /// interruption of wake-ups, every waiter tries again.
 ///
-/// A server that cannot be reached is tried at most 20 times a second, and twice after a while,
-/// however many tasks wait for it.
+/// A server that cannot be reached is tried at most 20 times a second, and less often after a
+/// while, however many tasks wait for it. In between, requests fail with the error of the last
+/// attempt, and are retried like others.
 ///
 /// Each request is sent at most once. If the reply to an acquisition is lost, a release follows on
 /// the same connection, so that it cannot overtake the acquisition.

@@ -272,6 +272,21 @@ fn scripts() -> Vec<Bug> {
             redis_suites("a_waiter_whose_connection_for_wake_ups_was_killed"),
         ),
         bug(
+            "a connection to a demoted server is kept",
+            [redis("CommandConnection::query").condition("ends_connection").never()],
+            redis_suites("a_demoted_server_is_left_for_its_successor"),
+        ),
+        bug(
+            "the connection for messages does not follow the one for commands",
+            [redis("ListenerTask::follow_commands").condition("has_partner").never()],
+            redis_suites("wake_ups_follow_the_commands"),
+        ),
+        bug(
+            "a server that cannot be reached is tried without a pause",
+            [redis("Pace::admit").condition("failures").always()],
+            redis_suites("two_thousand_waiters_make_few_attempts"),
+        ),
+        bug(
             "a release deletes the lock of another owner",
             [lua("release.lua").operand("not count").never()],
             redis_suites("conformance::release::"),

@@ -7,7 +7,10 @@ use lockcore_redis::{RedisBackend, RedisBackendBuilder};
 use lockcore_testkit::{Conditions, On, Proxy, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::support::{connect, listened_to, locks, soon, until};
+use crate::{
+    errors::set_user,
+    support::{connect, listened_to, locks, soon, until},
+};
 
 /// Connections that exist stay where they are when the address moves, as behind a virtual address.
 fn through(proxy: &Proxy) -> RedisBackendBuilder {
@@ -79,25 +82,57 @@ async fn a_primary_that_is_demoted_for_a_moment_is_waited_for() {
 
 #[tokio::test]
 async fn wake_ups_follow_the_commands_to_another_server() {
+    for right in ["+info", "-info"] {
+        let (old, new) = (RedisServer::start(), RedisServer::start());
+        for server in [&old, &new] {
+            set_user(server, "worker", &format!("~* &* +@all {right}")).await;
+        }
+        let proxy = Proxy::start(old.port()).await.unwrap();
+        let url = proxy.url().replace("redis://", "redis://worker:pw@");
+        let waiter = Locks::new(through(&proxy).url(url).connect().await.unwrap());
+        let _before = locks(&old).await.lock("moved").acquire().await.unwrap();
+        let locks_there = locks(&new).await;
+        let there = locks_there.lock("moved").acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = waiter.lock("moved");
+            async move { lock.acquire().await }
+        });
+        listened_to(&old, "moved").await;
+
+        // The connection for messages lives on.
+        proxy.redirect(new.port());
+        proxy.freeze(On::Commands);
+        let error = waiter.lock("other").try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::Backend(_)), "{error}");
+        waiter.lock("other").acquire().await.unwrap().release().await.unwrap();
+        listened_to(&new, "moved").await;
+        let released = Instant::now();
+        there.release().await.unwrap();
+        soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
+        assert!(released.elapsed() < Duration::from_secs(1), "{right}: {:?}", released.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn commands_follow_the_wake_ups_to_another_server() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let proxy = Proxy::start(old.port()).await.unwrap();
-    let locks_there = locks(&new).await;
-    let _before = locks(&old).await.lock("moved").acquire().await.unwrap();
-    let there = locks_there.lock("moved").acquire().await.unwrap();
     let waiter = Locks::new(through(&proxy).connect().await.unwrap());
+    let _before = locks(&old).await.lock("moved").acquire().await.unwrap();
+    let locks_there = locks(&new).await;
+    let there = locks_there.lock("moved").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = waiter.lock("moved");
         async move { lock.acquire().await }
     });
     listened_to(&old, "moved").await;
 
-    // The connection for messages lives on.
+    // The connection for commands lives on.
     proxy.redirect(new.port());
-    proxy.freeze(On::Commands);
-    let error = waiter.lock("other").try_acquire().await.unwrap_err();
-    assert!(matches!(error, LockError::Backend(_)), "{error}");
-    waiter.lock("other").acquire().await.unwrap().release().await.unwrap();
+    let _: i64 = old.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     listened_to(&new, "moved").await;
+    let _held = waiter.lock("other").acquire().await.unwrap();
+    assert!(new.query::<bool>(&["EXISTS", "other"]).await, "commands go there, too");
     let released = Instant::now();
     there.release().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
