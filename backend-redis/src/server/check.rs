@@ -69,8 +69,8 @@ fn value<'a>(info: &'a str, field: &str) -> &'a str {
     lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map_or("", str::trim)
 }
 
-/// Returns what makes a server none of its own, if anything does. Valkey 8 has `server_mode` in
-/// place of `redis_mode`.
+/// Describes a server that is a part of something else. Returns `None` for a single server. Valkey
+/// 8 has `server_mode` in place of `redis_mode`.
 fn foreign_mode(info: &str) -> Option<&'static str> {
     let modes = ["redis_mode", "server_mode"].map(|field| value(info, field));
     if modes.contains(&"cluster") || value(info, "cluster_enabled") == "1" {

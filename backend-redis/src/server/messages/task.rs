@@ -23,7 +23,7 @@ use crate::{
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The range of the pause between attempts to restore the subscriptions.
 const RESTORE_PAUSE: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(20)..=Duration::from_secs(1);
+    Duration::from_millis(20)..=Duration::from_millis(500);
 /// How many connections in a row may lead to another server than the commands do. A proxy may send
 /// each connection to another server for good, and then there is nothing to wait for.
 const MAX_STRAYS: u32 = 3;
