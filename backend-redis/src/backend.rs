@@ -14,20 +14,23 @@ use redis::Value;
 
 use crate::{
     RedisBackendBuilder,
-    commands::{CommandConnection, Commands},
-    connect::Connector,
     exclusive::{self, BatchableRequest},
     keys::LockKeys,
-    permits, read_write, reply,
+    permits, read_write, renewal, reply,
     script::{self, ScriptCall},
-    wakeups::WakeupListener,
+    server::{CommandConnection, Server, opener::Opener},
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
 ///
 /// Clones share two connections: one for the commands of all tasks, and one for wake-ups, which is
-/// opened when a task first waits. Both are replaced when they break. After an interruption of
-/// wake-ups, every waiter tries again.
+/// opened when a task first waits. Both are replaced when one breaks, when the server stops
+/// answering, or when it becomes a replica. The host name is then looked up again. After an
+/// interruption of wake-ups, every waiter tries again.
+///
+/// A server that cannot be reached is tried at most 20 times a second, and less often after a
+/// while, however many tasks wait for it. In between, requests fail with the error of the last
+/// attempt, and are retried like others.
 ///
 /// Each request is sent at most once. If the reply to an acquisition is lost, a release follows on
 /// the same connection, so that it cannot overtake the acquisition.
@@ -44,8 +47,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisBackend {
-    commands: Arc<Commands>,
-    listener: Arc<WakeupListener>,
+    server: Arc<Server>,
     key_prefix: Arc<str>,
 }
 
@@ -67,28 +69,29 @@ impl RedisBackend {
     }
 
     pub(crate) async fn connect_with(
-        connector: Arc<Connector>,
+        opener: Opener,
         key_prefix: String,
     ) -> Result<Self, BackendError> {
-        let commands = Arc::new(Commands::new(connector.clone()));
-        commands.connection().await?;
-        Ok(Self {
-            commands,
-            listener: Arc::new(WakeupListener::new(connector)),
-            key_prefix: key_prefix.into(),
-        })
+        let server = Arc::new(Server::new(opener));
+        server.connection().await?;
+        Ok(Self { server, key_prefix: key_prefix.into() })
     }
 
     pub(crate) fn keys(&self, name: &LockName) -> Result<LockKeys, BackendError> {
         LockKeys::new(&self.key_prefix, name)
     }
 
-    pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
-        self.commands.call(call).await
+    /// Sends `call` once, and decodes the reply.
+    pub(crate) async fn call<T>(
+        &self,
+        call: &ScriptCall,
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        self.server.call(call, decode).await
     }
 
     pub(crate) async fn listen(&self, channel: String) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(Box::new(self.listener.subscribe(channel).await?))
+        Ok(Box::new(self.server.subscribe(channel).await?))
     }
 }
 
@@ -106,13 +109,13 @@ impl Backend for RedisBackend {
         self.capabilities().require(request.mode)?;
         let keys = self.keys(&request.name)?;
         let dispatch = Dispatch::acquire(keys, request)?;
-        let connection = self.commands.connection().await?;
+        let connection = self.server.connection().await?;
         // A nested acquisition is not undone: the release would end the outer hold as well.
         let undone = (request.count == 1).then_some(request);
         let unanswered =
             ReleaseUnanswered { backend: self, connection: &connection, request: undone };
         let reply = dispatch.send(&connection).await;
-        let outcome = reply.and_then(reply::acquire);
+        let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
         if !matches!(&outcome, Err(error) if error.is_outcome_unknown()) {
             unanswered.disarm();
         }
@@ -120,25 +123,24 @@ impl Backend for RedisBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let mut call = ScriptCall { script: &script::RENEW, keys: Vec::new(), args: Vec::new() };
+        let mut renewals = Vec::with_capacity(holds.len());
         for hold in holds {
             let keys = self.keys(&hold.name)?;
-            let (keys, args) = match hold.mode {
+            renewals.push(match hold.mode {
                 Mode::Read | Mode::Write => read_write::renew(&keys, hold),
-                Mode::Permit { .. } => permits::renew(&keys, hold),
+                Mode::Permit { count, .. } => permits::renew(&keys, hold, count),
                 Mode::Exclusive | Mode::Fair => exclusive::renew(&keys, hold),
                 unknown => return Err(not_supported(unknown)),
-            };
-            call.keys.extend(keys);
-            call.args.extend(args);
+            });
         }
-        reply::renew(self.commands.call_or_discard(&call).await?)
+        Ok(renewal::renew(&self.server, &renewals).await)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
         let dispatch = Dispatch::release(self.keys(&request.name)?, request)?;
-        let connection = self.commands.connection().await?;
-        reply::release(&dispatch.send(&connection).await?)
+        let connection = self.server.connection().await?;
+        let reply = dispatch.send(&connection).await?;
+        connection.decode(reply, reply::release)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -164,7 +166,7 @@ impl Backend for RedisBackend {
                 keys.lease_prefix(),
             ],
         };
-        reply::flag(&self.call(&call).await?, "force_release")
+        self.call(&call, |reply| reply::flag(&reply, "force_release")).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
@@ -185,7 +187,7 @@ impl Backend for RedisBackend {
             ],
             args: vec![keys.lease_prefix()],
         };
-        reply::inspect(self.call(&call).await?)
+        self.call(&call, reply::inspect).await
     }
 
     async fn subscribe(
@@ -205,7 +207,7 @@ impl Backend for RedisBackend {
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let call = permits::resize(&self.keys(&request.name)?, request);
-        reply::resize(&self.call(&call).await?)
+        self.call(&call, reply::resize).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

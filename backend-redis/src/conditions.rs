@@ -23,7 +23,8 @@ impl Conditions for RedisBackend {
     ) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        self.call(&ScriptCall { script: &script::CONDITION_JOIN, keys, args }).await.map(|_| ())
+        let call = ScriptCall { script: &script::CONDITION_JOIN, keys, args };
+        self.call(&call, |reply| reply::flag(&reply, "join").map(drop)).await
     }
 
     async fn stay(
@@ -34,8 +35,8 @@ impl Conditions for RedisBackend {
     ) -> Result<bool, BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        let reply = self.call(&ScriptCall { script: &script::CONDITION_STAY, keys, args }).await?;
-        reply::flag(&reply, "stay")
+        let call = ScriptCall { script: &script::CONDITION_STAY, keys, args };
+        self.call(&call, |reply| reply::flag(&reply, "stay")).await
     }
 
     async fn leave(
@@ -48,17 +49,16 @@ impl Conditions for RedisBackend {
         let keys = names.condition(&condition.name).to_vec();
         let pass_on = u8::from(departure == Departure::Cancelled);
         let args = vec![waiter.into(), pass_on.to_string(), names.condition_channel()];
-        let reply = self.call(&ScriptCall { script: &script::CONDITION_LEAVE, keys, args }).await?;
-        reply::flag(&reply, "leave")
+        let call = ScriptCall { script: &script::CONDITION_LEAVE, keys, args };
+        self.call(&call, |reply| reply::flag(&reply, "leave")).await
     }
 
     async fn notify(&self, condition: &ConditionId, count: u32) -> Result<u32, BackendError> {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
         let args = vec![count.to_string(), names.condition_channel()];
-        let reply =
-            self.call(&ScriptCall { script: &script::CONDITION_NOTIFY, keys, args }).await?;
-        reply::number(reply, "notify")
+        let call = ScriptCall { script: &script::CONDITION_NOTIFY, keys, args };
+        self.call(&call, |reply| reply::number(reply, "notify")).await
     }
 
     async fn subscribe(

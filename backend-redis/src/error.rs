@@ -53,56 +53,77 @@ fn classify(error: &RedisError) -> (BackendErrorKind, Applied) {
         }
         // The server has replied. Scripts check before they write, so an error means no effect.
         _ => {
-            let text = format!(
-                "{} {}",
-                error.code().unwrap_or_default(),
-                error.detail().unwrap_or_default()
-            );
+            let text = text_of(error);
             (kind_of_message(&text).unwrap_or(BackendErrorKind::Other), Applied::No)
         }
     }
 }
 
-/// Finds the kind for the error code in a message. The code is usually the first word. Servers
-/// before 7.0 wrap the error of a script's command into a message that has the code further back.
+fn text_of(error: &RedisError) -> String {
+    format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+}
+
+/// Returns `true` if the connection has to be given up after this error of a request: it is broken,
+/// it does not answer, its answers cannot be trusted, or the server says that it is not the place
+/// for locks.
+pub(crate) fn ends_connection(error: &RedisError) -> bool {
+    use BackendErrorKind::{Connection, Protocol, Timeout};
+    matches!(classify(error).0, Connection | Timeout | Protocol) || says_not_here(&text_of(error))
+}
+
+/// Returns `true` if a server answers with this error because it is not the primary, or not any
+/// more. Another server may have the address by now.
+pub(crate) fn says_not_here(text: &str) -> bool {
+    find_code(text).is_some_and(|code| ["READONLY", "MASTERDOWN", "LOADING"].contains(&code))
+}
+
+/// Returns `true` if the server refused a whole call because of one of its keys, without running
+/// it: the user has no right to the key, or the keys belong to different servers of a cluster. A
+/// call for each name fails only where it has to.
+pub(crate) fn is_of_one_key(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOPERM" | "CROSSSLOT"))
+}
+
+const CODES: [(&str, BackendErrorKind); 19] = [
+    ("NOAUTH", BackendErrorKind::Auth),
+    ("WRONGPASS", BackendErrorKind::Auth),
+    ("NOPERM", BackendErrorKind::Permission),
+    ("READONLY", BackendErrorKind::ReadOnly),
+    ("OOM", BackendErrorKind::OutOfMemory),
+    ("WRONGTYPE", BackendErrorKind::WrongType),
+    ("LOADING", BackendErrorKind::Unavailable),
+    ("BUSY", BackendErrorKind::Unavailable),
+    ("TRYAGAIN", BackendErrorKind::Unavailable),
+    ("CLUSTERDOWN", BackendErrorKind::Unavailable),
+    ("MASTERDOWN", BackendErrorKind::Unavailable),
+    ("NOREPLICAS", BackendErrorKind::Unavailable),
+    ("MISCONF", BackendErrorKind::Unavailable),
+    ("UNKILLABLE", BackendErrorKind::Unavailable),
+    ("MOVED", BackendErrorKind::Configuration),
+    ("ASK", BackendErrorKind::Configuration),
+    ("CROSSSLOT", BackendErrorKind::Configuration),
+    ("NOPROTO", BackendErrorKind::Configuration),
+    ("EXECABORT", BackendErrorKind::Other),
+];
+
+/// Finds the error code in a message. It is usually the first word. Servers before 7.0 wrap the
+/// error of a script's command into a message that has the code further back.
+fn find_code(text: &str) -> Option<&'static str> {
+    let code_of = |word: &str| CODES.iter().map(|(code, _)| *code).find(|code| *code == word);
+    text.split([' ', ':', '-', '\'', '"']).filter(|word| !word.is_empty()).find_map(code_of)
+}
+
+/// Finds the kind of the error that a message is about.
 fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
-    const CODES: [(&str, BackendErrorKind); 19] = [
-        ("NOAUTH", BackendErrorKind::Auth),
-        ("WRONGPASS", BackendErrorKind::Auth),
-        ("NOPERM", BackendErrorKind::Permission),
-        ("READONLY", BackendErrorKind::ReadOnly),
-        ("OOM", BackendErrorKind::OutOfMemory),
-        ("WRONGTYPE", BackendErrorKind::WrongType),
-        ("LOADING", BackendErrorKind::Unavailable),
-        ("BUSY", BackendErrorKind::Unavailable),
-        ("TRYAGAIN", BackendErrorKind::Unavailable),
-        ("CLUSTERDOWN", BackendErrorKind::Unavailable),
-        ("MASTERDOWN", BackendErrorKind::Unavailable),
-        ("NOREPLICAS", BackendErrorKind::Unavailable),
-        ("MISCONF", BackendErrorKind::Unavailable),
-        ("UNKILLABLE", BackendErrorKind::Unavailable),
-        ("MOVED", BackendErrorKind::Configuration),
-        ("ASK", BackendErrorKind::Configuration),
-        ("CROSSSLOT", BackendErrorKind::Configuration),
-        ("NOPROTO", BackendErrorKind::Configuration),
-        ("EXECABORT", BackendErrorKind::Other),
-    ];
-    let kind_of = |word: &str| CODES.iter().find(|(code, _)| *code == word).map(|(_, kind)| *kind);
-    let mut words = text.split([' ', ':', '-', '\'', '"']).filter(|word| !word.is_empty());
-    if let Some(kind) = words.next().and_then(kind_of) {
-        return Some(kind);
+    if let Some(code) = find_code(text) {
+        return CODES.iter().find(|(listed, _)| *listed == code).map(|(_, kind)| *kind);
     }
-    words.find_map(kind_of).or_else(|| {
-        if text.contains("max number of clients") {
-            return Some(BackendErrorKind::Unavailable);
-        }
-        // Redis 7.0 omits the code if a command of a script lacks a right.
-        let refusals = ["can't run this command", "no permissions", "can't access"];
-        refusals
-            .iter()
-            .any(|refusal| text.contains(refusal))
-            .then_some(BackendErrorKind::Permission)
-    })
+    if text.contains("max number of clients") {
+        return Some(BackendErrorKind::Unavailable);
+    }
+    // Redis 7.0 omits the code if a command of a script lacks a right.
+    let refusals = ["can't run this command", "no permissions", "can't access"];
+    refusals.iter().any(|refusal| text.contains(refusal)).then_some(BackendErrorKind::Permission)
 }
 
 #[cfg(test)]
@@ -148,5 +169,22 @@ mod tests {
         assert!(timeout.is_outcome_unknown() && timeout.is_retryable());
         assert_eq!(timeout.kind(), BackendErrorKind::Timeout);
         assert!(!of_text("WRONGTYPE Operation").is_outcome_unknown());
+    }
+
+    #[test]
+    fn a_server_that_is_not_the_primary_is_recognized_before_and_since_7_0() {
+        for text in [
+            "READONLY You can't write against a read only replica.",
+            "ERR Error running script (call to f_1): @user_script:1: \
+             -READONLY You can't write against a read only replica.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "LOADING Redis is loading the dataset in memory",
+        ] {
+            assert!(says_not_here(text), "{text}");
+        }
+        for text in ["BUSY Redis is busy running a script.", "WRONGTYPE READONLY", "ERR READONLYX"]
+        {
+            assert!(!says_not_here(text), "{text}");
+        }
     }
 }

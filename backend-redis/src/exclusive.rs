@@ -10,6 +10,7 @@ use redis::Cmd;
 
 use crate::{
     keys::LockKeys,
+    renewal::Renewal,
     script::{self, LuaScript, ScriptCall},
     wire::{millis, token_ttl},
 };
@@ -130,8 +131,7 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     ScriptCall { script, keys, args }
 }
 
-/// The keys and arguments of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> Renewal {
     let RenewRequest { hold, lease, .. } = request;
     let args = [
         "exclusive".into(),
@@ -140,13 +140,15 @@ pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [S
         id_if_named(hold),
         String::new(),
     ];
-    (vec![keys.lock(), keys.hold()], args)
+    // In a cluster, a key that is not there can fail the call while its slot moves.
+    let names = if hold.is_named() { vec![keys.lock(), keys.hold()] } else { vec![keys.lock()] };
+    Renewal { keys: names, args, leases: 1 }
 }
 
 /// The keys of a fair lock, in the order of its scripts.
 fn fair_keys(keys: &LockKeys) -> Vec<String> {
     let [queue, expiries] = keys.queue();
-    vec![keys.lock(), keys.token().to_string(), keys.hold(), queue, expiries]
+    vec![keys.lock(), keys.token().to_string(), keys.hold(), queue, expiries, keys.queue_lock()]
 }
 
 /// The id of the hold of a named owner, which tells it from the owner's next hold. Empty for other

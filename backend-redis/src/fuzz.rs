@@ -105,10 +105,12 @@ fn decode(reply: &Value) {
         }
     };
     expect_protocol_error(reply::acquire(reply.clone()).err());
-    expect_protocol_error(reply::release(reply).err());
+    expect_protocol_error(reply::release(reply.clone()).err());
     expect_protocol_error(reply::flag(reply, "x").err());
     expect_protocol_error(reply::number(reply.clone(), "x").err());
-    match (reply::renew(reply.clone()), reply) {
+    let count = if let Value::Array(parts) = reply { parts.len() } else { 0 };
+    expect_protocol_error(reply::renew(reply.clone(), count + 1).err());
+    match (reply::renew(reply.clone(), count), reply) {
         (Ok(outcomes), Value::Array(parts)) => {
             assert_eq!(outcomes.len(), parts.len(), "one outcome for each part");
             for (outcome, part) in outcomes.iter().zip(parts) {

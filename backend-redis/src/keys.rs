@@ -52,6 +52,13 @@ impl LockKeys {
         &self.lock
     }
 
+    /// The part of the name that derived keys contain in braces. `x` and `{x}` have the same: by
+    /// Redisson's rules they share those keys.
+    pub(crate) fn tag(&self) -> &str {
+        let inner = self.lock.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        inner.filter(|inner| !inner.contains('{')).unwrap_or(&self.lock)
+    }
+
     /// The last fencing token.
     pub(crate) fn token(&self) -> DerivedKey<'_> {
         derived("redisson_lock_token", &self.lock)
@@ -66,6 +73,11 @@ impl LockKeys {
     pub(crate) fn queue(&self) -> [String; 2] {
         ["redisson_lock_queue", "redisson_lock_timeout"]
             .map(|prefix| derived(prefix, &self.lock).to_string())
+    }
+
+    /// The lock that the queue belongs to. `x` and `{x}` share this key like the queue.
+    pub(crate) fn queue_lock(&self) -> String {
+        derived("lockcore_queue_lock", &self.lock).to_string()
     }
 
     /// The channel of exclusive and fair locks.
@@ -215,6 +227,18 @@ mod tests {
         let tagged = keys("app:", "{shop}:order").unwrap();
         assert_eq!(tagged.lock(), "app:{shop}:order");
         assert_eq!(tagged.channel().to_string(), "redisson_lock__channel:app:{shop}:order");
+    }
+
+    #[test]
+    fn names_with_the_same_token_have_the_same_tag_and_others_have_not() {
+        let names = ["x", "{x}", "y", "{x}y", "y{x}", "{x}:y", "{x}{y}"];
+        let all: Vec<_> = names.iter().map(|name| keys("", name).unwrap()).collect();
+        for one in &all {
+            for other in &all {
+                let have_same_token = one.token().to_string() == other.token().to_string();
+                assert_eq!(one.tag() == other.tag(), have_same_token, "{one:?} {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -17,22 +17,22 @@ impl Latches for RedisBackend {
     async fn set_count(&self, name: &LockName, count: u32, id: &str) -> Result<bool, BackendError> {
         let mut call = latch_call(&script::LATCH_SET, &self.keys(name)?, id);
         call.args.push(count.to_string());
-        reply::flag(&self.call(&call).await?, "set_count")
+        self.call(&call, |reply| reply::flag(&reply, "set_count")).await
     }
 
     async fn count_down(&self, name: &LockName, id: &str) -> Result<u32, BackendError> {
         let call = latch_call(&script::LATCH_COUNT_DOWN, &self.keys(name)?, id);
-        reply::number(self.call(&call).await?, "count_down")
+        self.call(&call, |reply| reply::number(reply, "count_down")).await
     }
 
     async fn count(&self, name: &LockName) -> Result<u32, BackendError> {
         let call = latch_call(&script::LATCH_COUNT, &self.keys(name)?, "");
-        reply::number(self.call(&call).await?, "count")
+        self.call(&call, |reply| reply::number(reply, "count")).await
     }
 
     async fn open(&self, name: &LockName) -> Result<u32, BackendError> {
         let call = latch_call(&script::LATCH_OPEN, &self.keys(name)?, "");
-        reply::number(self.call(&call).await?, "open")
+        self.call(&call, |reply| reply::number(reply, "open")).await
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {

@@ -17,6 +17,8 @@
 //!   as the lease.
 //! - `redisson_lock_queue:{order:42}`, a list, for fair locks: the waiting owners in order of
 //!   arrival. Lives for an hour after the last place expires.
+//! - `lockcore_queue_lock:{order:42}`, a string, for fair locks: the name of the lock that the
+//!   queue belongs to. Lives until the last place expires.
 //! - `redisson_lock_timeout:{order:42}`, a sorted set, for fair locks: when each place expires.
 //!   Lives as long as the queue.
 //!
@@ -72,8 +74,10 @@
 //! ## Names to avoid
 //! By Redisson's rules, different names can have the same derived keys:
 //!
-//! - `x` and `{x}` have the same token, the same permit leases, and the same read and write leases.
-//!   Do not use both as semaphores, or as read-write locks with the same named owner.
+//! - `x` and `{x}` have the same token, the same queue, the same permit leases, and the same read
+//!   and write leases. Do not use both as semaphores, or as read-write locks with the same named
+//!   owner. While a fair lock has waiters, the fair lock with the other name is refused with
+//!   `WrongType`.
 //! - If names have hash tags, the names of owners of read-write locks should have no colon: `{s}:p`
 //!   with the owner `eu:job` and `{s}:p:eu` with the owner `job` have the same lease.
 //! - A lock must not have the name of the key of a semaphore's leases, `{x}:timeout`. The second of
@@ -97,28 +101,28 @@
 //!
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
-//! - `mget` is not needed. With it, many acquisitions at the same time cost the server less.
+//! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
+//!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
-mod batch;
-mod commands;
+mod builder;
 mod conditions;
-mod connect;
 mod error;
 mod exclusive;
 #[cfg(test)]
 mod fuzz;
-mod health;
 mod keys;
 mod latches;
 mod permits;
 mod read_write;
+mod renewal;
 mod reply;
 mod script;
-mod wakeups;
+mod server;
+mod url;
 mod wire;
 
 pub use backend::RedisBackend;
-pub use connect::RedisBackendBuilder;
+pub use builder::RedisBackendBuilder;

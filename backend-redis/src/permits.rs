@@ -7,6 +7,7 @@ use lockcore::{
 
 use crate::{
     keys::LockKeys,
+    renewal::Renewal,
     script::{self, ScriptCall},
     wire::{millis, token_ttl},
 };
@@ -43,15 +44,14 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     }
 }
 
-/// The keys and arguments of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+/// Renews a hold of `count` permits.
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest, count: u32) -> Renewal {
     let RenewRequest { hold, lease, .. } = request;
     let names = vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()];
     let (owner, id) = (hold.owner().into(), hold.id().into());
-    (
-        names,
-        ["permits".into(), owner, millis(*lease).to_string(), id, token_ttl(*lease).to_string()],
-    )
+    let args =
+        ["permits".into(), owner, millis(*lease).to_string(), id, token_ttl(*lease).to_string()];
+    Renewal { keys: names, args, leases: count }
 }
 
 pub(crate) fn resize(keys: &LockKeys, request: &ResizeRequest) -> ScriptCall {

@@ -7,6 +7,7 @@ use lockcore::{
 
 use crate::{
     keys::LockKeys,
+    renewal::Renewal,
     script::{self, ScriptCall},
     wire::{millis, token_ttl},
 };
@@ -49,28 +50,31 @@ pub(crate) fn acquire(
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     let field = field(&request.hold, request.mode);
-    let waiting =
-        if request.mode == Mode::Write { waiting_writer(&request.hold) } else { String::new() };
+    let (waiting, writers) = match request.mode {
+        Mode::Write => (waiting_writer(&request.hold), keys.writers()),
+        _ => Default::default(),
+    };
     ScriptCall {
         script: &script::RELEASE_READ_WRITE,
-        keys: vec![keys.lock(), keys.lease(&field), keys.writers()],
+        keys: vec![keys.lock(), keys.lease(&field)],
         args: vec![
             field,
             request.remaining.to_string(),
             keys.read_write_channel(),
             request.hold.id().into(),
             waiting,
+            writers,
             keys.lease_prefix(),
         ],
     }
 }
 
-/// The keys and arguments of one hold in a call of `RENEW`.
-pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> (Vec<String>, [String; 5]) {
+pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> Renewal {
     let field = field(&request.hold, request.mode);
     let names = vec![keys.lock(), keys.lease(&field)];
     let id = request.hold.id().into();
-    (names, ["read_write".into(), field, millis(request.lease).to_string(), id, String::new()])
+    let args = ["read_write".into(), field, millis(request.lease).to_string(), id, String::new()];
+    Renewal { keys: names, args, leases: 1 }
 }
 
 /// The field of a hold in the hash. Redisson recognizes a writer by `:write` at the end; our

@@ -27,23 +27,26 @@ pub(crate) fn acquire(reply: Value) -> Result<AcquireOutcome, BackendError> {
     }
 }
 
-pub(crate) fn renew(reply: Value) -> Result<Vec<RenewOutcome>, BackendError> {
-    let Value::Array(parts) = reply else { return Err(error::unexpected("renew")) };
-    Ok(parts.into_iter().map(renewed).collect())
-}
-
-fn renewed(part: Value) -> RenewOutcome {
-    match part {
-        Value::Int(1) => RenewOutcome::Renewed,
-        Value::Int(0) => RenewOutcome::NotHeld,
-        part => RenewOutcome::Failed(match from_redis_value::<String>(part) {
-            Ok(text) => error::of_text(&text),
-            Err(_) => error::unexpected("renew"),
-        }),
+/// Decodes the reply to a renewal of `count` holds.
+pub(crate) fn renew(reply: Value, count: usize) -> Result<Vec<RenewOutcome>, BackendError> {
+    match reply {
+        Value::Array(parts) if parts.len() == count => parts.into_iter().map(renewed).collect(),
+        _ => Err(error::unexpected("renew")),
     }
 }
 
-pub(crate) fn release(reply: &Value) -> Result<ReleaseOutcome, BackendError> {
+fn renewed(part: Value) -> Result<RenewOutcome, BackendError> {
+    match part {
+        Value::Int(1) => Ok(RenewOutcome::Renewed),
+        Value::Int(0) => Ok(RenewOutcome::NotHeld),
+        Value::BulkString(text) => {
+            Ok(RenewOutcome::Failed(error::of_text(&String::from_utf8_lossy(&text))))
+        }
+        _ => Err(error::unexpected("renew")),
+    }
+}
+
+pub(crate) fn release(reply: Value) -> Result<ReleaseOutcome, BackendError> {
     match reply {
         Value::Int(1) => Ok(ReleaseOutcome::Released),
         Value::Int(2) => Ok(ReleaseOutcome::StillHeld),
@@ -52,8 +55,8 @@ pub(crate) fn release(reply: &Value) -> Result<ReleaseOutcome, BackendError> {
     }
 }
 
-pub(crate) fn resize(reply: &Value) -> Result<ResizeOutcome, BackendError> {
-    Ok(match flag(reply, "resize")? {
+pub(crate) fn resize(reply: Value) -> Result<ResizeOutcome, BackendError> {
+    Ok(match flag(&reply, "resize")? {
         true => ResizeOutcome::Resized,
         false => ResizeOutcome::AlreadySet,
     })
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn one_failed_renewal_does_not_spoil_the_others() {
         let replies =
-            renew(Value::Array(vec![Value::Int(1), bulk("WRONGTYPE Operation"), Value::Int(0)]))
+            renew(Value::Array(vec![Value::Int(1), bulk("WRONGTYPE Operation"), Value::Int(0)]), 3)
                 .unwrap();
         assert!(matches!(
             replies.as_slice(),

@@ -44,7 +44,7 @@ macro_rules! function {
 
 pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
-        function!("acquire", "token" "overtaken" "hold" "acquire" "grant"),
+        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
         function!("release", "release"),
         include_str!("scripts/batch.lua"),
     );
@@ -61,8 +61,11 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "grant");
-script!(ACQUIRE_FAIR, "acquire", "now" "queue" "token" "overtaken" "hold" "acquire_fair" "grant");
+script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "issue" "grant");
+script!(
+    ACQUIRE_FAIR, "acquire",
+    "now" "queue" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
+);
 script!(
     ACQUIRE_READ, "acquire",
     "now" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"

@@ -219,7 +219,8 @@ pub enum BackendErrorKind {
     Auth,
     /// The credentials lack a right.
     Permission,
-    /// The store is a replica, and takes no writes.
+    /// The store is a replica, and takes no writes. A retry can help after a failover, when it
+    /// reaches the new primary.
     ReadOnly,
     /// The store is out of memory.
     OutOfMemory,
@@ -321,6 +322,7 @@ impl BackendError {
             BackendErrorKind::Connection
                 | BackendErrorKind::Timeout
                 | BackendErrorKind::Unavailable
+                | BackendErrorKind::ReadOnly
         )
     }
 

@@ -1,5 +1,5 @@
 -- Acquires an exclusive lock: decides what happens between hold.lua, which reads the state, and
--- grant.lua, which stores the hold.
+-- issue.lua and grant.lua, which store the hold.
 --
 -- KEYS  1 the lock: hash of owner to hold count, as in Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock

@@ -17,12 +17,7 @@ if available and stored_count and is_live(KEYS[3], ARGV[5], stored_count) then
     -- A repeated request. This write works when memory is full. Coming first, it lets the other
     -- writes go on as well.
     extend_ttl(KEYS[1], KEYS[3], KEYS[4], ARGV[9])
-    for i = 1, stored_count do
-        local permit = permit_id(ARGV[5], i)
-        if tonumber(redis.call('ZSCORE', KEYS[3], permit)) < tonumber(ends) then
-            redis.call('ZADD', KEYS[3], ends, permit)
-        end
-    end
+    extend_leases(KEYS[3], ARGV[5], stored_count, ends)
     return {1, token}
 end
 
@@ -35,6 +30,7 @@ if count > 10000 then
     return redis.error_reply('ERR a hold cannot have more than 10000 permits')
 end
 if available and available < count then
+    return_expired()
     local next_end = tonumber(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or NEVER)
     return {0, next_end < NEVER and next_end - now or -1}
 end
@@ -44,6 +40,7 @@ token = string.format('%.0f', issue_tokens(1))
 -- A user without the right to set or read an expiry fails here, before any key is created.
 redis.call('PTTL', KEYS[4])
 redis.call('PEXPIRE', KEYS[4], ARGV[9])
+return_expired()
 -- Removes what is left of an earlier semaphore or latch, and of an earlier hold with this id, some
 -- of whose permits may have ended.
 if not available then
@@ -57,9 +54,9 @@ if not available then
 end
 extend_ttl(KEYS[1], KEYS[3], KEYS[4], ARGV[9])
 redis.call('INCRBY', KEYS[1], -count)
-for i = 1, count do
-    local added = redis.pcall('ZADD', KEYS[3], ends, permit_id(ARGV[5], i))
-    if type(added) == 'table' and added.err then
+for _, permits in ipairs(permit_lists(ARGV[5], count)) do
+    local added = redis.pcall('ZADD', KEYS[3], unpack(with_end(permits, ends)))
+    if type(added) == 'table' then
         -- Scripts are not rolled back. If the user has no right to store leases, the permits must
         -- not stay taken without one.
         redis.call('INCRBY', KEYS[1], count)

@@ -17,9 +17,8 @@
 --       9 the prefix of a field in its lease keys
 -- Reply as in acquire.lua
 if not count then
-    local found = mode == 'write' and survey_holds()
-    if found then
-        remove_ended(found)
+    if mode == 'write' then
+        found = survey_holds()
         mode = found.mode
     end
     local within = mode == 'write' and KEYS[5] and redis.call('HEXISTS', KEYS[1], ARGV[6]) == 1
@@ -28,11 +27,15 @@ if not count then
         within = writer == ARGV[7]
     end
     if mode == 'write' and not within then
+        remove_ended(found)
         return {0, reply_ms(found.writer)}
     end
     local waiting = not within and ARGV[3] == '1'
         and redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
     if waiting and tonumber(waiting) > now then
+        if found then
+            remove_ended(found)
+        end
         return {0, waiting - now}
     end
     mode = mode or 'read'

@@ -16,13 +16,13 @@
 --       9 the prefix of a field in its lease keys
 -- Reply as in acquire.lua
 if not count then
-    local found = survey_holds()
-    remove_ended(found)
+    found = survey_holds()
     if found.mode then
         if found.mode == 'read' and ARGV[3] == '1' and ARGV[6] ~= '0' then
-            redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
             local ok, failure = pcall(function()
+                -- The first write: if memory is full, it fails.
                 redis.call('ZADD', KEYS[3], now + ARGV[6], ARGV[7])
+                redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
                 local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
                 redis.call('PEXPIRE', KEYS[3], last - now)
             end)
@@ -33,14 +33,13 @@ if not count then
                 error(failure, 0)
             end
         end
+        remove_ended(found)
         return {0, reply_ms(found.last)}
     end
     mode = 'write'
 end
 -- A nested request without a hold does not touch the entry: grant_read_write.lua refuses it.
--- Checked first: a needless write would let the script go on although memory is full.
-local place = ARGV[3] == '1' and redis.call('ZSCORE', KEYS[3], ARGV[7])
+place = ARGV[3] == '1' and redis.call('ZSCORE', KEYS[3], ARGV[7])
 if place then
-    redis.call('ZREM', KEYS[3], ARGV[7])
     announced = math.max(announced, place - now)
 end

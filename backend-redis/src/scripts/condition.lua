@@ -21,12 +21,11 @@ end
 local function notify(count, channel)
     local notified = 0
     while notified < count do
-        local waiter = queue_head(KEYS[1], KEYS[2])
+        local waiter, _, expired = queue_head(KEYS[1], KEYS[2])
+        remove_first(KEYS[1], KEYS[2], waiter and expired + 1 or expired)
         if not waiter then
             break
         end
-        redis.call('LPOP', KEYS[1])
-        redis.call('ZREM', KEYS[2], waiter)
         -- A waiter that misses the message learns of it when it asks to keep its place.
         redis.pcall('PUBLISH', channel .. ':' .. waiter, '1')
         notified = notified + 1

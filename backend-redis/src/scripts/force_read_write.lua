@@ -2,11 +2,18 @@
 local function force_read_write()
     local was_held = survey_holds().mode
     local fields = redis.call('HGETALL', KEYS[1])
-    redis.call('DEL', KEYS[1])
+    local leases = {}
     for i = 1, #fields, 2 do
         for entry = 1, lease_count(fields[i + 1]) do
-            redis.call('DEL', lease_key(fields[i], entry))
+            local lease = lease_key(fields[i], entry)
+            if redis.call('EXISTS', lease) == 1 then
+                table.insert(leases, lease)
+            end
         end
+    end
+    redis.call('DEL', KEYS[1])
+    for _, lease in ipairs(leases) do
+        redis.call('DEL', lease)
     end
     -- For Redisson: `1` wakes every sleeping waiter, `0` is kept for one that is about to sleep.
     redis.pcall('PUBLISH', ARGV[2], '1')

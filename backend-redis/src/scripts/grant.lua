@@ -1,18 +1,6 @@
--- The end of acquire.lua and acquire_fair.lua: grants the hold. Either it is already stored
--- (`is_same_hold`, with `count`), or the lock is free, or the same named owner holds it with
--- another id.
-if not is_same_hold and ARGV[3] ~= '1' then
-    return {2}
-end
-local token
-if is_same_hold then
-    -- The stored token is the last of those that were issued with this hold.
-    local stored = redis.call('GET', KEYS[2])
-    local last = stored and tonumber(stored)
-    token = last and last - token_count + 1
-end
-token = token or issue_tokens(token_count)
-
+-- The end of acquire.lua and acquire_fair.lua, after issue.lua: stores the hold. Either it is
+-- already stored (`is_same_hold`, with `count`), or the lock is free, or the same named owner holds
+-- it with another id.
 if is_same_hold then
     -- A repeated or nested request sets the count, and never shortens the lease.
     if count ~= ARGV[3] then

@@ -11,6 +11,16 @@ local function extend(key)
     end
 end
 
+-- Not before the first write of what is stored, which fails if memory is full.
+local function clean_up()
+    if found then
+        remove_ended(found)
+    end
+    if place then
+        redis.call('ZREM', KEYS[3], ARGV[7])
+    end
+end
+
 if is_same_hold then
     if count ~= ARGV[3] then
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -19,10 +29,15 @@ if is_same_hold then
     if type(reply) ~= 'table' then
         reply = extend(KEYS[4])
     end
+    clean_up()
     return type(reply) == 'table' and reply or {1, token}
 end
 
+-- Read before the first write, which cannot be undone.
+local ends_earlier = announced > tonumber(ARGV[2])
+local last = ends_earlier and count and survey_holds(ARGV[1]).last
 token = string.format('%.0f', issue_tokens(1))
+clean_up()
 -- Uses PTTL, as `extend` does, so that a user without the right to it fails before the first write.
 local is_free = redis.call('PTTL', KEYS[1]) == -2
 redis.call('HSET', KEYS[1], 'mode', mode, ARGV[1], ARGV[3])
@@ -40,16 +55,13 @@ if type(reply) == 'table' and reply.err then
     end
     return reply
 end
-if announced > tonumber(ARGV[2]) then
+if ends_earlier then
     -- The hold ends earlier than what it replaces. The end of a lease is not published, so the
     -- waiters have to learn of it now. As after a writer, `1` wakes every waiter of Redisson's that
     -- sleeps, and `0` is kept for one that is about to.
-    if count then
+    if last and last ~= math.huge then
         -- The lock lives as long as its longest hold, which Redisson relies on.
-        local last = survey_holds().last
-        if last ~= math.huge then
-            redis.pcall('PEXPIRE', KEYS[1], last)
-        end
+        redis.pcall('PEXPIRE', KEYS[1], math.max(last, ARGV[2]))
     end
     redis.pcall('PUBLISH', ARGV[8], '1')
     redis.pcall('PUBLISH', ARGV[8], '0')

@@ -45,18 +45,18 @@ local function hold_ttl(field, count)
     return ms
 end
 
--- Examines every hold. Returns a table with
+-- Examines every hold but that of the field `except`, if there is one. Returns a table with
 --   mode    `read` or `write`, if there are live holds
 --   last    for how many ms the last live hold lives, else -2
 --   writer  for how many ms the writer lives, else -2
 --   live    the live holds, each as {field, count}
 --   over    the fields of the holds that have ended
-local function survey_holds()
+local function survey_holds(except)
     local found = {last = -2, writer = -2, live = {}, over = {}}
     local fields = redis.call('HGETALL', KEYS[1])
     for i = 1, #fields, 2 do
         local field = fields[i]
-        local ms = field ~= 'mode' and hold_ttl(field, fields[i + 1])
+        local ms = field ~= 'mode' and field ~= except and hold_ttl(field, fields[i + 1])
         if ms == -2 then
             table.insert(found.over, field)
         elseif ms then

@@ -29,15 +29,71 @@ local function permit_id(id, index)
     return prefixes[id] .. struct.pack('>I4', index)
 end
 
+-- Returns the ids of the permits of a hold, in lists of up to 1000: the stack of Lua is limited.
+-- They are computed once.
+local lists = {}
+local function permit_lists(id, count)
+    if not lists[id] then
+        lists[id] = {}
+        for first = 1, count, 1000 do
+            local permits = {}
+            for i = first, math.min(first + 999, count) do
+                permits[i - first + 1] = permit_id(id, i)
+            end
+            table.insert(lists[id], permits)
+        end
+    end
+    return lists[id]
+end
+
+-- When permits end. One command for several needs Redis 6.2, and a right of its own.
+local function ends_of(leases, permits)
+    local ends = #permits > 1 and redis.pcall('ZMSCORE', leases, unpack(permits))
+    if not ends or ends.err then
+        ends = {}
+        for i, permit in ipairs(permits) do
+            ends[i] = redis.call('ZSCORE', leases, permit)
+        end
+    end
+    return ends
+end
+
 -- Returns true if no permit of the hold has ended.
 local function is_live(leases, id, count)
-    for i = 1, count do
-        local ends = redis.call('ZSCORE', leases, permit_id(id, i))
-        if not ends or tonumber(ends) <= now then
-            return false
+    for _, permits in ipairs(permit_lists(id, count)) do
+        local ends = ends_of(leases, permits)
+        for i = 1, #permits do
+            if not ends[i] or tonumber(ends[i]) <= now then
+                return false
+            end
         end
     end
     return true
+end
+
+-- The arguments of ZADD that give permits the same end.
+local function with_end(permits, ends)
+    local entries = {}
+    for i, permit in ipairs(permits) do
+        entries[2 * i - 1], entries[2 * i] = ends, permit
+    end
+    return entries
+end
+
+-- Extends the leases of a hold to `ends`. Does not shorten them.
+local function extend_leases(leases, id, count, ends)
+    for _, permits in ipairs(permit_lists(id, count)) do
+        -- One command for several needs Redis 6.2.
+        local reply = #permits > 1
+            and redis.pcall('ZADD', leases, 'XX', 'GT', unpack(with_end(permits, ends)))
+        if type(reply) ~= 'number' then
+            for _, permit in ipairs(permits) do
+                if tonumber(redis.call('ZSCORE', leases, permit)) < tonumber(ends) then
+                    redis.call('ZADD', leases, ends, permit)
+                end
+            end
+        end
+    end
 end
 
 -- Publishes the number of available permits.
@@ -53,13 +109,6 @@ local function return_permits(counter, channel, count)
     end
 end
 
--- Returns the permits whose leases have ended.
-local function return_expired(counter, leases, channel)
-    if redis.call('ZCOUNT', leases, '-inf', now) > 0 then
-        return_permits(counter, channel, redis.call('ZREMRANGEBYSCORE', leases, '-inf', now))
-    end
-end
-
 -- Ends a hold and returns its permits. Returns true if the hold was live: one whose lease has ended
 -- is not, but its permits are returned all the same.
 local function end_hold(counter, leases, holds, channel, id)
@@ -70,8 +119,8 @@ local function end_hold(counter, leases, holds, channel, id)
     local was_live = is_live(leases, id, count)
     redis.call('HDEL', holds, id)
     local removed = 0
-    for i = 1, count do
-        removed = removed + redis.call('ZREM', leases, permit_id(id, i))
+    for _, permits in ipairs(permit_lists(id, count)) do
+        removed = removed + redis.call('ZREM', leases, unpack(permits))
     end
     return_permits(counter, channel, removed)
     return was_live

@@ -1,20 +1,28 @@
 -- Queues in the layout of Redisson's RFairLock: a list of waiters in order of arrival, and a sorted
 -- set of the times at which their places expire, in epoch ms. Needs now.lua.
 
--- Returns the first waiter whose place has not expired, and for how many ms its place is kept.
--- Removes the expired places before it. A place without a time has expired.
+-- Returns the first waiter whose place has not expired, for how many ms its place is kept, and the
+-- number of expired places before it. A place without a time has expired. Writes nothing: a script
+-- that writes goes on although memory is full.
 local function queue_head(queue, expiries)
+    local expired = 0
     while true do
-        local waiter = redis.call('LINDEX', queue, 0)
+        local waiter = redis.call('LINDEX', queue, expired)
         if not waiter then
-            return nil
+            return nil, nil, expired
         end
         local kept = (tonumber(redis.call('ZSCORE', expiries, waiter) or 0)) - now
         if kept > 0 then
-            return waiter, kept
+            return waiter, kept, expired
         end
-        redis.call('LPOP', queue)
-        redis.call('ZREM', expiries, waiter)
+        expired = expired + 1
+    end
+end
+
+-- Removes the first places of a queue.
+local function remove_first(queue, expiries, count)
+    for _ = 1, count do
+        redis.call('ZREM', expiries, redis.call('LPOP', queue))
     end
 end
 

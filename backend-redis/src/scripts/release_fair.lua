@@ -6,6 +6,7 @@
 --       3 the id of the hold
 --       4 the queue
 --       5 when its places expire
+--       6 the lock that the queue belongs to
 -- ARGV  1 owner
 --       2 hold count to set
 --       3 channel, without the owner that is notified
@@ -23,7 +24,12 @@ if mode == 'read' or mode == 'write' then
 end
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
     if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
-        wake(queue_head(KEYS[4], KEYS[5]))
+        local head = queue_head(KEYS[4], KEYS[5])
+        if head then
+            wake(head)
+        else
+            redis.call('DEL', KEYS[6])
+        end
     end
     return 0
 end
@@ -34,12 +40,15 @@ if ARGV[2] ~= '0' then
     return 2
 end
 -- Before the first write: a queue of the wrong type must not stop a release halfway.
-local ok, head = pcall(queue_head, KEYS[4], KEYS[5])
+local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
 redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
-wake(ok and head)
+if ok then
+    pcall(remove_first, KEYS[4], KEYS[5], expired)
+    wake(head)
+end
 -- Also wakes the waiters that take the lock without queueing.
 redis.pcall('PUBLISH', ARGV[3], '0')
 return 1

@@ -1,7 +1,8 @@
 -- Renews any number of holds of all kinds. The renewal of each kind is a function in a file of its
 -- own.
 --
--- KEYS  for each hold in turn, the keys that its kind needs
+-- KEYS  for each hold in turn, the keys that its kind needs: without that of the id if the owner is
+--       not named
 -- ARGV  for each hold:
 --       1 kind
 --       2 owner, or field
@@ -18,6 +19,9 @@ local replies = {}
 local key = 1
 for i = 1, #ARGV, 5 do
     local renew, key_count = unpack(kinds[ARGV[i]])
+    if ARGV[i] == 'exclusive' and ARGV[i + 3] == '' then
+        key_count = 1
+    end
     local last = key + key_count - 1
     local ok, reply = pcall(
         renew, ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], unpack(KEYS, key, last)

@@ -7,13 +7,7 @@ local function renew_permits(_, lease, id, ttl, counter, leases, holds)
     end
     -- This write works when memory is full. Coming first, it lets the other writes go on as well.
     extend_ttl(counter, leases, holds, ttl)
-    local ends = now + lease
-    for i = 1, count do
-        local permit = permit_id(id, i)
-        if tonumber(redis.call('ZSCORE', leases, permit)) < ends then
-            redis.call('ZADD', leases, string.format('%.0f', ends), permit)
-        end
-    end
+    extend_leases(leases, id, count, string.format('%.0f', now + lease))
     return 1
 end
 

@@ -10,11 +10,14 @@ if ARGV[4] == '1' and available
     return 0
 end
 local added = ARGV[3] - (available and available + taken or 0)
+-- The first write: if memory is full, it fails.
+redis.call('HSET', KEYS[4], 'kind', ARGV[1])
 if not available then
     redis.call('DEL', KEYS[3], KEYS[4])
     redis.call('ZREM', KEYS[5], 'latch')
+    redis.call('HSET', KEYS[4], 'kind', ARGV[1])
 end
-redis.call('HSET', KEYS[4], 'kind', ARGV[1])
+return_expired()
 local now_available = redis.call('INCRBY', KEYS[1], added)
 redis.call('PERSIST', KEYS[1])
 extend_ttl(KEYS[1], KEYS[3], KEYS[4])

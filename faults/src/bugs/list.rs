@@ -272,6 +272,21 @@ fn scripts() -> Vec<Bug> {
             redis_suites("a_waiter_whose_connection_for_wake_ups_was_killed"),
         ),
         bug(
+            "a connection to a demoted server is kept",
+            [redis("CommandConnection::query").condition("ends_connection").never()],
+            redis_suites("a_demoted_server_is_left_for_its_successor"),
+        ),
+        bug(
+            "the connection for messages does not follow the one for commands",
+            [redis("ListenerTask::follow_commands").condition("has_partner").never()],
+            redis_suites("wake_ups_follow_the_commands"),
+        ),
+        bug(
+            "a server that cannot be reached is tried without a pause",
+            [redis("Pace::admit").condition("failures").always()],
+            redis_suites("two_thousand_waiters_make_few_attempts"),
+        ),
+        bug(
             "a release deletes the lock of another owner",
             [lua("release.lua").operand("not count").never()],
             redis_suites("conformance::release::"),
@@ -335,7 +350,7 @@ fn kinds_of_locks() -> Vec<Bug> {
         ),
         bug(
             "a writer with a short lease publishes nothing",
-            [lua("grant_read_write.lua").condition("announced").never()],
+            [lua("grant_read_write.lua").condition("ends_earlier").which(2, 2).never()],
             redis_suites("core::a_reader_behind_a_writer_that_dies"),
         ),
         bug(
@@ -348,7 +363,7 @@ fn kinds_of_locks() -> Vec<Bug> {
         ),
         bug(
             "permits that have ended come back a second time",
-            [lua("end_hold").call("ZREM").becomes("math.max(1, {})")],
+            [lua("end_hold").call("ZREM").becomes("math.max(#permits, {})")],
             redis_suites("permits_whose_lease_is_over_come_back_once"),
         ),
         bug(

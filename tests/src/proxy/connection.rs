@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    net::Ipv4Addr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -53,7 +54,9 @@ pub(super) async fn serve(number: u64, client: TcpStream, shared: Arc<Shared>) {
     let mut resets = shared.resets.subscribe();
     resets.mark_unchanged();
     shared.connections.fetch_add(1, Ordering::SeqCst);
-    if let Ok(server) = TcpStream::connect(shared.target).await {
+    if let Ok(server) =
+        TcpStream::connect((Ipv4Addr::LOCALHOST, shared.target.load(Ordering::SeqCst))).await
+    {
         let connection = Connection {
             number,
             shared: shared.clone(),
@@ -142,8 +145,14 @@ impl Connection {
                             continue;
                         }
                     }
-                    Way::ToClient if self.is_answer_to_lose() => return,
-                    Way::ToClient => {}
+                    Way::ToClient => {
+                        if let Some(stray) = self.stray() {
+                            let _ = to.send(Piece { due, bytes: stray });
+                        }
+                        if self.is_answer_to_lose() {
+                            return;
+                        }
+                    }
                 }
                 if to.send(Piece { due, bytes }).is_err() {
                     return;
@@ -229,6 +238,14 @@ impl Connection {
             return;
         }
         self.unanswered().push_back(is_script(bytes));
+    }
+
+    /// What is to be inserted before this reply.
+    fn stray(&self) -> Option<Vec<u8>> {
+        if self.unanswered().front() != Some(&true) {
+            return None;
+        }
+        self.shared.stray.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Counts a reply, and says whether it is the one that is to be lost.

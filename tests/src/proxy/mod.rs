@@ -5,10 +5,10 @@ mod resp;
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::Ipv4Addr,
     sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -89,7 +89,8 @@ pub struct Proxy {
 /// What all connections of a proxy have in common.
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    /// The port of the server that new connections lead to.
+    target: AtomicU16,
     conditions: watch::Sender<Conditions>,
     /// Raised to end all connections that exist: by a reset.
     resets: watch::Sender<u64>,
@@ -105,6 +106,9 @@ struct Shared {
     frozen: watch::Sender<(u64, On)>,
     connections: AtomicUsize,
     accepted: AtomicU64,
+    refused: AtomicU64,
+    /// What a client gets before the next answer to a script call, as if it were an answer, too. Short critical sections.
+    stray: Mutex<Option<Vec<u8>>>,
     noise: AtomicU64,
 }
 
@@ -117,7 +121,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
-            target: (Ipv4Addr::LOCALHOST, target).into(),
+            target: AtomicU16::new(target),
             conditions: watch::Sender::default(),
             resets: watch::Sender::default(),
             answers: AtomicU64::new(0),
@@ -127,6 +131,8 @@ impl Proxy {
             frozen: watch::Sender::default(),
             connections: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            stray: Mutex::default(),
             noise: AtomicU64::new(u64::from(port)),
         });
         let accepting = tokio::spawn(accept(listener, shared.clone()));
@@ -148,6 +154,17 @@ impl Proxy {
     /// Changes what the network does, to connections that exist as well.
     pub fn set(&self, conditions: Conditions) {
         self.shared.conditions.send_replace(conditions);
+    }
+
+    /// Leads new connections to the server on port `target`, as a name or a virtual address does after a failover. Those that exist stay where
+    /// they are.
+    pub fn redirect(&self, target: u16) {
+        self.shared.target.store(target, Ordering::SeqCst);
+    }
+
+    /// Gives the client `reply` before the next answer to a script call, as if the server had sent it.
+    pub fn insert_reply(&self, reply: &[u8]) {
+        *self.shared.stray.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.to_vec());
     }
 
     /// Lets everything pass again, also what was frozen.
@@ -198,6 +215,12 @@ impl Proxy {
         self.shared.answers.load(Ordering::SeqCst)
     }
 
+    /// How many connections were refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::SeqCst)
+    }
+
     /// How many connections there are.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -221,6 +244,7 @@ impl Drop for Proxy {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         if shared.conditions.borrow().refuse {
+            shared.refused.fetch_add(1, Ordering::SeqCst);
             reset(&client);
             continue;
         }

@@ -14,7 +14,7 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
 use crate::steps::{LEASE, enters, hold, name, refused_for, releases, renews, request, state};
-use crate::support::{assert_nothing_left, builder, listened_to, locks, soon};
+use crate::support::{assert_nothing_left, builder, listened_to, locks, soon, until};
 
 fn kind_of(error: &LockError) -> BackendErrorKind {
     match error {
@@ -258,7 +258,12 @@ async fn a_replica_is_refused_at_connect_and_noticed_later() {
     let error = RedisBackend::connect(replica.url()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
     // LOADING and MASTERDOWN come first while it synchronizes, and pass.
-    assert_refused(&locks, "after", BackendErrorKind::ReadOnly).await;
+    until("the refusal", || async {
+        let error = locks.lock("after").try_acquire().await.unwrap_err();
+        assert!(matches!(&error, LockError::Backend(error) if error.is_retryable()), "{error}");
+        kind_of(&error) == BackendErrorKind::ReadOnly
+    })
+    .await;
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, LockError::Backend(_) | LockError::Lost { .. }), "{error}");
 }

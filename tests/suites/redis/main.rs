@@ -8,6 +8,7 @@
 
 mod agreement;
 mod batches;
+mod braces;
 mod conditions;
 mod conformance;
 mod core;
@@ -15,15 +16,20 @@ mod earlier_ends;
 mod errors;
 mod everything;
 mod exclusion;
+mod failover;
 mod fair;
+mod full_memory;
 mod latches;
 #[path = "../log.rs"]
 mod log;
+mod many_permits;
 mod nesting;
+mod out_of_step;
 mod outage;
 mod permits;
 mod races;
 mod read_write;
+mod refused;
 mod regressions;
 mod rights;
 mod secrets;

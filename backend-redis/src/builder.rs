@@ -1,14 +1,15 @@
-//! [`RedisBackendBuilder`], and [`Connector`], which opens connections.
+//! [`RedisBackendBuilder`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
-};
+use redis::{Client, ConnectionInfo};
 
-use crate::{RedisBackend, error, health};
+use crate::{
+    RedisBackend,
+    server::{address::FixedAddress, opener::Opener},
+    url,
+};
 
 /// The options of a connection. Created by [`RedisBackend::builder`].
 ///
@@ -42,6 +43,20 @@ enum ConnectionSource {
     Client(Box<Client>),
 }
 
+impl ConnectionSource {
+    fn address(&self) -> Result<FixedAddress, BackendError> {
+        let info: ConnectionInfo = match self {
+            Self::Client(client) => client.get_connection_info().clone(),
+            Self::Url(url) => url::parse(url, cfg!(feature = "tls"))?,
+        };
+        #[cfg(feature = "tls")]
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            ensure_crypto_provider();
+        }
+        Ok(FixedAddress(info))
+    }
+}
+
 impl RedisBackendBuilder {
     pub(crate) fn new() -> Self {
         Self {
@@ -53,7 +68,8 @@ impl RedisBackendBuilder {
         }
     }
 
-    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`.
+    /// Sets the URL of the server. The default is `redis://127.0.0.1:6379`. A host name is looked
+    /// up for every connection that is opened.
     ///
     /// - `redis://[user][:password@]host[:port][/database]`
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
@@ -68,8 +84,9 @@ impl RedisBackendBuilder {
     }
 
     /// Uses the settings of `client` instead of a URL. This allows client certificates and a
-    /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the feature
-    /// `tls`. The backend opens its own connections, with RESP3 and with the timeouts set here.
+    /// private certificate authority; see `redis::Client::build_with_tls`, which exists with the
+    /// feature `tls`. The backend opens its own connections, with RESP3 and with the timeouts set
+    /// here.
     pub fn client(mut self, client: Client) -> Self {
         self.source = ConnectionSource::Client(Box::new(client));
         self
@@ -111,8 +128,10 @@ impl RedisBackendBuilder {
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
-    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a Sentinel, or is part of a cluster.
+    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a
+    ///   Sentinel, or is part of a cluster.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
+    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data.
     /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
     /// - [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if
     ///   the server cannot be reached.
@@ -123,13 +142,13 @@ impl RedisBackendBuilder {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
-        let connector = Arc::new(Connector::new(
-            &self.source,
-            self.response_timeout,
-            self.connect_timeout,
-            self.eviction_allowed,
-        )?);
-        RedisBackend::connect_with(connector, self.key_prefix).await
+        let opener = Opener {
+            address: Box::new(self.source.address()?),
+            response_timeout: self.response_timeout,
+            connect_timeout: self.connect_timeout,
+            eviction_allowed: self.eviction_allowed,
+        };
+        RedisBackend::connect_with(opener, self.key_prefix).await
     }
 }
 
@@ -144,7 +163,7 @@ impl fmt::Debug for RedisBackendBuilder {
     }
 }
 
-fn misconfigured(message: impl Into<String>) -> BackendError {
+pub(crate) fn misconfigured(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Configuration, message)
 }
 
@@ -165,104 +184,6 @@ fn check_prefix(prefix: &str) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Parses a URL. One over TLS is refused unless this build `has_tls`. The parser's own error is
-/// dropped: it may quote the URL, and with it the password.
-fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
-    // An `@` after the host means that the password has a `/`, `?` or `#` in it. Its first part was
-    // then parsed as the host, which would be looked up and shown in messages.
-    let url = redis::parse_redis_url(url).filter(|url| {
-        let after_host = [Some(url.path()), url.query(), url.fragment()];
-        let has_split_password =
-            url.host().is_some() && after_host.into_iter().flatten().any(|part| part.contains('@'));
-        !has_split_password
-    });
-    if !has_tls && url.as_ref().is_some_and(|url| matches!(url.scheme(), "rediss" | "valkeys")) {
-        return Err(misconfigured(
-            "a rediss:// or valkeys:// URL needs TLS, which this build lacks; \
-             turn on the feature `tls` of lockcore-redis",
-        ));
-    }
-    let info = url.and_then(|url| url.into_connection_info().ok());
-    info.ok_or_else(|| {
-        misconfigured(
-            "the URL is not that of a Redis server; use redis://, rediss:// or unix:// with a host \
-             or path, and percent-encode special characters",
-        )
-    })
-}
-
-/// Opens connections to one server.
-pub(crate) struct Connector {
-    client: Client,
-    /// Host and port, or the path of the socket. Shown in messages, so it has no credentials.
-    address: String,
-    pub(crate) response_timeout: Duration,
-    connect_timeout: Duration,
-    eviction_allowed: bool,
-}
-
-impl Connector {
-    fn new(
-        source: &ConnectionSource,
-        response_timeout: Duration,
-        connect_timeout: Duration,
-        eviction_allowed: bool,
-    ) -> Result<Self, BackendError> {
-        let info = match source {
-            ConnectionSource::Client(client) => client.get_connection_info().clone(),
-            ConnectionSource::Url(url) => parse(url, cfg!(feature = "tls"))?,
-        };
-        let address = info.addr().to_string();
-        #[cfg(feature = "tls")]
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            ensure_crypto_provider();
-        }
-        // Detects a dead peer in well under a minute. A pending request has its own timeout.
-        let probe = Duration::from_secs(5);
-        let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
-        let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
-        let client = Client::open(info).map_err(|error| error::of_connecting(error, &address))?;
-        Ok(Self { client, address, response_timeout, connect_timeout, eviction_allowed })
-    }
-
-    /// Opens a connection for commands, and checks that the server can be trusted with locks.
-    pub(crate) async fn open_checked(
-        &self,
-        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<MultiplexedConnection, BackendError> {
-        let mut connection = self.open(on_push).await?;
-        health::check(&mut connection, &self.address, self.eviction_allowed).await?;
-        Ok(connection)
-    }
-
-    /// Opens a connection. `on_push` is called for each message, and when the connection breaks.
-    pub(crate) async fn open(
-        &self,
-        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<MultiplexedConnection, BackendError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout))
-            .set_push_sender(move |push| {
-                on_push(push);
-                Ok::<(), ()>(())
-            });
-        self.client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| error::of_connecting(error, &self.address))
-    }
-}
-
-/// Omits the client, which knows the password.
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
 /// Installs a crypto provider if the program has installed none. rustls does not choose one itself
 /// if several are linked.
 #[cfg(feature = "tls")]
@@ -270,44 +191,6 @@ fn ensure_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that another thread has installed one meanwhile, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_tls_a_url_that_needs_it_is_refused_and_the_error_names_the_feature() {
-        for url in
-            ["rediss://localhost", "REDISS://:c4n4ry@[::1]:6380/2", "valkeys://host#insecure"]
-        {
-            let error = parse(url, false).unwrap_err();
-            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}");
-            let shown = format!("{error} {error:?}");
-            assert!(shown.contains("feature `tls` of lockcore-redis"), "{url}: {shown}");
-            assert!(!shown.contains("c4n4ry"), "{url}: {shown}");
-        }
-        for url in ["redis://localhost", "valkey://[::1]", "unix:///tmp/rediss"] {
-            assert!(parse(url, false).is_ok(), "{url}");
-        }
-    }
-
-    #[tokio::test]
-    #[cfg(not(feature = "tls"))]
-    async fn a_build_without_tls_refuses_to_connect_over_it() {
-        let error = RedisBackend::connect("rediss://localhost").await.unwrap_err();
-        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
-        assert!(error.to_string().contains("feature `tls`"), "{error}");
-    }
-
-    #[test]
-    #[cfg(feature = "tls")]
-    fn a_build_with_tls_connects_over_it() {
-        for url in ["rediss://localhost", "valkeys://localhost"] {
-            let info = parse(url, cfg!(feature = "tls")).unwrap();
-            assert!(matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. }));
-        }
     }
 }
 
@@ -374,9 +257,8 @@ mod fuzz {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);
-            let second = Duration::from_secs(1);
-            let shown = match Connector::new(&builder.source, second, second, false) {
-                Ok(connector) => format!("{connector:?} {}", connector.address),
+            let shown = match builder.source.address() {
+                Ok(address) => format!("{address:?}"),
                 Err(error) => {
                     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");
                     format!("{error} {error:?} {:?}", error.source())

@@ -37,8 +37,8 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
+use super::CommandConnection;
 use crate::{
-    commands::CommandConnection,
     error,
     exclusive::{BatchOperation, BatchableRequest},
     script,
@@ -75,14 +75,15 @@ impl SendState {
     }
 
     /// The length of the next batch. The script runs releases before acquisitions, so a batch has
-    /// no lock twice in either part, and no release of a lock after its acquisition.
+    /// no lock twice in either part, and no release of a lock after its acquisition. The script
+    /// reads all tokens at once, so locks that share a token count as one.
     fn next_batch_len(&self) -> usize {
         let most = self.pending.len().min(MAX_BATCH);
         let [mut released, mut acquired] =
             [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
         let fitting = self.pending.iter().take(most).take_while(
             |PendingRequest { request, send_alone, .. }| {
-                let lock = request.keys.as_str();
+                let lock = request.keys.tag();
                 !send_alone
                     && match request.operation {
                         BatchOperation::Release => {
@@ -124,9 +125,13 @@ impl PendingRequest {
         !self.reply.is_closed()
     }
 
-    fn succeed(self, reply: Value) {
+    fn succeed(self, reply: Value, connection: &CommandConnection) {
         let result = match (self.request.operation, reply) {
-            (_, Value::BulkString(text)) => Err(self.refusal(&String::from_utf8_lossy(&text))),
+            (_, Value::BulkString(text)) => {
+                let text = String::from_utf8_lossy(&text);
+                connection.heed(&text);
+                Err(self.refusal(&text))
+            }
             (BatchOperation::Acquire { .. }, token @ Value::Int(_)) => {
                 Ok(Value::Array(vec![Value::Int(1), token]))
             }
@@ -195,7 +200,7 @@ impl Batch {
         Some(command)
     }
 
-    fn succeed(self, reply: Value) {
+    fn succeed(self, reply: Value, connection: &CommandConnection) {
         let mut requests = self.requests;
         if let [_] = requests.as_slice() {
             // A single request was sent with its own script, whose replies need no conversion.
@@ -204,12 +209,14 @@ impl Batch {
         }
         let replies = match reply {
             Value::Array(replies) if replies.len() == requests.len() => replies,
-            // Fails every request with a protocol error.
+            // Fails every request with a protocol error, and so the connection is given up.
             _ => iter::repeat_n(Value::Nil, requests.len()).collect(),
         };
         // The order of the replies. The sort is stable.
         requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
-        requests.into_iter().zip(replies).for_each(|(request, reply)| request.succeed(reply));
+        for (request, reply) in requests.into_iter().zip(replies) {
+            request.succeed(reply, connection);
+        }
     }
 
     fn fail(self, failure: &RedisError) {
@@ -272,9 +279,8 @@ impl BatchSender {
             reply => reply,
         };
         match reply {
-            Ok(reply) => batch.succeed(reply),
-            // The user has no right to some key, and the server has not run the script at all.
-            Err(failure) if batch.requests.len() > 1 && failure.code() == Some("NOPERM") => {
+            Ok(reply) => batch.succeed(reply, &connection),
+            Err(failure) if batch.requests.len() > 1 && error::is_of_one_key(&failure) => {
                 let mut state = connection.queue.lock();
                 for request in batch.requests.into_iter().rev() {
                     state.pending.push_front(PendingRequest { send_alone: true, ..request });
@@ -285,11 +291,7 @@ impl BatchSender {
                     connection.start_sender();
                 }
             }
-            Err(failure) => {
-                connection
-                    .discard_if_broken(&error::of_request(failure.clone(), script::BATCH.name));
-                batch.fail(&failure);
-            }
+            Err(failure) => batch.fail(&failure),
         }
         drop(in_flight);
     }

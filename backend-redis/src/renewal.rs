@@ -1,0 +1,147 @@
+//! Renewal: many holds in one call of a script, as long as the server allows it and is not kept
+//! from other requests.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+};
+
+use lockcore::{BackendError, BackendErrorKind, backend::RenewOutcome};
+use redis::Cmd;
+
+use crate::{
+    error, reply, script,
+    server::{CommandConnection, Server},
+};
+
+/// The maximum number of leases in a call. Each permit has a lease of its own, and the server does
+/// nothing else while a script runs: that many take it some milliseconds.
+const MAX_LEASES: u32 = 4096;
+
+/// The renewal of one hold: its keys and arguments in a call of `RENEW`.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: [String; 5],
+    /// The number of leases on the server.
+    pub(crate) leases: u32,
+}
+
+/// Renews holds. Each has its own outcome.
+pub(crate) async fn renew(server: &Server, renewals: &[Renewal]) -> Vec<RenewOutcome> {
+    let mut outcomes = Vec::with_capacity(renewals.len());
+    let mut rest = renewals;
+    // One call after the other, so that the server can serve others in between.
+    while !rest.is_empty() {
+        let (chunk, later) = rest.split_at(chunk_len(rest));
+        let result = match server.connection().await {
+            Ok(connection) => renew_chunk(connection, chunk).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(renewed) => outcomes.extend(renewed),
+            Err(error) => {
+                // The next call would wait for the same server.
+                outcomes.resize(renewals.len(), RenewOutcome::Failed(error));
+                return outcomes;
+            }
+        }
+        rest = later;
+    }
+    outcomes
+}
+
+/// The number of holds in the next call: at least one.
+fn chunk_len(renewals: &[Renewal]) -> usize {
+    let mut leases = 0_u32;
+    let fitting = renewals.iter().take_while(|renewal| {
+        leases = leases.saturating_add(renewal.leases);
+        leases <= MAX_LEASES
+    });
+    fitting.count().max(1)
+}
+
+async fn renew_chunk(
+    connection: Arc<CommandConnection>,
+    chunk: &[Renewal],
+) -> Result<Vec<RenewOutcome>, BackendError> {
+    let mut unanswered = GiveUpOnDrop(Some(connection.clone()));
+    let replies = match connection.try_send(|by_digest| command(chunk, by_digest)).await {
+        Err(error) if chunk.len() > 1 && error::is_of_one_key(&error) => {
+            Ok(renew_each(&connection, chunk).await)
+        }
+        Err(error) => Err(error::of_request(error, script::RENEW.name)),
+        Ok(replies) => connection.decode(replies, |replies| reply::renew(replies, chunk.len())),
+    };
+    unanswered.0 = None;
+    let is_not_here = replies.iter().flatten().any(|outcome| match outcome {
+        RenewOutcome::Failed(error) => error.kind() == BackendErrorKind::ReadOnly,
+        _ => false,
+    });
+    if is_not_here {
+        connection.give_up();
+    }
+    replies
+}
+
+/// Renews each hold on its own, after the server has refused to renew them together.
+async fn renew_each(connection: &CommandConnection, chunk: &[Renewal]) -> Vec<RenewOutcome> {
+    let renewals = chunk.iter().map(|renewal| {
+        let one = std::slice::from_ref(renewal);
+        async move {
+            let reply = connection.try_send(|by_digest| command(one, by_digest));
+            let renewed = match reply.await {
+                Ok(reply) => connection.decode(reply, |reply| reply::renew(reply, 1)),
+                Err(error) => Err(error::of_request(error, script::RENEW.name)),
+            };
+            let failed = |error| vec![RenewOutcome::Failed(error)];
+            renewed.unwrap_or_else(failed)
+        }
+    });
+    join(renewals).await.into_iter().flatten().collect()
+}
+
+/// Runs futures at the same time, and returns their outputs in order.
+async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in running.iter_mut().zip(&mut outputs) {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+fn command(renewals: &[Renewal], by_digest: bool) -> Cmd {
+    let keys = || renewals.iter().flat_map(|renewal| &renewal.keys);
+    let args = || renewals.iter().flat_map(|renewal| &renewal.args);
+    let size = keys().chain(args()).map(String::len).sum();
+    let mut command = script::RENEW.command(by_digest, keys().count(), args().count(), size);
+    for part in keys().chain(args()) {
+        command.arg(part);
+    }
+    command
+}
+
+/// Gives the connection up if dropped before the reply: a renewal is dropped only when it takes too
+/// long.
+struct GiveUpOnDrop(Option<Arc<CommandConnection>>);
+
+impl Drop for GiveUpOnDrop {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.give_up();
+        }
+    }
+}

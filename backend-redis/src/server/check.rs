@@ -1,0 +1,188 @@
+//! The check that a server can be trusted with locks.
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::aio::MultiplexedConnection;
+
+/// Which server answered: its `run_id`, which changes when it restarts. Unknown if the user has no
+/// right to `INFO`, or if the server does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity(Option<String>);
+
+impl Identity {
+    fn of(info: &str) -> Self {
+        let run_id = value(info, "run_id");
+        Self((!run_id.is_empty()).then(|| run_id.to_owned()))
+    }
+
+    /// Returns `true` if the two are certainly different servers.
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        self.0.is_some() && other.0.is_some() && self != other
+    }
+}
+
+/// Checks the server behind a new connection.
+///
+/// Refuses a replica, a Sentinel, a node of a cluster, a server that is loading its data and,
+/// unless `eviction_allowed`, a server that evicts keys. Logs settings that may lose locks. If the
+/// user has no right to `INFO`, logs a warning that the server was not checked.
+pub(super) async fn check(
+    connection: &mut MultiplexedConnection,
+    address: &str,
+    eviction_allowed: bool,
+) -> Result<Identity, BackendError> {
+    let Some(info) = ask(redis::cmd("INFO"), connection).await? else {
+        tracing::warn!(
+            address,
+            "the user has no right to run INFO, so this server was not checked: \
+             it must be a primary, and must not evict keys"
+        );
+        return Ok(Identity(None));
+    };
+    check_info(&info, address, eviction_allowed)?;
+    Ok(Identity::of(&info))
+}
+
+/// Asks which server a new connection leads to.
+pub(super) async fn identify(
+    connection: &mut MultiplexedConnection,
+) -> Result<Identity, BackendError> {
+    let info = ask(redis::cmd("INFO").arg("server").take(), connection).await?;
+    Ok(info.map_or(Identity(None), |info| Identity::of(&info)))
+}
+
+/// Runs `INFO`. Returns `None` if the user has no right to it.
+async fn ask(
+    info: redis::Cmd,
+    connection: &mut MultiplexedConnection,
+) -> Result<Option<String>, BackendError> {
+    let reply = info.query_async(connection).await;
+    match reply.map_err(|error| crate::error::of_request(error, "INFO").not_applied()) {
+        Ok(info) => Ok(Some(info)),
+        Err(error) if error.kind() == BackendErrorKind::Permission => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The value of a field of `INFO`, or an empty text if it is not there.
+fn value<'a>(info: &'a str, field: &str) -> &'a str {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map_or("", str::trim)
+}
+
+/// Describes a server that is a part of something else. Returns `None` for a single server. Valkey
+/// 8 has `server_mode` in place of `redis_mode`.
+fn foreign_mode(info: &str) -> Option<&'static str> {
+    let modes = ["redis_mode", "server_mode"].map(|field| value(info, field));
+    if modes.contains(&"cluster") || value(info, "cluster_enabled") == "1" {
+        Some("a node of a cluster, which is not supported")
+    } else if modes.contains(&"sentinel") {
+        Some("a Sentinel; connect to the primary that it monitors")
+    } else {
+        None
+    }
+}
+
+fn check_info(info: &str, address: &str, eviction_allowed: bool) -> Result<(), BackendError> {
+    let value = |field| value(info, field);
+    if let Some(mode) = foreign_mode(info) {
+        let message = format!("the server at {address} is {mode}");
+        return Err(BackendError::new(BackendErrorKind::Configuration, message));
+    }
+    if value("role") == "slave" {
+        let message = format!("the server at {address} is a replica; connect to its primary");
+        return Err(BackendError::new(BackendErrorKind::ReadOnly, message));
+    }
+    if value("loading") == "1" {
+        let message = format!("the server at {address} is loading its data");
+        return Err(BackendError::new(BackendErrorKind::Unavailable, message));
+    }
+    let policy = value("maxmemory_policy");
+    let evicts = !policy.is_empty() && policy != "noeviction";
+    let limited = !matches!(value("maxmemory"), "" | "0");
+    if evicts && limited && !eviction_allowed {
+        let message = format!(
+            "the server at {address} evicts keys when its memory is full \
+             (maxmemory-policy {policy}), including locks that are held; set maxmemory-policy to \
+             noeviction, or accept the risk with `allow_eviction()`"
+        );
+        return Err(BackendError::new(BackendErrorKind::Configuration, message));
+    }
+    if evicts {
+        tracing::warn!(
+            address,
+            maxmemory_policy = policy,
+            "this server evicts keys when its memory is full, including locks that are held; \
+             set maxmemory-policy to noeviction"
+        );
+    }
+    if value("aof_enabled") == "0" {
+        tracing::info!(
+            address,
+            "the append-only file is off, so locks that are held are lost if this server restarts"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = "role:master\r\nredis_mode:standalone\r\nmaxmemory:1000\r\n\
+        maxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+
+    fn check_with(from: &str, to: &str, allowed: bool) -> Result<(), BackendErrorKind> {
+        check_info(&SOUND.replace(from, to), "host:1", allowed).map_err(|error| {
+            assert!(error.to_string().contains("host:1"), "the error names the server: {error}");
+            error.kind()
+        })
+    }
+
+    #[test]
+    fn servers_that_lose_locks_are_refused() {
+        assert_eq!(check_with("", "", false), Ok(()));
+        assert_eq!(check_with("role:master", "role:slave", false), Err(BackendErrorKind::ReadOnly));
+        assert_eq!(
+            check_with("role:master", "role:master\r\nloading:1", false),
+            Err(BackendErrorKind::Unavailable)
+        );
+        assert_eq!(
+            check_with("noeviction", "volatile-ttl", false),
+            Err(BackendErrorKind::Configuration)
+        );
+        assert_eq!(check_with("noeviction", "volatile-ttl", true), Ok(()));
+        assert_eq!(
+            check_with(
+                "1000\r\nmaxmemory_policy:noeviction",
+                "0\r\nmaxmemory_policy:allkeys-lru",
+                false
+            ),
+            Ok(())
+        );
+    }
+    #[test]
+    fn a_cluster_and_a_sentinel_are_recognized_by_each_of_their_signs() {
+        // The fields of Redis 7, of Valkey 8, and of Valkey 8 with `extended-redis-compatibility`.
+        for mode in ["redis_mode", "server_mode"] {
+            for (from, to) in
+                [("redis_mode:standalone", "cluster"), ("redis_mode:standalone", "sentinel")]
+            {
+                let refused = check_with(from, &format!("{mode}:{to}"), false);
+                assert_eq!(refused, Err(BackendErrorKind::Configuration), "{mode}:{to}");
+            }
+            let sound = check_with("redis_mode", mode, false);
+            assert_eq!(sound, Ok(()), "{mode}:standalone");
+        }
+        let enabled = check_with("redis_mode:standalone", "cluster_enabled:1", false);
+        assert_eq!(enabled, Err(BackendErrorKind::Configuration));
+        assert_eq!(check_with("redis_mode:standalone", "cluster_enabled:0", false), Ok(()));
+    }
+
+    #[test]
+    fn two_servers_are_told_apart_only_if_both_say_who_they_are() {
+        let [one, other, silent] =
+            ["run_id:1\r\n", "run_id:2\r\n", "tcp_port:6379\r\n"].map(Identity::of);
+        assert!(one.contradicts(&other) && !one.contradicts(&one.clone()));
+        assert!(!one.contradicts(&silent) && !silent.contradicts(&other));
+    }
+}

@@ -1,0 +1,192 @@
+//! The connection for commands: shared by all tasks, and replaced when it is given up.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::{sync::watch, task::AbortHandle};
+
+use super::{connection::CommandConnection, opener::Opener, pace::Pace};
+
+/// Has the connection in use, and opens the next one.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    opener: Arc<Opener>,
+    pace: Arc<Pace>,
+    /// Critical sections are short and do not await, so this is not tokio's mutex.
+    slot: Mutex<CurrentConnection>,
+    /// Notified when a connection is opened or given up.
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+enum CurrentConnection {
+    #[default]
+    Empty,
+    Opening(Attempt),
+    Open(Arc<CommandConnection>),
+}
+
+/// An attempt to connect, which all callers wait for. It is a task, so that it does not end with
+/// the caller that started it.
+#[derive(Debug)]
+struct Attempt {
+    outcome: watch::Receiver<Outcome>,
+    task: AbortHandle,
+}
+
+/// `None` until the attempt is over.
+type Outcome = Option<Result<Arc<CommandConnection>, BackendError>>;
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Commands {
+    pub(super) fn new(opener: Opener) -> Self {
+        Self {
+            opener: Arc::new(opener),
+            pace: Arc::default(),
+            slot: Mutex::default(),
+            changes: watch::Sender::new(()),
+        }
+    }
+
+    pub(super) fn opener(&self) -> &Opener {
+        &self.opener
+    }
+
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Notifies of each connection that is opened or given up.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    fn slot(&self) -> MutexGuard<'_, CurrentConnection> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the connection in use, if there is one.
+    pub(super) fn current(&self) -> Option<Arc<CommandConnection>> {
+        self.slot().usable().cloned()
+    }
+
+    /// Returns the connection in use, or waits for a new one.
+    pub(super) async fn connection(
+        self: &Arc<Self>,
+    ) -> Result<Arc<CommandConnection>, BackendError> {
+        match self.current() {
+            Some(connection) => Ok(connection),
+            // Boxed, because this future is large and rarely needed.
+            None => Box::pin(self.connect()).await,
+        }
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Arc<CommandConnection>, BackendError> {
+        loop {
+            let mut attempt = match self.join_attempt() {
+                Ok(connection) => return Ok(connection),
+                Err(attempt) => attempt,
+            };
+            let limit = self.opener.longest_attempt();
+            let waited = tokio::time::timeout(limit, attempt.wait_for(Option::is_some)).await;
+            match waited.map(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
+                Ok(Some(outcome)) => return outcome,
+                // The attempt has ended with its runtime. The next one is made on this runtime.
+                Ok(None) => {}
+                // Nobody drives the runtime of the attempt.
+                Err(_) => return Err(self.abandon(&attempt, limit)),
+            }
+        }
+    }
+
+    /// Joins the attempt that is being made, or starts one. If there is a connection by now,
+    /// returns that.
+    fn join_attempt(self: &Arc<Self>) -> Result<Arc<CommandConnection>, watch::Receiver<Outcome>> {
+        let mut slot = self.slot();
+        if let Some(connection) = slot.usable() {
+            return Ok(connection.clone());
+        }
+        if let CurrentConnection::Opening(attempt) = &*slot
+            && attempt.outcome.has_changed().is_ok()
+        {
+            return Err(attempt.outcome.clone());
+        }
+        let (sender, outcome) = watch::channel(None);
+        let (opener, pace, commands) =
+            (self.opener.clone(), self.pace.clone(), Arc::downgrade(self));
+        let task = tokio::spawn(async move {
+            let opened = pace.run(CommandConnection::open(&opener, commands.clone())).await;
+            if let Some(commands) = commands.upgrade() {
+                commands.finish_attempt(&sender, opened);
+            }
+        });
+        let attempt = Attempt { outcome: outcome.clone(), task: task.abort_handle() };
+        let earlier = std::mem::replace(&mut *slot, CurrentConnection::Opening(attempt));
+        drop(slot);
+        drop(earlier);
+        Err(outcome)
+    }
+
+    fn finish_attempt(
+        &self,
+        sender: &watch::Sender<Outcome>,
+        opened: Result<Arc<CommandConnection>, BackendError>,
+    ) {
+        let mut slot = self.slot();
+        let next = match &opened {
+            Ok(connection) => CurrentConnection::Open(connection.clone()),
+            Err(_) => CurrentConnection::Empty,
+        };
+        let attempt = std::mem::replace(&mut *slot, next);
+        drop(slot);
+        sender.send_replace(Some(opened));
+        self.changes.send_replace(());
+        // Aborts this task, which has nothing left to do.
+        drop(attempt);
+    }
+
+    fn abandon(&self, attempt: &watch::Receiver<Outcome>, limit: Duration) -> BackendError {
+        let mut slot = self.slot();
+        let is_current = matches!(&*slot, CurrentConnection::Opening(current)
+            if current.outcome.same_channel(attempt));
+        let abandoned =
+            if is_current { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
+        drop(slot);
+        drop(abandoned);
+        let message = format!("connecting to Redis took longer than {limit:?}");
+        BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+    }
+
+    /// Drops the shared reference to a connection that was given up after so long a life. While
+    /// that exists, the driver keeps reading, and a reply without an end would fill the memory.
+    pub(super) fn lost(&self, lived: Duration) {
+        self.pace.lost(lived);
+        let mut slot = self.slot();
+        let is_unusable = matches!(&*slot, CurrentConnection::Open(_)) && slot.usable().is_none();
+        let unusable =
+            if is_unusable { std::mem::take(&mut *slot) } else { CurrentConnection::Empty };
+        drop(slot);
+        drop(unusable);
+        self.changes.send_replace(());
+    }
+}
+
+impl CurrentConnection {
+    fn usable(&self) -> Option<&Arc<CommandConnection>> {
+        match self {
+            Self::Open(connection) if connection.is_usable() => Some(connection),
+            _ => None,
+        }
+    }
+}
+
+/// The link of a connection to the place that it is shared from.
+pub(super) type Home = Weak<Commands>;

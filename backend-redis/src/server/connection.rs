@@ -1,0 +1,172 @@
+//! [`CommandConnection`]: one connection for commands, from opening to its end.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU8, Ordering},
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{batch::SendQueue, check::Identity, commands::Home, opener::Opener};
+use crate::{
+    error,
+    script::{self, LuaScript, ScriptCall},
+};
+
+/// A connection for commands.
+#[derive(Debug)]
+pub(crate) struct CommandConnection {
+    inner: MultiplexedConnection,
+    /// The runtime of the connection's driver.
+    pub(super) runtime: Handle,
+    /// The requests that wait to be sent in batches.
+    pub(super) queue: SendQueue,
+    /// The server behind the connection.
+    pub(super) identity: Identity,
+    life: Arc<Life>,
+}
+
+/// The state of a connection, which its driver shares.
+#[derive(Debug)]
+struct Life {
+    state: AtomicU8,
+    /// Set once the connection is open.
+    began: OnceLock<Instant>,
+    home: Home,
+}
+
+/// The states, in their order.
+const USABLE: u8 = 0;
+/// No new requests are sent. The replies to those that were sent are still good.
+const GIVEN_UP: u8 = 1;
+/// A reply did not fit its request, so the next replies may belong to other requests as well.
+const OUT_OF_STEP: u8 = 2;
+
+impl Life {
+    /// Stops other tasks from using the connection.
+    fn end(&self, state: u8) {
+        if self.state.fetch_max(state, Ordering::AcqRel) == USABLE
+            && let (Some(began), Some(home)) = (self.began.get(), self.home.upgrade())
+        {
+            home.lost(began.elapsed());
+        }
+    }
+}
+
+/// Gives a connection up when its driver is dropped.
+struct EndOnDrop(Arc<Life>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end(GIVEN_UP);
+    }
+}
+
+impl CommandConnection {
+    pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
+        let (state, began) = (AtomicU8::new(USABLE), OnceLock::new());
+        let life = Arc::new(Life { state, began, home });
+        // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
+        // given up when the runtime shuts down.
+        let driver = EndOnDrop(life.clone());
+        let on_push = move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                driver.0.end(GIVEN_UP);
+            }
+        };
+        let (inner, identity) = opener.open_for_commands(on_push).await?;
+        let _ = life.began.set(Instant::now());
+        let (runtime, queue) = (Handle::current(), SendQueue::default());
+        let connection = Self { inner, runtime, queue, identity, life };
+        if connection.is_usable() {
+            Ok(Arc::new(connection))
+        } else {
+            let message = "the connection to Redis broke as soon as it was open";
+            Err(BackendError::new(BackendErrorKind::Connection, message).not_applied())
+        }
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        self.life.state.load(Ordering::Acquire) == USABLE
+    }
+
+    fn is_out_of_step(&self) -> bool {
+        self.life.state.load(Ordering::Acquire) == OUT_OF_STEP
+    }
+
+    /// Sends `call` once.
+    pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
+        self.send(call.script, |by_digest| call.command(by_digest)).await
+    }
+
+    /// Sends the command of a script once. If the server does not know the script, it has not run
+    /// it, so the command is sent again with the source.
+    pub(super) async fn send(
+        &self,
+        script: &'static LuaScript,
+        command: impl Fn(bool) -> Cmd,
+    ) -> Result<Value, BackendError> {
+        self.try_send(command).await.map_err(|error| error::of_request(error, script.name))
+    }
+
+    /// Like [`send`](Self::send), with the error of the redis crate.
+    pub(crate) async fn try_send(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
+        if self.is_out_of_step() {
+            // The server's answer that it does not know the script would not be recognized.
+            return self.query(command(false)).await;
+        }
+        let by_digest = self.query(command(true)).await;
+        match by_digest {
+            Err(error) if script::is_unknown_script(&error) => {
+                Box::pin(self.query(command(false))).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Sends one command. Unlike `Cmd::query_async`, this allocates no box.
+    ///
+    /// If the connection fails or times out, it is given up: a command on a connection that does
+    /// not answer may arrive much later.
+    pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
+        let reply = self.inner.clone().send_packed_command(&command).await;
+        let reply = reply.and_then(Value::extract_error);
+        if self.is_out_of_step() {
+            return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());
+        }
+        reply.inspect_err(|error| {
+            if error::ends_connection(error) {
+                self.give_up();
+            }
+        })
+    }
+
+    /// Decodes a reply. If that fails, the next replies cannot be trusted either: they may belong
+    /// to other requests.
+    pub(crate) fn decode<T>(
+        &self,
+        reply: Value,
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        decode(reply).inspect_err(|error| {
+            if error.kind() == BackendErrorKind::Protocol {
+                self.life.end(OUT_OF_STEP);
+            }
+        })
+    }
+
+    /// Gives the connection up if a script has passed on an error that says that this is not the
+    /// place for locks.
+    pub(super) fn heed(&self, text: &str) {
+        if error::says_not_here(text) {
+            self.give_up();
+        }
+    }
+
+    /// Stops other tasks from using the connection. Requests that were sent get their replies.
+    pub(crate) fn give_up(&self) {
+        self.life.end(GIVEN_UP);
+    }
+}

@@ -1,0 +1,322 @@
+//! [`ListenerTask`]: the task that owns the connection for messages.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{PushInfo, PushKind, aio::MultiplexedConnection};
+use tokio::{
+    sync::{Notify, mpsc::UnboundedReceiver, oneshot},
+    time::Instant,
+};
+
+use super::channels::ChannelMap;
+use crate::{
+    error,
+    server::{CommandConnection, commands::Commands},
+};
+
+/// The interval of pings on an idle connection that has subscriptions.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// The range of the pause between attempts to restore the subscriptions.
+const RESTORE_PAUSE: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(500);
+/// How many connections in a row may lead to another server than the commands do. A proxy may send
+/// each connection to another server for good, and then there is nothing to wait for.
+const MAX_STRAYS: u32 = 3;
+
+/// A request to the task. Requests for one channel are handled in the order in which its listeners
+/// come and go.
+#[derive(Debug)]
+pub(super) enum ListenerRequest {
+    Subscribe { channel: String, done: oneshot::Sender<Result<(), BackendError>> },
+    Unsubscribe { channel: String },
+}
+
+/// The channels that the server refused to subscribe to, and its errors.
+type RefusedChannels = HashMap<String, BackendError>;
+
+/// The task that owns the connection.
+pub(super) struct ListenerTask {
+    commands: Arc<Commands>,
+    channels: Arc<ChannelMap>,
+    /// The channels to be subscribed to, on this connection or on the next.
+    subscribed: HashSet<String>,
+    connection: Option<MessageConnection>,
+    /// Signals that the current connection broke.
+    broken: Arc<Notify>,
+    /// The minimum pause before the next attempt to restore the subscriptions.
+    pause: Duration,
+    /// The number of connections in a row that led to another server than the commands.
+    strays: u32,
+}
+
+struct MessageConnection {
+    inner: MultiplexedConnection,
+    began: Instant,
+    /// The connection for commands that this one belongs to.
+    partner: Weak<CommandConnection>,
+}
+
+impl MessageConnection {
+    fn has_partner(&self) -> bool {
+        self.partner.upgrade().is_some_and(|partner| partner.is_usable())
+    }
+}
+
+impl ListenerTask {
+    pub(super) fn new(commands: Arc<Commands>, channels: Arc<ChannelMap>) -> Self {
+        Self {
+            commands,
+            channels,
+            subscribed: HashSet::new(),
+            connection: None,
+            broken: Arc::default(),
+            pause: Duration::ZERO,
+            strays: 0,
+        }
+    }
+
+    /// Handles requests until the last handle is dropped.
+    pub(super) async fn serve(mut self, mut requests: UnboundedReceiver<ListenerRequest>) {
+        let mut changes = self.commands.changes();
+        loop {
+            let broken = self.broken.clone();
+            let pause = self.pause.max(self.commands.pace().pause());
+            tokio::select! {
+                biased;
+                () = broken.notified() => self.lose_connection(),
+                Ok(()) = changes.changed() => self.follow_commands(),
+                request = requests.recv() => match request {
+                    Some(request) => {
+                        let mut batch = vec![request];
+                        while let Ok(request) = requests.try_recv() {
+                            batch.push(request);
+                        }
+                        self.handle(batch).await;
+                    }
+                    None => return,
+                },
+                () = tokio::time::sleep(pause), if self.is_interrupted() => {
+                    self.restore().await;
+                }
+                () = tokio::time::sleep(PING_EVERY), if self.has_subscriptions() => {
+                    self.ping().await;
+                }
+            }
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.connection.is_none() && !self.subscribed.is_empty()
+    }
+
+    fn has_subscriptions(&self) -> bool {
+        self.connection.is_some() && !self.subscribed.is_empty()
+    }
+
+    fn lose_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.commands.pace().lost(connection.began.elapsed());
+            tracing::debug!("lost the connection for wake-ups");
+        }
+    }
+
+    /// Drops the connection if its partner was given up: the next one may lead to another server.
+    fn follow_commands(&mut self) {
+        if self.connection.as_ref().is_some_and(|connection| !connection.has_partner()) {
+            self.connection = None;
+            tracing::debug!("dropped the connection for wake-ups with the one for commands");
+        }
+    }
+
+    /// Handles a batch of requests, with one command for all new subscriptions and one for all that
+    /// ended.
+    async fn handle(&mut self, batch: Vec<ListenerRequest>) {
+        let had_none = self.subscribed.is_empty();
+        let mut waiting = Vec::new();
+        // Whether the channels of these requests were subscribed before. Only these channels are
+        // looked at, since there may be thousands of others.
+        let mut before = HashMap::new();
+        for request in batch {
+            match request {
+                ListenerRequest::Subscribe { channel, done } => {
+                    let is_new = self.subscribed.insert(channel.clone());
+                    before.entry(channel.clone()).or_insert(!is_new);
+                    waiting.push((channel, done));
+                }
+                ListenerRequest::Unsubscribe { channel } => {
+                    let was_subscribed = self.subscribed.remove(&channel);
+                    before.entry(channel).or_insert(was_subscribed);
+                }
+            }
+        }
+        let (mut ended, mut new) = (Vec::new(), Vec::new());
+        for (channel, was_subscribed) in before {
+            match (was_subscribed, self.subscribed.contains(&channel)) {
+                (true, false) => ended.push(channel),
+                (false, true) => new.push(channel),
+                _ => {}
+            }
+        }
+        if !ended.is_empty()
+            && let Some(connection) = &mut self.connection
+            && connection.inner.unsubscribe(&ended).await.is_err()
+        {
+            // The next connection starts without them.
+            self.lose_connection();
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let result = self.subscribe(&new, had_none).await;
+        if result.is_err() {
+            // The callers get the error and may ask again, so none of the channels is kept.
+            for channel in &new {
+                self.subscribed.remove(channel);
+            }
+        }
+        for (channel, done) in waiting {
+            let result = match &result {
+                Ok(refused) => refused.get(&channel).cloned().map_or(Ok(()), Err),
+                Err(error) => Err(error.clone()),
+            };
+            if result.is_ok() {
+                // Listeners that the channel was refused to have it back.
+                self.channels.set_allowed(&channel, true);
+            }
+            // A caller that no longer waits has unsubscribed.
+            let _ = done.send(result);
+        }
+    }
+
+    /// Subscribes to the `new` channels, and opens a connection if there is none. `had_none` is
+    /// `true` if there were no subscriptions before; otherwise a missing connection means that it
+    /// broke, and it is restored for all channels. Returns the channels that the server refused.
+    async fn subscribe(
+        &mut self,
+        new: &[String],
+        had_none: bool,
+    ) -> Result<RefusedChannels, BackendError> {
+        if self.connection.is_none() {
+            if !had_none {
+                return self.reconnect().await;
+            }
+            self.open().await?;
+        }
+        if new.is_empty() {
+            return Ok(RefusedChannels::new());
+        }
+        self.add(new).await
+    }
+
+    /// Opens a connection to the server that commands go to.
+    async fn open(&mut self) -> Result<(), BackendError> {
+        let partner = self.commands.connection().await?;
+        let (channels, broken) = (self.channels.clone(), Arc::new(Notify::new()));
+        self.broken = broken.clone();
+        let on_push = move |push: PushInfo| match push.kind {
+            PushKind::Message => channels.on_message(&push),
+            PushKind::Disconnection => broken.notify_one(),
+            _ => {}
+        };
+        let opening = self.commands.opener().open_for_messages(on_push);
+        let (inner, identity) = self.commands.pace().run(opening).await?;
+        if identity.contradicts(&partner.identity) {
+            self.strays += 1;
+            if self.strays <= MAX_STRAYS {
+                // The address leads to another server by now. Commands have to go there, too.
+                partner.give_up();
+                let message = "wake-ups and commands reached different servers";
+                return Err(BackendError::new(BackendErrorKind::Unavailable, message));
+            }
+            tracing::warn!("wake-ups may be missed: they come from another server than replies");
+        } else {
+            self.strays = 0;
+        }
+        let (began, partner) = (Instant::now(), Arc::downgrade(&partner));
+        self.connection = Some(MessageConnection { inner, began, partner });
+        Ok(())
+    }
+
+    /// Opens a new connection, subscribes to all channels, and wakes all listeners.
+    async fn reconnect(&mut self) -> Result<RefusedChannels, BackendError> {
+        self.open().await?;
+        let all: Vec<String> = self.subscribed.iter().cloned().collect();
+        let refused = self.add(&all).await?;
+        self.pause = Duration::ZERO;
+        self.channels.wake_all();
+        Ok(refused)
+    }
+
+    /// Subscribes to `channels`, with one command if the server accepts all of them. If the
+    /// connection fails, it is dropped. Refused channels are not kept, and their listeners are
+    /// told.
+    async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
+        let mut refused = RefusedChannels::new();
+        let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
+        if let [channel] = channels {
+            refused.insert(channel.clone(), error);
+        } else {
+            // The server refuses the whole command if the user has no right to one channel.
+            for channel in channels {
+                if let Err(error) = self.subscribe_to(std::slice::from_ref(channel)).await? {
+                    refused.insert(channel.clone(), error);
+                }
+            }
+        }
+        for channel in refused.keys() {
+            self.subscribed.remove(channel);
+            self.channels.set_allowed(channel, false);
+        }
+        Ok(refused)
+    }
+
+    /// Sends one command. The inner result is the reply of the server.
+    async fn subscribe_to(
+        &mut self,
+        channels: &[String],
+    ) -> Result<Result<(), BackendError>, BackendError> {
+        let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
+        match connection
+            .inner
+            .subscribe(channels)
+            .await
+            .map_err(|error| error::of_request(error, "subscribe").not_applied())
+        {
+            Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Protocol => {
+                self.lose_connection();
+                Err(error)
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    /// Tries to reconnect. If that fails, doubles the pause before the next attempt.
+    async fn restore(&mut self) {
+        match self.reconnect().await {
+            Ok(refused) => {
+                tracing::debug!(refused = refused.len(), "restored the connection for wake-ups")
+            }
+            Err(error) => {
+                tracing::debug!(%error, "failed to restore the connection for wake-ups");
+                self.pause = (self.pause * 2).clamp(*RESTORE_PAUSE.start(), *RESTORE_PAUSE.end());
+            }
+        }
+    }
+
+    /// Detects a connection that is dead but was not closed.
+    async fn ping(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        if redis::cmd("PING")
+            .query_async::<()>(&mut connection.inner)
+            .await
+            .is_err_and(|error| error.is_io_error())
+        {
+            self.lose_connection();
+        }
+    }
+}
