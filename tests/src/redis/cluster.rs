@@ -1,6 +1,9 @@
 //! [`RedisCluster`]: primaries that share the slots, with replicas.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use super::{
     RedisServer, StartError, Version,
@@ -11,6 +14,9 @@ use super::{
 
 /// The number of slots of a cluster.
 const SLOTS: usize = 16_384;
+
+/// After this time, a failover by hand is over.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(6);
 
 /// A Redis Cluster: real processes on free ports, each stopped when the cluster is dropped, also
 /// when the test panics.
@@ -147,6 +153,8 @@ impl RedisClusterBuilder {
     fn node_options(&self, version: Version) -> Vec<String> {
         let timeout = self.node_timeout.as_millis().to_string();
         let mut options = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout];
+        // Redis 6.0 cannot fail over by hand before anything was replicated, be it such a ping.
+        options.extend(["--repl-ping-replica-period", "1"]);
         // A replica of old data may take over as well, and none goes to another primary by itself.
         options.extend(["--cluster-replica-validity-factor", "0"]);
         options.extend(["--cluster-migration-barrier", "100"]);
@@ -276,16 +284,21 @@ impl RedisCluster {
     /// until all running nodes agree.
     ///
     /// # Panics
-    /// If that is not so within a minute, with what is missing; or if the node is no replica.
+    /// If that is not so within a minute, with what is missing.
     pub async fn failover(&self, replica: usize) {
         self.settle().await;
         let patience = Patience::new();
-        or_panic(self.tell(replica, &["CLUSTER", "FAILOVER"], &patience).await);
+        let mut ordered: Option<Instant> = None;
         loop {
             let view = self.settled().await;
             let state = view.nodes.get(&self.nodes[replica].id);
             if state.is_some_and(|state| state.primary.is_none()) {
                 return;
+            }
+            // The server gives up after 5 s, if the others do not vote for the replica for example.
+            if ordered.is_none_or(|ordered| ordered.elapsed() > FAILOVER_LIMIT) {
+                or_panic(self.tell(replica, &["CLUSTER", "FAILOVER"], &patience).await);
+                ordered = Some(Instant::now());
             }
             or_panic(patience.wait(format!("node {replica} is still a replica")).await);
         }

@@ -24,9 +24,10 @@ pub enum StartError {
     NotInstalled,
     /// There is no executable where the variable `LOCKCORE_REDIS_SERVER` says.
     Missing(PathBuf),
-    /// The server did not come up, or the servers of a group did not find each other; with what is
-    /// known about it.
+    /// The server did not come up; with what it said.
     Failed(String),
+    /// The servers of a group did not find each other; with what was missing at last.
+    Incomplete(String),
 }
 
 impl fmt::Display for StartError {
@@ -44,6 +45,7 @@ impl fmt::Display for StartError {
                 path.display()
             ),
             Self::Failed(said) => write!(f, "redis-server did not start: {said}"),
+            Self::Incomplete(missing) => write!(f, "the servers did not agree: {missing}"),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! [`RedisSentinel`]: a primary with replicas, watched by Sentinels.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use super::{
     RedisServer, StartError, Version,
@@ -10,6 +13,9 @@ use super::{
 
 /// The name under which the Sentinels know the primary.
 const MASTER_NAME: &str = "lockcore";
+
+/// A failover by hand that has not begun by then does not come.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 
 /// A primary with replicas and the Sentinels that watch them: real processes on free ports, each
 /// stopped when the group is dropped, also when the test panics.
@@ -312,16 +318,24 @@ impl RedisSentinel {
     pub async fn failover(&self) -> usize {
         let old = self.primary().await;
         let patience = Patience::new();
-        // Refused as long as the Sentinel knows no good replica.
-        while let Err(refusal) = self.order_failover().await {
-            or_panic(patience.wait(refusal).await);
-        }
+        let mut ordered: Option<Instant> = None;
         loop {
-            match self.agreed_primary().await {
+            let missing = match self.agreed_primary().await {
                 Ok(primary) if primary != old => return primary,
-                Ok(_) => or_panic(patience.wait(format!("server {old} is still primary")).await),
-                Err(missing) => or_panic(patience.wait(missing).await),
-            }
+                // A Sentinel that has not heard from the replicas for a moment gives up.
+                Ok(_) if ordered.is_none_or(|ordered| ordered.elapsed() > FAILOVER_LIMIT) => {
+                    match self.order_failover().await {
+                        Ok(()) => {
+                            ordered = Some(Instant::now());
+                            continue;
+                        }
+                        Err(refusal) => refusal,
+                    }
+                }
+                Ok(_) => format!("server {old} is still primary"),
+                Err(missing) => missing,
+            };
+            or_panic(patience.wait(missing).await);
         }
     }
 
@@ -336,7 +350,7 @@ impl RedisSentinel {
 
     /// Shortens periods of the Sentinels that no configuration shortens, if they know how.
     async fn hurry(&self, patience: &Patience) -> Result<(), StartError> {
-        let command = "SENTINEL DEBUG info-period 300 ping-period 200 ask-period 200 \
+        let command = "SENTINEL DEBUG info-period 500 ping-period 400 ask-period 200 \
                        publish-period 200 tilt-period 2000";
         let command: Vec<&str> = command.split_whitespace().collect();
         for sentinel in self.sentinels.iter().filter(|it| it.version() >= Version::new(7, 0, 0)) {

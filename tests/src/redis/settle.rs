@@ -27,7 +27,7 @@ impl Patience {
     /// Returns when it is time to look again; fails with what is still missing at the limit.
     pub(super) async fn wait(&self, missing: String) -> Result<(), StartError> {
         if self.0.elapsed() >= LIMIT {
-            return Err(StartError::Failed(format!("not within {LIMIT:?}: {missing}")));
+            return Err(StartError::Incomplete(format!("not within {LIMIT:?}: {missing}")));
         }
         tokio::time::sleep(PAUSE).await;
         Ok(())
