@@ -53,12 +53,19 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// What the process is given, at its first start and at each restart.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Launch {
     /// The lines of a configuration file, which the server may rewrite. A Sentinel needs one.
     pub(super) configuration: Option<String>,
     pub(super) options: Vec<String>,
     pub(super) environment: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Launch {
+    /// Without options, which may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch").finish_non_exhaustive()
+    }
 }
 
 impl Launch {
@@ -78,9 +85,8 @@ impl Launch {
             while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
                 // A Sentinel says that it has an identity, and listens by then.
                 if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
-                    // It goes on talking, and would stop if nobody listened. Errors go there as well
-                    // by now.
                     process.stderr = None;
+                    // It goes on talking, and would stop if nobody listened.
                     thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                     return Ok(process);
                 }

@@ -3,18 +3,15 @@
 mod cluster;
 mod feature;
 mod launch;
-mod migration;
-mod nodes;
 mod sentinel;
 mod server;
 mod settle;
 mod version;
 
 pub use self::{
-    cluster::{RedisCluster, RedisClusterBuilder},
+    cluster::{RedisCluster, RedisClusterBuilder, SlotMigration},
     feature::{Feature, server_lacks},
     launch::StartError,
-    migration::SlotMigration,
     sentinel::{RedisSentinel, RedisSentinelBuilder},
     server::RedisServer,
     version::Version,

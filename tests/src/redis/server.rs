@@ -18,11 +18,15 @@ use super::{
 /// How often another port is tried when somebody else was faster.
 const ATTEMPTS: u32 = 20;
 
-/// Commands that clients of the lock send. Everything else that is counted is the test's own curiosity, or runs inside scripts.
+/// Commands that clients of the lock send. All others are sent by the test itself, or run inside
+/// scripts.
 const OF_CLIENTS: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "ping"];
 
-/// A redis-server process of one test's own: on a free port, with a directory of its own, stopped and removed when dropped, also
-/// when the test panics.
+/// A redis-server process of one test's own: on a free port, with a directory of its own, stopped
+/// and removed when dropped, also when the test panics.
+///
+/// The executable is the one that the variable `LOCKCORE_REDIS_SERVER` names, an absolute path, or
+/// `redis-server` from the `PATH`: Redis 6.0 or newer, or Valkey.
 ///
 /// # Examples
 /// ```
@@ -50,7 +54,8 @@ impl RedisServer {
     /// Starts a server without persistence.
     ///
     /// # Panics
-    /// If there is no redis-server, with a sentence that says how to install it: a test that cannot run has failed.
+    /// If there is no redis-server, with a sentence that says how to install it: a test that cannot
+    /// run has failed.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
@@ -73,7 +78,8 @@ impl RedisServer {
         Self::try_start_with_environment(options, &[])
     }
 
-    /// Starts a server with more options and with environment variables, to preload a library for example.
+    /// Starts a server with more options and with environment variables, to preload a library for
+    /// example.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -138,8 +144,8 @@ impl RedisServer {
         Err(StartError::Failed(said))
     }
 
-    /// Starts a server that speaks TLS on another port as well, with these files in PEM form, and asks clients for no
-    /// certificate.
+    /// Starts a server that speaks TLS on another port as well, with these files in PEM form, and
+    /// asks clients for no certificate.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -339,7 +345,8 @@ impl RedisServer {
         request.query_async(&mut connection).await
     }
 
-    /// How many commands the clients of locks have sent so far: script calls, subscriptions and pings.
+    /// How many commands the clients of locks have sent so far: script calls, subscriptions and
+    /// pings.
     ///
     /// # Panics
     /// If the server does not answer.

@@ -1,8 +1,8 @@
 //! [`SlotMigration`]: a slot on its way from one node to another.
 
 use super::{
+    super::settle::{Patience, ask, or_panic},
     RedisCluster,
-    settle::{Patience, ask, or_panic},
 };
 
 /// How many keys are moved at once.
@@ -133,7 +133,7 @@ impl RedisCluster {
         assert_eq!(left, 0, "keys of slot {slot} are still at node {}", migration.from);
         // The target first: were it to fail in between, nobody would have the slot.
         self.set_slot(migration.to, &[&slot, "NODE", owner]).await;
-        // Refused if the source has heard of it already and had no other slot: it is a replica then.
+        // Refused if the source has heard of it already and had no other slot: it is a replica.
         let _ = ask::<()>(source, &["CLUSTER", "SETSLOT", &slot, "NODE", owner]).await;
         let patience = Patience::new();
         while self.primary_of(migration.slot).await != migration.to {
