@@ -14,6 +14,9 @@ use super::{
 /// The name under which the Sentinels know the primary.
 const MASTER_NAME: &str = "lockcore";
 
+/// After how long a server counts as down while the group starts, which keeps a machine busy.
+const PATIENT: Duration = Duration::from_secs(60);
+
 /// A failover by hand that has not begun by then does not come.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 
@@ -21,7 +24,7 @@ const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 /// stopped when the group is dropped, also when the test panics.
 ///
 /// Servers and Sentinels have indices, which stay when roles change: at the start, server 0 is the
-/// primary. The Sentinels promote a replica when the primary does not answer for 750 ms.
+/// primary. The Sentinels promote a replica when the primary does not answer for a second.
 ///
 /// # Examples
 /// ```
@@ -89,8 +92,7 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// Sets after how long without an answer a Sentinel takes a server to be down; 750 ms by
-    /// default.
+    /// Sets after how long without an answer a Sentinel takes a server to be down; 1 s by default.
     pub fn down_after(mut self, silence: Duration) -> Self {
         self.down_after = silence;
         self
@@ -155,6 +157,9 @@ impl RedisSentinelBuilder {
         while let Err(missing) = group.complete(self.replicas).await {
             patience.wait(missing).await?;
         }
+        let down_after = self.down_after.as_millis().to_string();
+        let command = ["SENTINEL", "SET", MASTER_NAME, "down-after-milliseconds", &down_after];
+        group.tell_sentinels(&command, &patience).await?;
         Ok(group)
     }
 
@@ -175,10 +180,7 @@ impl RedisSentinelBuilder {
         let quorum = self.sentinels / 2 + 1;
         let mut lines = vec![
             format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {primary_port} {quorum}"),
-            format!(
-                "sentinel down-after-milliseconds {MASTER_NAME} {}",
-                self.down_after.as_millis()
-            ),
+            format!("sentinel down-after-milliseconds {MASTER_NAME} {}", PATIENT.as_millis()),
             format!(
                 "sentinel failover-timeout {MASTER_NAME} {}",
                 self.failover_timeout.as_millis()
@@ -216,7 +218,7 @@ impl RedisSentinel {
         RedisSentinelBuilder {
             replicas: 2,
             sentinels: 3,
-            down_after: Duration::from_millis(750),
+            down_after: Duration::from_secs(1),
             failover_timeout: Duration::from_secs(3),
             password: None,
             sentinel_password: None,
@@ -239,7 +241,7 @@ impl RedisSentinel {
 
     /// The number of servers, without the Sentinels.
     #[must_use]
-    pub fn servers(&self) -> usize {
+    pub fn server_count(&self) -> usize {
         self.servers.len()
     }
 
@@ -353,8 +355,19 @@ impl RedisSentinel {
         let command = "SENTINEL DEBUG info-period 500 ping-period 400 ask-period 200 \
                        publish-period 200 tilt-period 2000";
         let command: Vec<&str> = command.split_whitespace().collect();
-        for sentinel in self.sentinels.iter().filter(|it| it.version() >= Version::new(7, 0, 0)) {
-            while let Err(refusal) = ask::<()>(sentinel, &command).await {
+        if Version::of_server()? >= Version::new(7, 0, 0) {
+            self.tell_sentinels(&command, patience).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell_sentinels(
+        &self,
+        command: &[&str],
+        patience: &Patience,
+    ) -> Result<(), StartError> {
+        for sentinel in &self.sentinels {
+            while let Err(refusal) = ask::<()>(sentinel, command).await {
                 patience.wait(refusal).await?;
             }
         }
