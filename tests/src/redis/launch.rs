@@ -16,6 +16,10 @@ use super::version::{Version, executable, not_started};
 /// The port of the cluster bus is so much higher than that of the clients.
 const BUS_OFFSET: u16 = 10_000;
 
+/// The options with which a replica gets the data at once. Without a file on the disk, Redis 7.0
+/// holds writes back for up to a second more, although it says that the replica is online.
+pub(super) const SYNC_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
+
 /// Why a server could not be started.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     RedisServer, StartError, Version,
-    launch::{Launch, free_port},
-    settle::{Patience, ask, assert_linked, or_panic},
+    launch::{Launch, SYNC_AT_ONCE, free_port},
+    settle::{Patience, ask, assert_linked, assert_says, or_panic},
 };
 
 /// The name under which the Sentinels know the primary.
@@ -164,7 +164,7 @@ impl RedisSentinelBuilder {
     }
 
     fn start_server(&self, primary_port: Option<u16>) -> Result<RedisServer, StartError> {
-        let mut options = vec!["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"];
+        let mut options = SYNC_AT_ONCE.to_vec();
         if let Some(password) = &self.password {
             options.extend(["--requirepass", password, "--masterauth", password]);
         }
@@ -410,20 +410,16 @@ impl RedisSentinel {
         if !server.is_up() {
             return Err(format!("the Sentinels still name server {primary}, which is down"));
         }
-        let info: String = ask(server, &["INFO", "replication"]).await?;
-        if !info.lines().any(|line| line == "role:master") {
-            return Err(format!("server {primary} is not a primary yet"));
-        }
+        assert_says(server, "role:master").await?;
         Ok(primary)
     }
 
     async fn linked_replicas(&self) -> Result<Vec<usize>, String> {
         let primary = self.agreed_primary().await?;
-        let port = self.servers[primary].port();
         let mut replicas = Vec::new();
         for (index, server) in self.servers.iter().enumerate() {
             if index != primary && server.is_up() {
-                assert_linked(server, port).await?;
+                assert_linked(server, &self.servers[primary]).await?;
                 replicas.push(index);
             }
         }

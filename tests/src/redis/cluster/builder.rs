@@ -3,7 +3,11 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    super::{StartError, Version, launch::Launch, settle::Patience},
+    super::{
+        StartError, Version,
+        launch::{Launch, SYNC_AT_ONCE},
+        settle::Patience,
+    },
     RedisCluster,
 };
 
@@ -133,7 +137,7 @@ impl RedisClusterBuilder {
         if version >= Version::new(7, 0, 0) {
             options.extend(["--cluster-allow-replica-migration", "no"]);
         }
-        options.extend(["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]);
+        options.extend(SYNC_AT_ONCE);
         if let Some(password) = &self.password {
             options.extend(["--requirepass", password, "--masterauth", password]);
         }

@@ -311,7 +311,7 @@ impl RedisCluster {
         for (id, node) in &running {
             let primary = view.nodes.get(*id).and_then(|state| state.primary.as_deref());
             if let Some(primary) = primary.and_then(|primary| running.get(primary)) {
-                assert_linked(&node.server, primary.server.port()).await?;
+                assert_linked(&node.server, &primary.server).await?;
             }
         }
         Ok(view)
