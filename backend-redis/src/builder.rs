@@ -1,14 +1,15 @@
 //! [`RedisBackendBuilder`].
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::OnceLock, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
     RedisBackend,
-    server::{address::FixedAddress, opener::Opener},
-    url,
+    cluster::{Cluster, ClusterMessages, NodeOptions},
+    server::{Server, address::FixedAddress, opener::Opener},
+    url::{self, ClusterSeeds},
 };
 
 /// The options of a connection. Created by [`RedisBackend::builder`].
@@ -36,24 +37,47 @@ pub struct RedisBackendBuilder {
     connect_timeout: Duration,
     key_prefix: String,
     eviction_allowed: bool,
+    cluster_messages: ClusterMessages,
 }
 
 enum ConnectionSource {
     Url(String),
     Client(Box<Client>),
+    Cluster(Vec<String>),
 }
 
 impl ConnectionSource {
-    fn address(&self) -> Result<FixedAddress, BackendError> {
-        let info: ConnectionInfo = match self {
-            Self::Client(client) => client.get_connection_info().clone(),
-            Self::Url(url) => url::parse(url, cfg!(feature = "tls"))?,
+    fn place(&self) -> Result<Place, BackendError> {
+        const HAS_TLS: bool = cfg!(feature = "tls");
+        let place = match self {
+            Self::Client(client) => Place::Server(client.get_connection_info().clone()),
+            Self::Url(url) if url::is_of_cluster(url) => {
+                Place::Cluster(url::parse_cluster(url, HAS_TLS)?)
+            }
+            Self::Url(url) => Place::Server(url::parse(url, HAS_TLS)?),
+            Self::Cluster(nodes) => Place::Cluster(url::parse_nodes(nodes, HAS_TLS)?),
         };
         #[cfg(feature = "tls")]
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        if matches!(place.info().addr(), redis::ConnectionAddr::TcpTls { .. }) {
             ensure_crypto_provider();
         }
-        Ok(FixedAddress(info))
+        Ok(place)
+    }
+}
+
+/// Where to connect to.
+enum Place {
+    Server(ConnectionInfo),
+    /// Some nodes of a cluster; at least one.
+    Cluster(ClusterSeeds),
+}
+
+impl Place {
+    #[cfg(feature = "tls")]
+    fn info(&self) -> &ConnectionInfo {
+        match self {
+            Self::Server(info) | Self::Cluster(ClusterSeeds { info, .. }) => info,
+        }
     }
 }
 
@@ -65,6 +89,7 @@ impl RedisBackendBuilder {
             connect_timeout: Duration::from_secs(5),
             key_prefix: String::new(),
             eviction_allowed: false,
+            cluster_messages: ClusterMessages::Auto,
         }
     }
 
@@ -75,11 +100,36 @@ impl RedisBackendBuilder {
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
     ///   fallback to plain text. Needs the feature `tls`.
     /// - `unix:///path/to/socket[?db=1&user=...&pass=...]`
+    /// - `redis+cluster://[user][:password@]host[:port][,host[:port]...]` and
+    ///   `rediss+cluster://...`: some nodes of a Redis Cluster; see [`cluster`](Self::cluster).
+    ///
+    /// The URL of one node of a cluster leads to the cluster as well.
     ///
     /// `valkey://` and `valkeys://` work like `redis://` and `rediss://`. Percent-encode characters
     /// that are special in URLs.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.source = ConnectionSource::Url(url.into());
+        self
+    }
+
+    /// Uses a Redis Cluster instead of a single server. `nodes` are some of its nodes, each
+    /// `host:port`; the default port is 6379. One that can be reached is enough, be it a replica:
+    /// it knows the others. Credentials and TLS need a URL `redis+cluster://` or
+    /// `rediss+cluster://`.
+    ///
+    /// Each lock is in one slot of the cluster, and so on one primary and its replicas. The backend
+    /// follows slots that move and replicas that take over. A replica that takes over may not have
+    /// the last locks, because Redis replicates later than it answers; the fencing tokens rise all
+    /// the same.
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.source = ConnectionSource::Cluster(nodes.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets how waiters are woken on a cluster: [`ClusterMessages::Auto`] by default, as Redisson
+    /// chooses. Without a cluster it has no effect.
+    pub fn cluster_messages(mut self, messages: ClusterMessages) -> Self {
+        self.cluster_messages = messages;
         self
     }
 
@@ -128,8 +178,8 @@ impl RedisBackendBuilder {
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
-    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a
-    ///   Sentinel, or is part of a cluster.
+    ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
+    ///   Sentinel, for a database other than 0 on a cluster, and for nodes without a cluster.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
     /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data.
     /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
@@ -142,13 +192,31 @@ impl RedisBackendBuilder {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
-        let opener = Opener {
-            address: Box::new(self.source.address()?),
+        let seeds = match self.source.place()? {
+            Place::Cluster(seeds) => seeds,
+            Place::Server(info) => {
+                let opener = Opener {
+                    address: Box::new(FixedAddress(info.clone())),
+                    response_timeout: self.response_timeout,
+                    connect_timeout: self.connect_timeout,
+                    eviction_allowed: self.eviction_allowed,
+                    is_cluster_node: OnceLock::new(),
+                };
+                let server = Server::new(opener);
+                if !server.is_cluster_node().await? {
+                    return Ok(RedisBackend::on_server(server, self.key_prefix));
+                }
+                ClusterSeeds::of_node(info)?
+            }
+        };
+        let options = NodeOptions {
+            info: seeds.info,
             response_timeout: self.response_timeout,
             connect_timeout: self.connect_timeout,
             eviction_allowed: self.eviction_allowed,
         };
-        RedisBackend::connect_with(opener, self.key_prefix).await
+        let cluster = Cluster::connect(options, seeds.nodes, self.cluster_messages).await?;
+        Ok(RedisBackend::on_cluster(cluster, self.key_prefix))
     }
 }
 
@@ -217,6 +285,8 @@ mod fuzz {
             "valkey",
             "valkeys",
             "redis+unix",
+            "redis+cluster",
+            "rediss+cluster",
             "unix",
             "http",
             "REDIS",
@@ -257,8 +327,9 @@ mod fuzz {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);
-            let shown = match builder.source.address() {
-                Ok(address) => format!("{address:?}"),
+            let shown = match builder.source.place() {
+                Ok(Place::Server(info)) => format!("{:?}", FixedAddress(info)),
+                Ok(Place::Cluster(seeds)) => format!("{seeds:?}"),
                 Err(error) => {
                     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");
                     format!("{error} {error:?} {:?}", error.source())

@@ -11,6 +11,9 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     /// Returns the address of the server, and how to log in. Called for every connection that is
     /// opened, so that it can follow a server that moves.
     async fn locate(&self) -> Result<ConnectionInfo, BackendError>;
+
+    /// Told that a connection there could not be opened, or was lost.
+    fn lost(&self) {}
 }
 
 /// The address that the user gave. A host name is looked up for every connection.

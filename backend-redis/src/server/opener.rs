@@ -1,8 +1,8 @@
 //! [`Opener`]: opens connections.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
-use lockcore::BackendError;
+use lockcore::{BackendError, BackendErrorKind};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
@@ -10,7 +10,7 @@ use redis::{
 
 use super::{
     address::Locate,
-    check::{self, Identity},
+    check::{self, Facts, Identity},
 };
 use crate::error;
 
@@ -21,6 +21,8 @@ pub(crate) struct Opener {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
+    /// Whether the server is a node of a cluster. Found out with the first connection.
+    pub(crate) is_cluster_node: OnceLock<bool>,
 }
 
 impl Opener {
@@ -37,9 +39,27 @@ impl Opener {
         &self,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Identity), BackendError> {
-        let (mut connection, address) = self.open(on_push).await?;
-        let identity = check::check(&mut connection, &address, self.eviction_allowed).await?;
-        Ok((connection, identity))
+        let opened = async {
+            let (mut connection, address) = self.open(on_push).await?;
+            let facts = Facts::of(&mut connection).await?;
+            self.check_deployment(facts.is_cluster_node, &address)?;
+            let identity = check::check(&facts, &address, self.eviction_allowed)?;
+            Ok((connection, identity))
+        };
+        opened.await.inspect_err(|_| self.address.lost())
+    }
+
+    /// Checks that the server belongs to a cluster if the first one did.
+    fn check_deployment(&self, is_node: bool, address: &str) -> Result<(), BackendError> {
+        if *self.is_cluster_node.get_or_init(|| is_node) == is_node {
+            return Ok(());
+        }
+        let is_not = if is_node { "is" } else { "is not" };
+        let message = format!(
+            "the server at {address} {is_not} a node of a cluster, unlike the one before it; \
+             create the backend anew"
+        );
+        Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
     }
 
     /// Opens a connection for messages, and asks which server it leads to. `on_push` is as above.
@@ -71,6 +91,13 @@ impl Opener {
         };
         match connected.await {
             Ok(connection) => Ok((connection, address)),
+            Err(error) if error::is_of_cluster_database(&error) => {
+                let message = format!(
+                    "the server at {address} is a node of a cluster, which has the database 0 \
+                     only; leave the number out of the URL"
+                );
+                Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
+            }
             Err(error) => Err(error::of_connecting(error, &address)),
         }
     }

@@ -7,17 +7,18 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{PushInfo, PushKind, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind};
 use tokio::{
     sync::{Notify, mpsc::UnboundedReceiver, oneshot},
     time::Instant,
 };
 
-use super::channels::ChannelMap;
-use crate::{
-    error,
-    server::{CommandConnection, commands::Commands},
+use super::{
+    ChannelKind,
+    channels::ChannelMap,
+    subscribing::{Leaving, RefusedChannels, Subscriptions},
 };
+use crate::server::{CommandConnection, commands::Commands};
 
 /// The interval of pings on an idle connection that has subscriptions.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -36,13 +37,11 @@ pub(super) enum ListenerRequest {
     Unsubscribe { channel: String },
 }
 
-/// The channels that the server refused to subscribe to, and its errors.
-type RefusedChannels = HashMap<String, BackendError>;
-
 /// The task that owns the connection.
 pub(super) struct ListenerTask {
     commands: Arc<Commands>,
     channels: Arc<ChannelMap>,
+    kind: ChannelKind,
     /// The channels to be subscribed to, on this connection or on the next.
     subscribed: HashSet<String>,
     connection: Option<MessageConnection>,
@@ -55,7 +54,7 @@ pub(super) struct ListenerTask {
 }
 
 struct MessageConnection {
-    inner: MultiplexedConnection,
+    inner: Subscriptions,
     began: Instant,
     /// The connection for commands that this one belongs to.
     partner: Weak<CommandConnection>,
@@ -68,10 +67,15 @@ impl MessageConnection {
 }
 
 impl ListenerTask {
-    pub(super) fn new(commands: Arc<Commands>, channels: Arc<ChannelMap>) -> Self {
+    pub(super) fn new(
+        commands: Arc<Commands>,
+        channels: Arc<ChannelMap>,
+        kind: ChannelKind,
+    ) -> Self {
         Self {
             commands,
             channels,
+            kind,
             subscribed: HashSet::new(),
             connection: None,
             broken: Arc::default(),
@@ -121,6 +125,7 @@ impl ListenerTask {
     fn lose_connection(&mut self) {
         if let Some(connection) = self.connection.take() {
             self.commands.pace().lost(connection.began.elapsed());
+            self.commands.opener().address.lost();
             tracing::debug!("lost the connection for wake-ups");
         }
     }
@@ -164,7 +169,7 @@ impl ListenerTask {
         }
         if !ended.is_empty()
             && let Some(connection) = &mut self.connection
-            && connection.inner.unsubscribe(&ended).await.is_err()
+            && connection.inner.end(&ended).await.is_err()
         {
             // The next connection starts without them.
             self.lose_connection();
@@ -218,9 +223,14 @@ impl ListenerTask {
         let partner = self.commands.connection().await?;
         let (channels, broken) = (self.channels.clone(), Arc::new(Notify::new()));
         self.broken = broken.clone();
+        let leaving = Arc::new(Leaving::default());
+        let expected = leaving.clone();
         let on_push = move |push: PushInfo| match push.kind {
-            PushKind::Message => channels.on_message(&push),
+            PushKind::Message | PushKind::SMessage => channels.on_message(&push),
             PushKind::Disconnection => broken.notify_one(),
+            // The slot of the channel has moved. The redis crate takes this for a reply to another
+            // request, so no reply on this connection can be trusted any more.
+            PushKind::SUnsubscribe if !expected.remove(&push) => broken.notify_one(),
             _ => {}
         };
         let opening = self.commands.opener().open_for_messages(on_push);
@@ -237,6 +247,7 @@ impl ListenerTask {
         } else {
             self.strays = 0;
         }
+        let inner = Subscriptions::new(inner, self.kind, leaving);
         let (began, partner) = (Instant::now(), Arc::downgrade(&partner));
         self.connection = Some(MessageConnection { inner, began, partner });
         Ok(())
@@ -252,47 +263,22 @@ impl ListenerTask {
         Ok(refused)
     }
 
-    /// Subscribes to `channels`, with one command if the server accepts all of them. If the
-    /// connection fails, it is dropped. Refused channels are not kept, and their listeners are
-    /// told.
+    /// Subscribes to `channels`. If the connection fails, it is dropped. Refused channels are not
+    /// kept, and their listeners are told.
     async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
-        let mut refused = RefusedChannels::new();
-        let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
-        if let [channel] = channels {
-            refused.insert(channel.clone(), error);
-        } else {
-            // The server refuses the whole command if the user has no right to one channel.
-            for channel in channels {
-                if let Err(error) = self.subscribe_to(std::slice::from_ref(channel)).await? {
-                    refused.insert(channel.clone(), error);
-                }
+        let Some(connection) = &mut self.connection else { return Ok(RefusedChannels::new()) };
+        let refused = match connection.inner.begin(channels).await {
+            Ok(refused) => refused,
+            Err(error) => {
+                self.lose_connection();
+                return Err(error);
             }
-        }
+        };
         for channel in refused.keys() {
             self.subscribed.remove(channel);
             self.channels.set_allowed(channel, false);
         }
         Ok(refused)
-    }
-
-    /// Sends one command. The inner result is the reply of the server.
-    async fn subscribe_to(
-        &mut self,
-        channels: &[String],
-    ) -> Result<Result<(), BackendError>, BackendError> {
-        let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
-        match connection
-            .inner
-            .subscribe(channels)
-            .await
-            .map_err(|error| error::of_request(error, "subscribe").not_applied())
-        {
-            Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Protocol => {
-                self.lose_connection();
-                Err(error)
-            }
-            reply => Ok(reply),
-        }
     }
 
     /// Tries to reconnect. If that fails, doubles the pause before the next attempt.
@@ -311,11 +297,7 @@ impl ListenerTask {
     /// Detects a connection that is dead but was not closed.
     async fn ping(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        if redis::cmd("PING")
-            .query_async::<()>(&mut connection.inner)
-            .await
-            .is_err_and(|error| error.is_io_error())
-        {
+        if connection.inner.ping().await.is_err_and(|error| error.is_io_error()) {
             self.lose_connection();
         }
     }

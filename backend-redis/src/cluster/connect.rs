@@ -1,0 +1,87 @@
+//! Connecting to a cluster.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::future::join_all;
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::sync::watch;
+
+use super::{Cluster, ClusterMessages, NodeAddress, NodeOptions, Publishing, nodes::Nodes};
+
+impl Cluster {
+    /// Finds the nodes of the cluster of the `seeds`, and checks that they can be trusted with
+    /// locks.
+    pub(crate) async fn connect(
+        options: NodeOptions,
+        seeds: Vec<NodeAddress>,
+        messages: ClusterMessages,
+    ) -> Result<Arc<Self>, BackendError> {
+        let cluster = Arc::new_cyclic(|cluster| Self {
+            nodes: Nodes::new(options, cluster.clone()),
+            seeds,
+            topology: watch::Sender::default(),
+            refresh: Default::default(),
+            publishing: OnceLock::new(),
+            migrating: Default::default(),
+        });
+        cluster.adopt(cluster.fetch().await?);
+        cluster.check_nodes().await?;
+        let publishing = match messages {
+            ClusterMessages::Auto => cluster.supported_publishing().await,
+            ClusterMessages::Sharded => Publishing::Sharded,
+            ClusterMessages::Plain => Publishing::Plain,
+            ClusterMessages::Both => Publishing::Both,
+        };
+        let _ = cluster.publishing.set(publishing);
+        Ok(cluster)
+    }
+
+    /// Connects to all primaries. A node that is down now is checked when it is back; one that
+    /// refuses this client is an error.
+    async fn check_nodes(&self) -> Result<(), BackendError> {
+        let map = self.map();
+        let unserved = map.unserved();
+        if unserved > 0 {
+            tracing::warn!(unserved, "the cluster is incomplete: no node serves some of its slots");
+        }
+        let servers: Vec<_> = map.primaries().iter().map(|node| self.nodes.server(node)).collect();
+        let connections = join_all(servers.iter().map(|server| server.connection())).await;
+        let is_any_up = connections.iter().any(Result::is_ok);
+        for (node, connection) in map.primaries().iter().zip(connections) {
+            match connection {
+                Err(error) if !is_any_up || !error.is_retryable() => return Err(error),
+                Err(error) => tracing::warn!(%node, %error, "a node of the cluster is down"),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses as Redisson does.
+    async fn supported_publishing(&self) -> Publishing {
+        for node in self.nodes.connected() {
+            let command = redis::cmd("PUBSUB").arg("SHARDNUMSUB").take();
+            match self.nodes.server(&node).ask(command, "PUBSUB SHARDNUMSUB").await {
+                Ok(_) => return Publishing::Sharded,
+                Err(error) if error.is_retryable() => {}
+                Err(_) => return Publishing::Plain,
+            }
+        }
+        Publishing::Plain
+    }
+
+    /// Refuses a latch whose wake-ups the nodes would not deliver.
+    pub(crate) fn check_latch(&self, key: &str, channel: &str) -> Result<(), BackendError> {
+        if self.publishing().is_sharded()
+            && super::slots::slot_of(key) != super::slots::slot_of(channel)
+        {
+            let message = format!(
+                "the latch `{key}` cannot be used on a cluster with sharded messages: Redisson \
+                 puts braces around its name, which has some of its own, so that its channel is in \
+                 another slot; choose a name without braces, or `ClusterMessages::Plain`"
+            );
+            return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
+        }
+        Ok(())
+    }
+}

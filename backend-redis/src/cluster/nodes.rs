@@ -1,0 +1,135 @@
+//! [`Nodes`]: the servers of a cluster, by their addresses.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use lockcore::{BackendError, backend::async_trait};
+use redis::{ConnectionAddr, ConnectionInfo};
+
+use super::{
+    Cluster,
+    slots::{NodeAddress, SlotMap},
+};
+use crate::server::{Server, address::Locate, opener::Opener};
+
+/// How to connect to a node of a cluster, but for its address.
+pub(crate) struct NodeOptions {
+    /// Its credentials and TLS settings are those for all nodes.
+    pub(crate) info: ConnectionInfo,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) eviction_allowed: bool,
+}
+
+impl NodeOptions {
+    fn info_for(&self, node: &NodeAddress) -> ConnectionInfo {
+        let (host, port) = (node.host.to_string(), node.port);
+        let address = match self.info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.info.clone().set_addr(address)
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for NodeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeOptions").finish_non_exhaustive()
+    }
+}
+
+/// The servers that were needed so far and have not left the cluster. Each has connections of its
+/// own.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    options: NodeOptions,
+    cluster: Weak<Cluster>,
+    /// Critical sections are short and do not await.
+    servers: Mutex<HashMap<NodeAddress, Arc<Server>>>,
+}
+
+impl Nodes {
+    pub(super) fn new(options: NodeOptions, cluster: Weak<Cluster>) -> Self {
+        Self { options, cluster, servers: Mutex::default() }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, HashMap<NodeAddress, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The longest time that a reply may take.
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.options.response_timeout
+    }
+
+    /// Returns the server at `node`. It connects when it is used.
+    pub(super) fn server(&self, node: &NodeAddress) -> Arc<Server> {
+        let mut servers = self.servers();
+        if let Some(server) = servers.get(node) {
+            return server.clone();
+        }
+        let place = NodePlace { info: self.options.info_for(node), cluster: self.cluster.clone() };
+        let server = Arc::new(Server::new(Opener {
+            address: Box::new(place),
+            response_timeout: self.options.response_timeout,
+            connect_timeout: self.options.connect_timeout,
+            eviction_allowed: self.options.eviction_allowed,
+            is_cluster_node: OnceLock::from(true),
+        }));
+        servers.insert(node.clone(), server.clone());
+        server
+    }
+
+    /// Drops the servers that are not primaries of the cluster any more.
+    pub(super) fn retain(&self, map: &SlotMap) {
+        let mut servers = self.servers();
+        let left = servers.extract_if(|node, _| !map.primaries().contains(node));
+        let left: Vec<_> = left.collect();
+        drop(servers);
+        // Closes connections that no request uses.
+        drop(left);
+    }
+
+    /// The nodes that have a connection.
+    pub(super) fn connected(&self) -> Vec<NodeAddress> {
+        let servers = self.servers();
+        let connected = servers.iter().filter(|(_, server)| server.current().is_some());
+        connected.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+/// Where one node is. Tells the cluster when it cannot be reached there.
+struct NodePlace {
+    info: ConnectionInfo,
+    cluster: Weak<Cluster>,
+}
+
+#[async_trait]
+impl Locate for NodePlace {
+    async fn locate(&self) -> Result<ConnectionInfo, BackendError> {
+        Ok(self.info.clone())
+    }
+
+    fn lost(&self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.refresh_soon();
+        }
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for NodePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodePlace").field(&self.info.addr().to_string()).finish()
+    }
+}

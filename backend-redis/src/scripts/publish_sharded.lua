@@ -1,0 +1,5 @@
+-- Publishes to the sharded channel.
+local function publish(channel, message)
+    return redis.pcall('SPUBLISH', channel, message)
+end
+

@@ -1,0 +1,55 @@
+//! Locks on a Redis Cluster.
+
+mod conformance;
+mod connecting;
+mod failover;
+mod migration;
+mod wakeups;
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use lockcore::{Locks, LocksBuilder};
+use lockcore_redis::{RedisBackend, RedisBackendBuilder};
+use lockcore_testkit::RedisCluster;
+use tokio::sync::Mutex;
+
+/// A cluster of three primaries and three replicas for all tests that change nothing in it. It is
+/// stopped when no test uses it.
+pub(crate) async fn shared() -> Arc<RedisCluster> {
+    static SHARED: Mutex<Weak<RedisCluster>> = Mutex::const_new(Weak::new());
+    let mut shared = SHARED.lock().await;
+    match shared.upgrade() {
+        Some(cluster) => cluster,
+        None => {
+            let cluster = Arc::new(RedisCluster::start().await);
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        }
+    }
+}
+
+fn backend(cluster: &RedisCluster) -> RedisBackendBuilder {
+    RedisBackend::builder()
+        .cluster(cluster.addresses())
+        .response_timeout(Duration::from_secs(1))
+        .connect_timeout(Duration::from_secs(1))
+}
+
+/// A client of its own, as another process would be.
+async fn builder(cluster: &RedisCluster) -> LocksBuilder {
+    Locks::builder(backend(cluster).connect().await.unwrap())
+}
+
+async fn locks(cluster: &RedisCluster) -> Locks {
+    builder(cluster).await.build().unwrap()
+}
+
+/// The primary of a name, and another one.
+async fn places(cluster: &RedisCluster, name: &str) -> (u16, usize, usize) {
+    let slot = cluster.slot_of(name).await;
+    let primary = cluster.primary_of(slot).await;
+    (slot, primary, (primary + 1) % 3)
+}
