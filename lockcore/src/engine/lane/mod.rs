@@ -141,6 +141,8 @@ pub(crate) enum Effect<F> {
     Release(Release<F>),
     /// The request of this waiter has to be undone: nobody looks at its answer.
     Undo(Ticket),
+    /// A hold is over that needs no release: what the driver kept with it.
+    Over(F),
 }
 
 impl<F> Default for Effects<F> {
