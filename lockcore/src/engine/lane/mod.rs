@@ -86,7 +86,7 @@ pub(crate) struct Lane<W, H> {
     /// Readers up to this one may ask beside the head: a reader of this client is inside.
     readers_through: Option<Ticket>,
     /// Requests that were not answered at once, and when they were sent.
-    pending: Vec<(Ticket, Moment)>,
+    pending: SmallVec<[(Ticket, Moment); 1]>,
 }
 
 /// One owner's hold.
@@ -238,7 +238,7 @@ impl<W, H> Lane<W, H> {
             turns: Turns::default(),
             hand_over,
             readers_through: None,
-            pending: Vec::new(),
+            pending: SmallVec::new(),
         }
     }
 
