@@ -124,9 +124,10 @@ impl ServerTruth {
             let name = times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
             self.enter(&key, &name, &owner, t);
         }
-        // Scripts never shorten a lease.
+        // Scripts never shorten a lease. One that has just begun has no end yet.
         let before = self.live.get(&key).map_or(0, |live| live.until);
-        self.extend(&key, t, ends.max(before));
+        let ends = if before == u64::MAX { ends } else { ends.max(before) };
+        self.extend(&key, t, ends);
     }
 
     fn enter(&mut self, key: &str, name: &str, owner: &str, t: u64) {
