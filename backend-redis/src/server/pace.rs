@@ -27,7 +27,7 @@ pub(super) struct Pace {
 
 #[derive(Debug, Default)]
 struct PaceState {
-    /// Failed attempts and short-lived connections, since a connection lived long.
+    /// Failed attempts since the last connection, and one for a connection that lived shortly.
     failures: u32,
     /// The time of the next attempt.
     next: Option<Instant>,
@@ -91,10 +91,10 @@ impl Pace {
             *state = PaceState::default();
             return;
         }
+        // The last attempt succeeded, so the pauses begin anew.
         let now = Instant::now();
-        state.failures += 1;
-        state.next = Some(state.next.map_or(now, |next| next.max(now)));
-        // The last attempt succeeded.
+        state.failures = 1;
+        state.next = Some(now);
         state.last_error = None;
     }
 }
