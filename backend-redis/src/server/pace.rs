@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The pauses after failures: they double from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The time between attempts while there is trouble, so that there are at most 20 a second.
 const SPACING: Duration = Duration::from_millis(50);
 /// A connection that lived for less than that was no success.
