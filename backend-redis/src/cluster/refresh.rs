@@ -112,8 +112,9 @@ impl Cluster {
             state.attempts = state.attempts.wrapping_add(1);
             state.attempts
         };
-        let known = candidates.len().max(1);
-        candidates.rotate_left((attempts % known).min(candidates.len()));
+        if let Some(first) = attempts.checked_rem(candidates.len()) {
+            candidates.rotate_left(first);
+        }
         let map = self.map();
         for node in map.primaries().iter().chain(&self.seeds) {
             if !candidates.contains(node) {

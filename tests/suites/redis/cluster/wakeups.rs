@@ -40,8 +40,7 @@ async fn a_waiter_is_woken_before_and_after_the_slot_has_moved() {
     for (number, messages) in ways().into_iter().enumerate() {
         let name = format!("lock:{number}");
         let (slot, from, to) = places(&cluster, &name).await;
-        let [holder, waiter] =
-            [locks(&cluster, messages).await, locks(&cluster, messages).await];
+        let [holder, waiter] = [locks(&cluster, messages).await, locks(&cluster, messages).await];
         for (listening_at, moves_to) in [(from, None), (from, Some(to)), (to, None)] {
             let guard = holder.lock(&name).acquire().await.unwrap();
             let waiting = tokio::spawn({
@@ -88,10 +87,8 @@ async fn both_hears_whoever_publishes_either_way() {
             let lock = both.lock(&name);
             async move { lock.acquire().await }
         });
-        until("both subscriptions", || async {
-            listeners(&cluster, primary, &name).await == 2
-        })
-        .await;
+        until("both subscriptions", || async { listeners(&cluster, primary, &name).await == 2 })
+            .await;
         let start = Instant::now();
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
