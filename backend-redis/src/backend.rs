@@ -185,7 +185,10 @@ impl Backend for RedisBackend {
         }
         Ok(match &self.deployment {
             Deployment::Single(server) => renewal::renew(server, &renewals).await,
-            Deployment::Cluster(cluster) => cluster::renew(cluster, renewals).await,
+            Deployment::Cluster(cluster) => {
+                let lease = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
+                cluster::renew(cluster, renewals, lease).await
+            }
         })
     }
 

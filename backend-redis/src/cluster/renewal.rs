@@ -13,12 +13,19 @@ use crate::{
     script::{self, ScriptCall},
 };
 
-/// How much later than those of the first node the outcomes of the others may come. The holds on a
-/// node that answers must not be lost because another one is slow or down.
-const GRACE: Duration = Duration::from_millis(500);
+/// How much later than those of the first node the outcomes of the others may come, and which part
+/// of a lease at most. The holds on a node that answers must not be lost because another one is
+/// slow or down: the core waits for the outcomes for a third of the lease.
+const LONGEST_GRACE: Duration = Duration::from_millis(500);
+const GRACE_PER_LEASE: u32 = 12;
 
-/// Renews holds. Each has its own outcome.
-pub(crate) async fn renew(cluster: &Arc<Cluster>, renewals: Vec<Renewal>) -> Vec<RenewOutcome> {
+/// Renews holds, the shortest for `lease`. Each has its own outcome.
+pub(crate) async fn renew(
+    cluster: &Arc<Cluster>,
+    renewals: Vec<Renewal>,
+    lease: Duration,
+) -> Vec<RenewOutcome> {
+    let grace = LONGEST_GRACE.min(lease / GRACE_PER_LEASE);
     let mut outcomes: Vec<Option<RenewOutcome>> = renewals.iter().map(|_| None).collect();
     let mut by_node = HashMap::<_, Vec<_>>::new();
     for (index, renewal) in renewals.into_iter().enumerate() {
@@ -44,7 +51,7 @@ pub(crate) async fn renew(cluster: &Arc<Cluster>, renewals: Vec<Renewal>) -> Vec
             Some(limit) => tokio::time::timeout_at(limit, renewed.recv()).await.unwrap_or(None),
         };
         let Some(of_node) = of_node else { break };
-        limit = limit.or_else(|| Some(Instant::now() + GRACE));
+        limit = limit.or_else(|| Some(Instant::now() + grace));
         for (index, outcome) in of_node {
             outcomes[index] = outcome;
         }

@@ -98,10 +98,14 @@ async fn a_lock_is_used_at_once_where_its_slot_has_gone() {
 async fn new_locks_of_all_kinds_begin_at_the_target_of_a_migration() {
     let cluster = cluster().await;
     let locks = locks(&cluster).await;
-    let (slot, _, to) = places(&cluster, "{slot}").await;
+    let (slot, from, to) = places(&cluster, "{slot}").await;
     let migration = cluster.begin_migration(slot, to).await;
     let guards = soon("all kinds", holds_of_all_kinds(&locks)).await;
-    assert!(cluster.node(to).query::<bool>(&["EXISTS", "{slot}:plain"]).await);
+    let number = slot.to_string();
+    let count_keys = ["CLUSTER", "COUNTKEYSINSLOT", &number];
+    let keys_at = async |node| cluster.node(node).query::<usize>(&count_keys).await;
+    assert_eq!(keys_at(from).await, 0);
+    assert!(keys_at(to).await > guards.len());
     for guard in guards {
         guard.release().await.unwrap();
     }
