@@ -2,19 +2,23 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use lockcore::{LockError, LockGuard, Locks, Owner};
+use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_testkit::RedisCluster;
 
 use super::{builder, locks, places};
 use crate::support::soon;
 
 const LEASE: Duration = Duration::from_millis(1500);
+/// How many times a slot moves under contention.
+const MIGRATIONS: u32 = 40;
+/// How much later than without the migration a lock may be granted.
+const PROMPT: Duration = Duration::from_millis(200);
 
 async fn cluster() -> RedisCluster {
     RedisCluster::builder().replicas_each(0).start().await
@@ -138,40 +142,65 @@ async fn a_name_whose_keys_are_on_both_sides_is_tried_again() {
     cluster.finish_migration(migration).await;
 }
 
+/// What contenders for one lock have seen.
+#[derive(Default)]
+struct Contention {
+    is_inside: AtomicBool,
+    is_over: AtomicBool,
+    entries: AtomicU32,
+    /// When a contender entered, and the longest time in which none did.
+    last: Mutex<(Option<Instant>, Duration)>,
+}
+
+impl Contention {
+    fn entered(&self) {
+        assert!(!self.is_inside.swap(true, Ordering::AcqRel), "granted twice");
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last.lock().unwrap();
+        let now = Instant::now();
+        let pause = last.0.replace(now).map_or(Duration::ZERO, |last| now - last);
+        last.1 = last.1.max(pause);
+    }
+
+    fn left(&self) {
+        assert!(self.is_inside.swap(false, Ordering::AcqRel));
+    }
+
+    async fn contend(self: Arc<Self>, lock: Lock) {
+        let mut last = None;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let guard = lock.acquire().await.unwrap();
+            self.entered();
+            assert!(last.replace(guard.token()) < Some(guard.token()), "tokens rise");
+            tokio::task::yield_now().await;
+            self.left();
+            guard.release().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
-async fn migrations_to_and_fro_under_contention_grant_nothing_twice() {
+async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nobody() {
     let cluster = cluster().await;
     let (slot, from, to) = places(&cluster, "lock").await;
-    let (inside, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let entries = Arc::new(AtomicU32::new(0));
-    let mut clients = tokio::task::JoinSet::new();
+    let contention = Arc::new(Contention::default());
+    let mut contenders = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let lock = locks(&cluster).await.lock("lock");
-        let (inside, is_over, entries) = (inside.clone(), is_over.clone(), entries.clone());
-        clients.spawn(async move {
-            let (mut longest, mut last) = (Duration::ZERO, None);
-            while !is_over.load(Ordering::Relaxed) {
-                let start = Instant::now();
-                let guard = lock.acquire().await.unwrap();
-                longest = longest.max(start.elapsed());
-                assert!(!inside.swap(true, Ordering::AcqRel), "granted twice");
-                assert!(last.replace(guard.token()) < Some(guard.token()), "tokens rise");
-                entries.fetch_add(1, Ordering::Relaxed);
-                tokio::task::yield_now().await;
-                assert!(inside.swap(false, Ordering::AcqRel));
-                guard.release().await.unwrap();
-            }
-            longest
-        });
+        contenders.spawn(contention.clone().contend(locks(&cluster).await.lock("lock")));
     }
-    for _ in 0..5 {
-        cluster.migrate_slot(slot, to).await;
-        cluster.migrate_slot(slot, from).await;
+    let mut longest = Duration::ZERO;
+    for _ in 0..MIGRATIONS / 2 {
+        for to in [to, from] {
+            let start = Instant::now();
+            cluster.migrate_slot(slot, to).await;
+            longest = longest.max(start.elapsed());
+        }
     }
-    is_over.store(true, Ordering::Relaxed);
-    while let Some(longest) = soon("all clients", clients.join_next()).await {
-        let longest = longest.unwrap();
-        assert!(longest < Duration::from_secs(5), "{longest:?}");
-    }
-    assert!(entries.load(Ordering::Relaxed) > 100);
+    contention.is_over.store(true, Ordering::Relaxed);
+    soon("all contenders", contenders.join_all()).await;
+    let (entries, pause) =
+        (contention.entries.load(Ordering::Relaxed), contention.last.lock().unwrap().1);
+    println!("{entries} entries, {pause:?} without one, a migration took {longest:?} at most");
+    assert!(entries > 100, "{entries}");
+    assert!(pause < longest + PROMPT, "{pause:?}, while a migration took {longest:?} at most");
 }
