@@ -39,8 +39,13 @@ impl LuaScript {
     fn on_cluster(&self, publishing: Publishing) -> &ClusterScript {
         self.on_cluster[publishing.index()].get_or_init(|| {
             let body = self.source.replace("redis.pcall('PUBLISH', ", "publish(");
-            let header = include_str!("scripts/cluster.lua");
-            let source = [header, publishing.header(), &body].concat();
+            let source = [
+                publishing.header(),
+                include_str!("scripts/cluster_begin.lua"),
+                &body,
+                include_str!("scripts/cluster_end.lua"),
+            ];
+            let source = source.concat();
             ClusterScript { digest: digest(&source), source }
         })
     }
@@ -163,7 +168,7 @@ impl ScriptCall {
 
     /// The command for a node of a cluster, with a key declared at least. After an ASK the others
     /// are not declared: a key that is not there would fail the call, and there is no other place
-    /// where they could be.
+    /// where they could be. The reply then has the messages that were published.
     pub(crate) fn cluster_command(
         &self,
         by_digest: bool,
@@ -177,12 +182,12 @@ impl ScriptCall {
         let (declared, others) = self.keys.split_at(declared.min(self.keys.len()));
         let parts = self.keys.iter().chain(&self.args);
         let size = parts.map(String::len).sum();
-        let args = 1 + others.len() + self.args.len();
+        let args = 2 + others.len() + self.args.len();
         let mut command = command(by_digest, source, declared.len(), args, size);
         for key in declared {
             command.arg(key);
         }
-        command.arg(others.len());
+        command.arg(u8::from(is_asking)).arg(others.len());
         for part in others.iter().chain(&self.args) {
             command.arg(part);
         }
@@ -247,7 +252,7 @@ mod tests {
             });
             parts.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(parts(false), "2 k1 k2 1 k3 a1 a2 a3");
-        assert_eq!(parts(true), "1 k1 2 k2 k3 a1 a2 a3");
+        assert_eq!(parts(false), "2 k1 k2 0 1 k3 a1 a2 a3");
+        assert_eq!(parts(true), "1 k1 1 2 k2 k3 a1 a2 a3");
     }
 }

@@ -22,7 +22,6 @@ impl Cluster {
             topology: watch::Sender::default(),
             refresh: Default::default(),
             publishing: OnceLock::new(),
-            migrating: Default::default(),
         });
         cluster.adopt(cluster.fetch().await?);
         cluster.check_nodes().await?;

@@ -5,6 +5,7 @@
 //! - [`refresh`] keeps the map up to date.
 //! - [`redirect`] says what follows from an error. A request that a node has refused because of its
 //!   slot was not run, so it is sent to the right one. After any other failure it is not sent again.
+//! - [`passing`] publishes at both nodes while a slot moves.
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
 //!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
 //!   crate takes that for a reply.
@@ -14,21 +15,18 @@
 mod connect;
 mod messages;
 mod nodes;
+mod passing;
 mod redirect;
 mod refresh;
 mod renewal;
 mod slots;
 mod subscription;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{RedisResult, Value};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 pub use self::messages::ClusterMessages;
 pub(crate) use self::{
@@ -45,8 +43,6 @@ use crate::{error, script::ScriptCall, server::CommandConnection};
 
 /// How often a request follows its slot.
 const MAX_HOPS: u32 = 5;
-/// For how long a slot counts as migrating after an ASK.
-const MIGRATION_MEMORY: Duration = Duration::from_secs(2);
 
 /// A cluster that keeps locks.
 #[derive(Debug)]
@@ -58,9 +54,6 @@ pub(crate) struct Cluster {
     refresh: RefreshState,
     /// Set when the cluster is connected.
     publishing: OnceLock<Publishing>,
-    /// The slots for which a node answered ASK lately, and when. Critical sections are short and do
-    /// not await.
-    migrating: Mutex<HashMap<u16, Instant>>,
 }
 
 /// A connection that a request was sent on.
@@ -141,6 +134,10 @@ impl Cluster {
             };
             trail.set(Some(hop.clone()));
             let error = match hop.send(call, self.publishing()).await {
+                Ok(reply) if hop.is_asking => {
+                    let reply = self.pass_on(slot, &hop.node, reply);
+                    return hop.connection.decode(reply, decode);
+                }
                 Ok(reply) => return hop.connection.decode(reply, decode),
                 Err(error) => error,
             };
@@ -151,7 +148,6 @@ impl Cluster {
                 }
                 Redirect::Ask(node) => {
                     trail.set(None);
-                    self.note_migration(slot);
                     let connection = self.nodes.server(&node).connection().await?;
                     next = Some(Hop { node, connection, is_asking: true });
                 }
@@ -198,7 +194,6 @@ impl Cluster {
 
     /// Notes that another node serves a slot now.
     fn note_move(self: &Arc<Self>, slot: u16, owner: NodeAddress) {
-        self.migrating().remove(&slot);
         self.topology.send_if_modified(|map| {
             let has_moved = map.owner(slot) != Some(&owner);
             if has_moved {
@@ -207,21 +202,6 @@ impl Cluster {
             has_moved
         });
         self.refresh_soon();
-    }
-
-    fn migrating(&self) -> MutexGuard<'_, HashMap<u16, Instant>> {
-        self.migrating.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_migration(&self, slot: u16) {
-        let mut migrating = self.migrating();
-        migrating.retain(|_, seen| seen.elapsed() < MIGRATION_MEMORY);
-        migrating.insert(slot, Instant::now());
-    }
-
-    /// Returns `true` if a node has answered lately that the slot is on its way to another.
-    fn is_migrating(&self, slot: u16) -> bool {
-        self.migrating().get(&slot).is_some_and(|seen| seen.elapsed() < MIGRATION_MEMORY)
     }
 }
 

@@ -19,9 +19,6 @@ use crate::server::RedisSubscription;
 /// The range of the pause between attempts to subscribe at another node.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_millis(500);
-/// How often a listener whose slot is on its way to another node is woken: a release there
-/// publishes where nobody can listen yet.
-const MIGRATION_LOOK: Duration = Duration::from_millis(500);
 
 /// One listener of one channel, at the node that serves its slot. When another node does, it
 /// subscribes there and is woken, since it may have missed a message.
@@ -124,10 +121,6 @@ impl Wakeups for ClusterSubscription {
                 // A message may have been missed, so this counts as a wake-up.
                 return self.settle_again().await;
             };
-            let look = match self.cluster.is_migrating(self.slot) {
-                true => MIGRATION_LOOK,
-                false => REFRESH_EVERY,
-            };
             tokio::select! {
                 () = any_woken(&mut place.subscriptions) => {
                     if place.subscriptions.iter().any(RedisSubscription::is_lost) {
@@ -136,12 +129,7 @@ impl Wakeups for ClusterSubscription {
                     return;
                 }
                 () = moved_away(&mut self.topology, self.slot, &place.node) => self.place = None,
-                () = tokio::time::sleep(look) => {
-                    self.cluster.refresh_if_old();
-                    if self.cluster.is_migrating(self.slot) {
-                        return;
-                    }
-                }
+                () = tokio::time::sleep(REFRESH_EVERY) => self.cluster.refresh_if_old(),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockcore_testkit::RedisCluster;
 
-use super::{builder, locks, places};
+use super::{builder, locks, name_at, places};
 use crate::support::soon;
 
 #[tokio::test]
@@ -44,9 +44,9 @@ async fn a_killed_primary_is_replaced_and_the_others_serve_meanwhile() {
     assert!((0..3).all(|node| guards.iter().any(|(primary, _)| *primary == node)));
     // Replication is asynchronous: what the replicas have not got is lost with the primary.
     cluster.settle().await;
+    let name = name_at(&cluster, 0, "new").await;
     cluster.node_mut(0).kill();
     let start = Instant::now();
-    let name = format!("new:{}", name_of(&cluster, 0).await);
     let fresh = soon("a lock of the dead primary", locks.lock(name).acquire()).await.unwrap();
     println!("a lock of the killed primary was acquired after {:?}", start.elapsed());
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
@@ -57,18 +57,6 @@ async fn a_killed_primary_is_replaced_and_the_others_serve_meanwhile() {
         assert!(guard.is_held(), "{} was renewed", guard.name());
         guard.release().await.unwrap();
     }
-}
-
-/// A part of a name whose slot was at the node when the cluster began.
-async fn name_of(cluster: &RedisCluster, node: usize) -> String {
-    for number in 0.. {
-        let name = number.to_string();
-        let slot = cluster.slot_of(&format!("new:{name}")).await;
-        if usize::from(slot) * 3 / 16_384 == node {
-            return name;
-        }
-    }
-    unreachable!("there is a name for every node")
 }
 
 #[tokio::test]

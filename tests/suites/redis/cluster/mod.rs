@@ -53,3 +53,14 @@ async fn places(cluster: &RedisCluster, name: &str) -> (u16, usize, usize) {
     let primary = cluster.primary_of(slot).await;
     (slot, primary, (primary + 1) % 3)
 }
+
+/// A name whose slot is at the node.
+async fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
+    for number in 0.. {
+        let name = format!("{stem}:{number}");
+        if cluster.primary_of(cluster.slot_of(&name).await).await == node {
+            return name;
+        }
+    }
+    unreachable!("every node has slots")
+}
