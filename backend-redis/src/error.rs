@@ -1,12 +1,30 @@
 //! Conversion of errors of the redis crate and of the server to [`BackendError`].
 
+use std::fmt::Display;
+
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
+    converted(error, format!("{doing} on Redis failed"))
+}
+
+/// Converts the error of a request to the `node` of a cluster.
+pub(crate) fn of_node(error: RedisError, doing: &str, node: impl Display) -> BackendError {
+    let message = match error.code() {
+        Some("CLUSTERDOWN") => format!(
+            "{doing} on Redis failed: the cluster of {node} does not serve; it has too few \
+             primaries, or slots without one, see CLUSTER INFO there"
+        ),
+        _ => format!("{doing} on Redis at {node} failed"),
+    };
+    converted(error, message)
+}
+
+fn converted(error: RedisError, message: String) -> BackendError {
     let (kind, applied) = classify(&error);
-    let mapped = BackendError::new(kind, format!("{doing} on Redis failed"));
+    let mapped = BackendError::new(kind, message);
     let mapped = if applied == Applied::No { mapped.not_applied() } else { mapped };
     mapped.with_source(error)
 }

@@ -25,12 +25,7 @@ impl Cluster {
         });
         cluster.adopt(cluster.fetch().await?);
         cluster.check_nodes().await?;
-        let publishing = match messages {
-            ClusterMessages::Auto => cluster.supported_publishing().await,
-            ClusterMessages::Sharded => Publishing::Sharded,
-            ClusterMessages::Plain => Publishing::Plain,
-            ClusterMessages::Both => Publishing::Both,
-        };
+        let publishing = cluster.choose_publishing(messages).await?;
         let _ = cluster.publishing.set(publishing);
         Ok(cluster)
     }
@@ -56,17 +51,40 @@ impl Cluster {
         Ok(())
     }
 
-    /// Chooses as Redisson does.
-    async fn supported_publishing(&self) -> Publishing {
+    /// Chooses as Redisson does, unless the user has chosen.
+    async fn choose_publishing(
+        &self,
+        messages: ClusterMessages,
+    ) -> Result<Publishing, BackendError> {
+        let chosen = match messages {
+            ClusterMessages::Plain => return Ok(Publishing::Plain),
+            ClusterMessages::Auto | ClusterMessages::Sharded => Publishing::Sharded,
+            ClusterMessages::Both => Publishing::Both,
+        };
+        match self.ask_for_sharded_channels().await {
+            Ok(()) => Ok(chosen),
+            Err(error) if messages == ClusterMessages::Auto && !error.is_retryable() => {
+                Ok(Publishing::Plain)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails if a node has no sharded channels.
+    async fn ask_for_sharded_channels(&self) -> Result<(), BackendError> {
+        let mut failure = None;
         for node in self.nodes.connected() {
             let command = redis::cmd("PUBSUB").arg("SHARDNUMSUB").take();
             match self.nodes.server(&node).ask(command, "PUBSUB SHARDNUMSUB").await {
-                Ok(_) => return Publishing::Sharded,
-                Err(error) if error.is_retryable() => {}
-                Err(_) => return Publishing::Plain,
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_retryable() => failure = Some(error),
+                Err(error) => return Err(without_sharded_channels(&error, &node)),
             }
         }
-        Publishing::Plain
+        Err(failure.unwrap_or_else(|| {
+            let message = "no node of the cluster could be asked for sharded channels";
+            BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+        }))
     }
 
     /// Refuses a latch whose wake-ups the nodes would not deliver.
@@ -83,4 +101,18 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+fn without_sharded_channels(error: &BackendError, node: &NodeAddress) -> BackendError {
+    let message = if error.kind() == BackendErrorKind::Permission {
+        format!("the user has no right to sharded channels at {node}; grant +pubsub|shardnumsub")
+    } else {
+        format!(
+            "the node at {node} has no sharded channels, which exist since Redis 7.0; use \
+             `ClusterMessages::Plain`, or `Auto` if all programs do"
+        )
+    };
+    BackendError::new(BackendErrorKind::Configuration, message)
+        .not_applied()
+        .with_source(error.clone())
 }

@@ -155,7 +155,7 @@ impl Cluster {
                     if error::is_of_cluster(&error) {
                         self.refresh_soon();
                     }
-                    return Err(error::of_request(error, call.script.name));
+                    return Err(error::of_node(error, call.script.name, &hop.node));
                 }
             }
         }

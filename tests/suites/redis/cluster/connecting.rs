@@ -1,10 +1,12 @@
 //! Ways to a cluster, and wrong ones.
 
+use std::time::{Duration, Instant};
+
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{ClusterMessages, RedisBackend};
 use lockcore_testkit::{RedisCluster, RedisServer};
 
-use super::{backend, locks, shared};
+use super::{backend, builder, locks, name_at, places, shared};
 use crate::support::soon;
 
 async fn assert_works(backend: RedisBackend, name: &str) {
@@ -94,21 +96,76 @@ async fn a_latch_whose_channel_is_in_another_slot_is_refused() {
 }
 
 #[tokio::test]
-async fn half_a_cluster_serves_nothing_and_says_so() {
+async fn half_a_cluster_serves_nothing_and_says_where_and_why() {
     let mut cluster = RedisCluster::builder().replicas_each(0).start().await;
-    let locks = locks(&cluster).await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        names.push((name_at(&cluster, node, "name").await, cluster.addresses()[node].clone()));
+    }
+    let before = locks(&cluster).await;
     for node in [1, 2] {
         cluster.node_mut(node).kill();
     }
-    crate::support::until("a refusal", || async {
-        let mut outcomes = Vec::new();
-        for number in 0..10 {
-            outcomes.push(locks.lock(format!("name:{number}")).try_acquire().await);
+    // A client that comes now is no worse off.
+    let after = locks(&cluster).await;
+    for locks in [before, after] {
+        for (name, address) in &names {
+            let refusal = soon("a refusal", refusal(&locks, name)).await;
+            assert!(refusal.contains(address), "{refusal}");
+            let is_up = *address == cluster.node(0).address();
+            assert!(!is_up || refusal.contains("CLUSTER INFO"), "{refusal}");
         }
-        outcomes.iter().all(|outcome| match outcome {
-            Err(LockError::Backend(error)) => error.is_retryable(),
-            _ => false,
-        })
-    })
-    .await;
+    }
+}
+
+/// Tries a lock until the cluster refuses it: its nodes may not know yet that some are down.
+async fn refusal(locks: &Locks, name: &str) -> String {
+    loop {
+        match locks.lock(name).try_acquire().await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(LockError::Backend(error)) if error.is_retryable() => return error.to_string(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn sharded_messages_need_nodes_that_have_them() {
+    let user = ["ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"];
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    for node in 0..3 {
+        let node = cluster.node(node);
+        node.query::<()>(&[&user[..], &["-pubsub|shardnumsub"]].concat()).await;
+    }
+    let nodes = cluster.addresses();
+    let url = format!("redis+cluster://worker:secret@{}", nodes.join(","));
+    let builder = || RedisBackend::builder().url(&url);
+    for messages in [ClusterMessages::Sharded, ClusterMessages::Both] {
+        let error = builder().cluster_messages(messages).connect().await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        let shown = error.to_string();
+        assert!(nodes.iter().any(|node| shown.contains(node)), "{shown}");
+        assert!(shown.contains("+pubsub|shardnumsub") && !shown.contains("secret"), "{shown}");
+    }
+    assert_works(builder().connect().await.unwrap(), "plain-by-itself").await;
+}
+
+/// What redirects lead to and fro is given up, and tried again for as long as the user wants.
+#[tokio::test]
+async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let (slot, owner, other) = places(&cluster, "lock").await;
+    let ids = [
+        cluster.node(owner).query::<String>(&["CLUSTER", "MYID"]).await,
+        cluster.node(other).query::<String>(&["CLUSTER", "MYID"]).await,
+    ];
+    // The owner hears of this change from nobody but the test, and the other node never does.
+    let slot = slot.to_string();
+    cluster.node(owner).query::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await;
+    let lock = builder(&cluster).await.retry_for(Duration::ZERO).build().unwrap().lock("lock");
+    let start = Instant::now();
+    let LockError::Backend(error) = lock.acquire().await.unwrap_err() else { panic!() };
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    assert!(error.to_string().contains(&slot), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }

@@ -2,33 +2,97 @@
 
 use std::time::{Duration, Instant};
 
+use lockcore::{LockGuard, Locks};
 use lockcore_testkit::RedisCluster;
+use tokio::task::JoinHandle;
 
-use super::{builder, locks, name_at, places};
-use crate::support::soon;
+use super::{builder, listeners, locks, name_at, places};
+use crate::support::{LONG, soon, until};
+
+/// A lease that ends without renewals while a replica takes over.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// A holder and a waiter of a lock, and a lock that is used again and again, all in one slot.
+struct Scene {
+    replica: usize,
+    holder: Locks,
+    guard: LockGuard,
+    waiting: JoinHandle<LockGuard>,
+}
+
+impl Scene {
+    async fn of(cluster: &RedisCluster) -> Self {
+        let holder = builder(cluster).await.lease(LEASE).retry_for(LONG).build().unwrap();
+        let waiter = builder(cluster).await.lease(LEASE).retry_for(LONG).build().unwrap();
+        let guard = holder.lock("{slot}:held").acquire().await.unwrap();
+        let (_, primary, _) = places(cluster, "{slot}").await;
+        let waiting = tokio::spawn({
+            let lock = waiter.lock("{slot}:held");
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("a subscription", || async { listeners(cluster, primary, "{slot}:held").await > 0 })
+            .await;
+        // Replication is asynchronous: what the replica has not got is lost with the primary.
+        cluster.settle().await;
+        Self { replica: cluster.replicas_of(primary).await[0], holder, guard, waiting }
+    }
+
+    /// Waits until the replica serves. From then on, a new lock is acquired and the waiter gets its
+    /// lock within `limit`.
+    async fn goes_on_within(self, limit: Duration, cluster: &RedisCluster) {
+        let Self { replica, holder, guard, waiting } = self;
+        let write = ["SET", "{slot}:written", "1"];
+        let serves = || async { cluster.node(replica).try_query::<()>(&write).await.is_ok() };
+        until("the replica as a primary", serves).await;
+        let start = Instant::now();
+        let fresh = tokio::spawn({
+            let lock = holder.lock("{slot}:fresh");
+            async move {
+                let guard = lock.acquire().await.unwrap();
+                let waited = start.elapsed();
+                guard.release().await.unwrap();
+                waited
+            }
+        });
+        let fresh = soon("a new lock", fresh).await.unwrap();
+        assert!(guard.is_held(), "renewed in time");
+        drop(guard);
+        let next = soon("the waiter", waiting).await.unwrap();
+        let waited = start.elapsed();
+        println!("a new lock after {fresh:?}, and the waiter's after {waited:?}");
+        assert!(fresh < limit && waited < limit, "{fresh:?}, {waited:?}");
+        // Longer than the lease: the renewals go on as well.
+        let lost = tokio::time::timeout(LEASE + LEASE / 4, next.lost()).await;
+        assert!(lost.is_err(), "renewed on the new primary");
+        next.release().await.unwrap();
+    }
+}
 
 #[tokio::test]
-async fn holds_and_waiters_follow_a_replica_that_takes_over_by_hand() {
+async fn a_replica_that_takes_over_by_hand_is_followed_at_once() {
     let cluster = RedisCluster::start().await;
-    let locks = builder(&cluster).await.lease(Duration::from_secs(3)).build().unwrap();
-    let other = super::locks(&cluster).await;
-    let (_, primary, _) = places(&cluster, "held").await;
-    let guard = locks.lock("held").acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = other.lock("held");
-        async move { lock.acquire().await }
-    });
-    let replica = cluster.replicas_of(primary).await[0];
-    cluster.failover(replica).await;
-    // Longer than the lease.
-    let lost = tokio::time::timeout(Duration::from_secs(4), guard.lost()).await;
-    assert!(lost.is_err(), "renewed on the new primary");
-    assert!(!waiting.is_finished());
-    let start = Instant::now();
-    guard.release().await.unwrap();
-    let next = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    next.release().await.unwrap();
+    let scene = Scene::of(&cluster).await;
+    cluster.node(scene.replica).query::<()>(&["CLUSTER", "FAILOVER"]).await;
+    scene.goes_on_within(Duration::from_millis(200), &cluster).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_replaces_a_killed_primary_is_followed_soon() {
+    let mut cluster = RedisCluster::start().await;
+    let scene = Scene::of(&cluster).await;
+    let (_, primary, _) = places(&cluster, "{slot}").await;
+    cluster.node_mut(primary).kill();
+    scene.goes_on_within(Duration::from_secs(2), &cluster).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_replaces_a_silent_primary_is_followed_soon() {
+    let cluster = RedisCluster::start().await;
+    let scene = Scene::of(&cluster).await;
+    let (_, primary, _) = places(&cluster, "{slot}").await;
+    cluster.node(primary).freeze();
+    scene.goes_on_within(Duration::from_secs(2), &cluster).await;
+    cluster.node(primary).thaw();
 }
 
 #[tokio::test]

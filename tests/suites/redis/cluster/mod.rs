@@ -13,7 +13,7 @@ use std::{
 
 use lockcore::{Locks, LocksBuilder};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
-use lockcore_testkit::RedisCluster;
+use lockcore_testkit::{Feature, RedisCluster, server_lacks};
 use tokio::sync::Mutex;
 
 /// A cluster of three primaries and three replicas for all tests that change nothing in it. It is
@@ -63,4 +63,14 @@ async fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
         }
     }
     unreachable!("every node has slots")
+}
+
+/// The number of subscriptions to channels of the name at a node.
+async fn listeners(cluster: &RedisCluster, node: usize, name: &str) -> usize {
+    let node = cluster.node(node);
+    let mut channels = node.channels().await;
+    if !server_lacks(Feature::ShardedChannels) {
+        channels.extend(node.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
+    }
+    channels.iter().filter(|channel| channel.contains(name)).count()
 }

@@ -13,7 +13,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{backend, name_at, places};
+use super::{backend, listeners, name_at, places};
 use crate::support::{soon, until};
 
 const PROMPT: Duration = Duration::from_secs(2);
@@ -31,16 +31,6 @@ fn ways() -> Vec<ClusterMessages> {
 
 async fn locks(cluster: &RedisCluster, messages: ClusterMessages) -> Locks {
     Locks::new(backend(cluster).cluster_messages(messages).connect().await.unwrap())
-}
-
-/// The number of subscriptions to channels of the name at a node.
-async fn listeners(cluster: &RedisCluster, node: usize, name: &str) -> usize {
-    let node = cluster.node(node);
-    let mut channels = node.channels().await;
-    if !server_lacks(Feature::ShardedChannels) {
-        channels.extend(node.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
-    }
-    channels.iter().filter(|channel| channel.contains(name)).count()
 }
 
 #[tokio::test]
