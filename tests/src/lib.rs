@@ -10,11 +10,14 @@ mod history;
 mod poll;
 mod proxy;
 #[cfg(feature = "redis")]
-mod redis_server;
+mod redis;
 mod run;
 
 #[cfg(feature = "redis")]
-pub use crate::redis_server::{RedisServer, StartError};
+pub use crate::redis::{
+    Feature, RedisCluster, RedisClusterBuilder, RedisSentinel, RedisSentinelBuilder, RedisServer,
+    SlotMigration, StartError, Version, server_lacks,
+};
 pub use crate::{
     cases::{Case, Part, cases},
     checks::Operations,

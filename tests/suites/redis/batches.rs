@@ -7,7 +7,7 @@ use lockcore::{
     backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome},
 };
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{RedisServer, poll_times};
+use lockcore_testkit::{Feature, RedisServer, poll_times, server_lacks};
 use tokio::task::{JoinHandle, yield_now};
 
 use crate::{
@@ -378,6 +378,9 @@ async fn full_memory_refuses_the_acquisitions_of_a_batch_and_not_its_releases() 
 
 #[tokio::test]
 async fn a_right_that_is_missing_spoils_nothing_else_and_leaves_nothing() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let requests: Vec<_> =
         (0..9).map(|number| exclusive(&format!("locks:{number}"), number)).collect();

@@ -7,7 +7,7 @@ use std::{
 
 use lockcore::{Lock, LockError, Locks, Owner};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fault, Faults, Faulty, Op, RedisServer};
+use lockcore_testkit::{Fault, Faults, Faulty, Feature, Op, RedisServer, server_lacks};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::support::{assert_nothing_left, connect, locks, soon};
@@ -119,6 +119,9 @@ async fn of_ten_attempts_at_a_free_multi_lock_one_wins() {
 /// The server takes no writes for longer than the lease, so its grant comes too late.
 #[tokio::test]
 async fn an_acquisition_whose_grant_came_too_late_asks_again() {
+    if server_lacks(Feature::PauseModes) {
+        return;
+    }
     const LEASE: Duration = Duration::from_millis(500);
     let server = RedisServer::start();
     let backend = RedisBackend::builder().url(server.url()).response_timeout(10 * SECOND);

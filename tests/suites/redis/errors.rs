@@ -11,7 +11,7 @@ use lockcore::{
     backend::{Backend, ConditionId, Departure, ReleaseOutcome, ResizeRequest, SubscribeRequest},
 };
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Feature, RedisServer, server_lacks};
 
 use crate::steps::{LEASE, enters, hold, name, refused_for, releases, renews, request, state};
 use crate::support::{assert_nothing_left, builder, listened_to, locks, soon, until};
@@ -105,6 +105,9 @@ pub(crate) async fn set_user(server: &RedisServer, user: &str, rights: &str) {
 
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", LEAST_RIGHTS).await;
     let locks = Locks::builder(connect_as(&server, "worker").await.unwrap())
@@ -133,6 +136,9 @@ async fn the_documented_rights_are_enough() {
 
 #[tokio::test]
 async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let rights_before = |command: &str| LEAST_RIGHTS.split_once(command).unwrap().0;
     let kinds: [(&str, &[Mode]); 4] = [
@@ -198,6 +204,9 @@ fn mode_to_refuse(mode: Mode) -> Mode {
 
 #[tokio::test]
 async fn a_missing_right_is_a_clear_error_and_leaves_nothing() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     for missing in ["pexpire", "hset", "evalsha", "time", "set"] {
         set_user(&server, "poor", &format!("reset on >pw {LEAST_RIGHTS} -{missing}")).await;
@@ -213,6 +222,9 @@ async fn a_missing_right_is_a_clear_error_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_release_that_may_not_publish_has_released_all_the_same() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "mute", &format!("{LEAST_RIGHTS} -publish")).await;
     let locks = Locks::new(connect_as(&server, "mute").await.unwrap());
@@ -222,6 +234,9 @@ async fn a_release_that_may_not_publish_has_released_all_the_same() {
 
 #[tokio::test]
 async fn a_waiter_that_may_not_listen_is_told() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "deaf", &format!("{LEAST_RIGHTS} resetchannels")).await;
     let holder = locks(&server).await;
@@ -365,6 +380,9 @@ async fn the_longest_and_the_shortest_lease_are_kept_exactly() {
 
 #[tokio::test]
 async fn unix_socket_database_and_user_are_taken_from_the_url() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     set_user(&server, "worker", "~* &* +@all").await;
     let by_socket = format!("unix://{}?db=3&user=worker&pass=pw", server.socket().display());

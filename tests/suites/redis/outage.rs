@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockcore::{LockError, LockGuard, Locks, LossReason, Mode, Owner, backend::Backend};
-use lockcore_testkit::{Fault, Faulty, Op, RedisServer, poll_times};
+use lockcore_testkit::{Fault, Faulty, Feature, Op, RedisServer, poll_times, server_lacks};
 
 use crate::steps::{enters, hold, releases, request, state};
 use crate::support::{
@@ -153,6 +153,9 @@ async fn connections_killed_during_acquire_and_release_leave_exact_counts() {
 
 #[tokio::test]
 async fn a_paused_server_leaves_nothing_behind_and_costs_nobody_a_lease() {
+    if server_lacks(Feature::PauseModes) {
+        return;
+    }
     let server = RedisServer::start();
     let impatient = Locks::builder(impatient(&server).connect().await.unwrap()).build().unwrap();
     let other = locks(&server).await;

@@ -9,7 +9,7 @@ use lockcore::{
     },
 };
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Feature, RedisServer, server_lacks};
 
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
@@ -339,6 +339,9 @@ async fn full_memory_keeps_no_permit() {
 
 #[tokio::test]
 async fn a_missing_right_costs_no_permit() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let name = "locks:pool";
     for missing in ["pexpire", "hset", "zadd", "incrby", "set"] {

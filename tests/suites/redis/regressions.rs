@@ -14,7 +14,7 @@ use std::{
 
 use lockcore::{Lock, LockError, Locks, LossReason, Owner};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{RedisServer, poll_times};
+use lockcore_testkit::{Feature, RedisServer, poll_times, server_lacks};
 use tokio::{runtime::Runtime, sync::Mutex, task::JoinSet};
 
 use crate::support::{
@@ -122,6 +122,9 @@ async fn a_spoilt_key_costs_only_the_hold_that_it_belongs_to() {
 /// One channel that the server did not permit failed all subscriptions that were sent in the same command.
 #[tokio::test]
 async fn a_channel_that_is_not_permitted_spoils_no_other() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let allowed = "&redisson_lock__channel:{good*";
     let _: String = server

@@ -8,7 +8,7 @@ use lockcore::{
     backend::{Backend, ConditionId},
 };
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Feature, RedisServer, server_lacks};
 
 use tokio::task::JoinSet;
 
@@ -89,11 +89,17 @@ async fn without(missing: &str) -> usize {
 
 #[tokio::test]
 async fn with_all_rights_nothing_is_refused() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     assert_eq!(without("nothing").await, 0);
 }
 
 #[tokio::test]
 async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     assert_no_panic();
     let rights = LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with(['+', '~', '&']));
     let rights: Vec<&'static str> = rights.collect();
@@ -148,6 +154,9 @@ async fn queued(server: &RedisServer) -> Vec<String> {
 
 #[tokio::test]
 async fn a_place_in_a_queue_is_taken_as_a_whole_or_not_at_all() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
     let server = RedisServer::start();
     let rich = connect(&server).await;
     for missing in LEAST_RIGHTS.split_whitespace().filter(|right| right.starts_with('+')) {

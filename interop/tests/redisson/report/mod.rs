@@ -8,10 +8,11 @@ use std::{
     fmt::Write,
     fs,
     path::{Path, PathBuf},
-    process::Command,
     sync::{Mutex, PoisonError},
     thread,
 };
+
+use lockcore_testkit::RedisServer;
 
 use crate::{
     section::Section,
@@ -84,8 +85,5 @@ fn page(rows: &Rows, redisson: &str, java: &str) -> String {
 }
 
 fn redis_version() -> String {
-    let output = Command::new("redis-server").arg("--version").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
-    version.unwrap_or("unknown").to_owned()
+    RedisServer::start().version().to_string()
 }

@@ -1,26 +1,32 @@
 //! [`RedisServer`]: a private redis-server for a test.
 
 use std::{
-    fmt, fs,
-    io::{self, BufRead, BufReader},
-    net::TcpListener,
+    fs, io,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
+    process::{Child, Command},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use redis::{AsyncConnectionConfig, FromRedisValue};
 
+use super::{
+    StartError, Version,
+    launch::{Launch, configuration_file, free_port, new_directory, socket},
+};
+
 /// How often another port is tried when somebody else was faster.
 const ATTEMPTS: u32 = 20;
 
-/// Commands that clients of the lock send. Everything else that is counted is the test's own curiosity, or runs inside scripts.
+/// Commands that clients of the lock send. All others are sent by the test itself, or run inside
+/// scripts.
 const OF_CLIENTS: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "ping"];
 
-/// A redis-server process of one test's own: on a free port, with a directory of its own, stopped and removed when dropped, also
-/// when the test panics.
+/// A redis-server process of one test's own: on a free port, with a directory of its own, stopped
+/// and removed when dropped, also when the test panics.
+///
+/// The executable is the one that the variable `LOCKCORE_REDIS_SERVER` names, an absolute path, or
+/// `redis-server` from the `PATH`: Redis 6.0 or newer, or Valkey.
 ///
 /// # Examples
 /// ```
@@ -35,44 +41,21 @@ const OF_CLIENTS: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "p
 #[derive(Debug)]
 pub struct RedisServer {
     process: Child,
+    version: Version,
     port: u16,
     tls_port: u16,
     directory: PathBuf,
-    options: Vec<String>,
-    environment: Vec<(String, String)>,
-    /// For the test's own questions, if the server asks for a password.
-    password: Option<String>,
+    launch: Launch,
+    is_ended: bool,
+    is_frozen: AtomicBool,
 }
-
-/// Why a server could not be started.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// There is no `redis-server` on the `PATH`.
-    NotInstalled,
-    /// It did not come up; with what it said.
-    Failed(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotInstalled => f.write_str(
-                "redis-server is not installed: run ./scripts/test, which installs it, or install it yourself \
-                 (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install redis; macOS: brew install redis)",
-            ),
-            Self::Failed(said) => write!(f, "redis-server did not start: {said}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl RedisServer {
     /// Starts a server without persistence.
     ///
     /// # Panics
-    /// If there is no redis-server, with a sentence that says how to install it: a test that cannot run has failed.
+    /// If there is no redis-server, with a sentence that says how to install it: a test that cannot
+    /// run has failed.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
@@ -92,11 +75,11 @@ impl RedisServer {
     /// # Errors
     /// [`StartError`], with what to do about it.
     pub fn try_start(options: &[&str]) -> Result<Self, StartError> {
-        let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
-        Self::try_start_in(directory, None, options, &[])
+        Self::try_start_with_environment(options, &[])
     }
 
-    /// Starts a server with more options and with environment variables, to preload a library for example.
+    /// Starts a server with more options and with environment variables, to preload a library for
+    /// example.
     ///
     /// # Errors
     /// [`StartError`], with what to do about it.
@@ -104,53 +87,65 @@ impl RedisServer {
         options: &[&str],
         environment: &[(String, String)],
     ) -> Result<Self, StartError> {
-        let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
-        Self::try_start_in(directory, None, options, environment)
+        let launch = Launch {
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            environment: environment.to_vec(),
+            ..Launch::default()
+        };
+        Self::launch(launch, free_port)
     }
 
-    fn try_start_in(
-        directory: PathBuf,
-        file: Option<&Path>,
-        options: &[&str],
-        environment: &[(String, String)],
+    /// Starts a server on a port that `free_port` finds.
+    pub(super) fn launch(
+        launch: Launch,
+        free_port: fn() -> io::Result<u16>,
     ) -> Result<Self, StartError> {
-        let file = file.map(|file| file.display().to_string());
-        let options = file.iter().map(String::as_str).chain(options.iter().copied());
-        let options: Vec<String> = options.map(str::to_owned).collect();
-        let password = options
-            .iter()
-            .position(|option| option == "--requirepass")
-            .and_then(|at| options.get(at + 1))
-            .cloned();
+        let directory = new_directory().map_err(|error| StartError::Failed(error.to_string()))?;
+        let launched = Self::launch_in(&directory, launch, free_port);
+        if launched.is_err() {
+            let _ = fs::remove_dir_all(&directory);
+        }
+        launched
+    }
+
+    fn launch_in(
+        directory: &Path,
+        launch: Launch,
+        free_port: fn() -> io::Result<u16>,
+    ) -> Result<Self, StartError> {
+        let version = Version::of_server()?;
+        let failed = |error: io::Error| StartError::Failed(error.to_string());
+        if let Some(lines) = &launch.configuration {
+            fs::write(configuration_file(directory), lines).map_err(failed)?;
+        }
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
-            let port = free_port().map_err(|error| StartError::Failed(error.to_string()))?;
-            match spawn(port, &directory, &options, environment) {
+            let port = free_port().map_err(failed)?;
+            match launch.spawn(port, directory) {
                 Ok(process) => {
-                    let environment = environment.to_vec();
                     return Ok(Self {
                         process,
+                        version,
                         port,
                         tls_port: 0,
-                        directory,
-                        options,
-                        environment,
-                        password,
+                        directory: directory.to_owned(),
+                        launch,
+                        is_ended: false,
+                        is_frozen: AtomicBool::new(false),
                     });
                 }
-                Err(StartError::NotInstalled) => return Err(StartError::NotInstalled),
                 Err(StartError::Failed(message)) => said = message,
+                Err(error) => return Err(error),
             }
             if !said.contains("Address already in use") {
                 break;
             }
         }
-        let _ = fs::remove_dir_all(&directory);
         Err(StartError::Failed(said))
     }
 
-    /// Starts a server that speaks TLS on another port as well, with these files in PEM form, and asks clients for no
-    /// certificate.
+    /// Starts a server that speaks TLS on another port as well, with these files in PEM form, and
+    /// asks clients for no certificate.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -186,12 +181,18 @@ impl RedisServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_sentinel() -> Self {
-        // It refuses to start without a file that it can rewrite; everything else is on the command line.
-        let directory = new_directory().unwrap_or_else(|error| panic!("{error}"));
-        let file = directory.join("sentinel.conf");
-        fs::write(&file, "").unwrap_or_else(|error| panic!("{error}"));
-        Self::try_start_in(directory, Some(&file), &["--sentinel"], &[])
-            .unwrap_or_else(|error| panic!("{error}"))
+        let launch = Launch {
+            options: vec!["--sentinel".to_owned()],
+            configuration: Some(String::new()),
+            ..Launch::default()
+        };
+        Self::launch(launch, free_port).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The version of the server.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The port for TLS, if it was started with TLS.
@@ -204,6 +205,17 @@ impl RedisServer {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The address of the server, `127.0.0.1:6379`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The password of the default user, if the server was started with one.
+    pub(super) fn password(&self) -> Option<&str> {
+        self.launch.option("--requirepass")
     }
 
     /// The port on 127.0.0.1.
@@ -235,6 +247,20 @@ impl RedisServer {
         // An error means that it is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
+        self.is_ended = true;
+    }
+
+    /// Stops the server in an orderly way, SIGTERM, and returns when it has ended.
+    ///
+    /// # Panics
+    /// If the signal cannot be sent.
+    pub fn stop(&mut self) {
+        if !self.is_ended {
+            self.thaw();
+            self.signal("TERM");
+            let _ = self.process.wait();
+            self.is_ended = true;
+        }
     }
 
     /// Starts a killed server again on its port, with the data that it had written.
@@ -243,11 +269,31 @@ impl RedisServer {
     /// If it does not come up.
     pub fn restart(&mut self) {
         self.kill();
-        self.process = spawn(self.port, &self.directory, &self.options, &self.environment)
+        self.process = self
+            .launch
+            .spawn(self.port, &self.directory)
             .unwrap_or_else(|error| panic!("restart: {error}"));
+        self.is_ended = false;
+        self.is_frozen.store(false, Ordering::Relaxed);
     }
 
-    /// Stops the process without ending it, or lets it go on: `STOP`, `CONT`.
+    /// Freezes the process, SIGSTOP: its connections stay open, and nothing is answered.
+    ///
+    /// # Panics
+    /// If the signal cannot be sent.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a frozen process go on, SIGCONT.
+    ///
+    /// # Panics
+    /// If the signal cannot be sent.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    /// Sends the process a signal: `STOP`, `CONT`.
     ///
     /// # Panics
     /// If the signal cannot be sent.
@@ -257,6 +303,17 @@ impl RedisServer {
             .arg(self.process.id().to_string())
             .status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -{signal} failed");
+        match signal {
+            "STOP" => self.is_frozen.store(true, Ordering::Relaxed),
+            "CONT" => self.is_frozen.store(false, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Returns `true` unless the test has killed, stopped or frozen the server.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        !self.is_ended && !self.is_frozen.load(Ordering::Relaxed)
     }
 
     /// Asks the server something on a connection of its own.
@@ -273,7 +330,7 @@ impl RedisServer {
     /// What the server answers.
     pub async fn try_query<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut url = self.url();
-        if let Some(password) = &self.password {
+        if let Some(password) = self.password() {
             url = format!("redis://:{password}@127.0.0.1:{}", self.port);
         }
         let config = AsyncConnectionConfig::new()
@@ -288,7 +345,8 @@ impl RedisServer {
         request.query_async(&mut connection).await
     }
 
-    /// How many commands the clients of locks have sent so far: script calls, subscriptions and pings.
+    /// How many commands the clients of locks have sent so far: script calls, subscriptions and
+    /// pings.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -342,78 +400,4 @@ fn calls(statistics: &str, command: &str) -> u64 {
     let prefix = format!("cmdstat_{command}:calls=");
     let line = statistics.lines().find_map(|line| line.strip_prefix(prefix.as_str()));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
-}
-
-fn socket(directory: &Path) -> PathBuf {
-    directory.join("redis.sock")
-}
-
-fn new_directory() -> io::Result<PathBuf> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = std::env::temp_dir().join(format!("lockcore-{}-{number}", std::process::id()));
-    // Left over from a process of the same number that was killed.
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(&directory)?;
-    Ok(directory)
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Starts the process and returns when it accepts connections.
-fn spawn(
-    port: u16,
-    directory: &Path,
-    options: &[String],
-    environment: &[(String, String)],
-) -> Result<Child, StartError> {
-    let mut command = Command::new("redis-server");
-    // A configuration file comes before all options.
-    let (file, options) =
-        options.split_at(options.iter().take_while(|option| !option.starts_with("--")).count());
-    command
-        .args(file)
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ])
-        .args(["--enable-debug-command", "local", "--unixsocket"])
-        .arg(socket(directory))
-        .arg("--dir")
-        .arg(directory)
-        .args(options)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut process = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => StartError::NotInstalled,
-        _ => StartError::Failed(error.to_string()),
-    })?;
-    let mut said = String::new();
-    if let Some(output) = process.stdout.take() {
-        let mut lines = BufReader::new(output);
-        let mut line = String::new();
-        while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-            // A Sentinel says that it has an identity, and listens by then.
-            if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
-                // It goes on talking, and would stop if nobody listened.
-                thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
-                return Ok(process);
-            }
-            said.push_str(&line);
-            line.clear();
-        }
-    }
-    let _ = process.kill();
-    let _ = process.wait();
-    Err(StartError::Failed(said))
 }

@@ -1,0 +1,110 @@
+//! [`Feature`]: what an older server cannot do.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    io::{self, Write},
+    thread,
+};
+
+use super::Version;
+
+/// The variable that names a file, to which a line is added for each test that was not run.
+const VARIABLE: &str = "LOCKCORE_NOT_RUN";
+
+/// Servers from this version on have every [`Feature`], so that no test is left out on them.
+const COMPLETE: Version = Version::new(7, 0, 0);
+
+/// Something that a test needs of the server and that Redis 6.0 lacks.
+///
+/// Redis 7.0 and Valkey, from its first version on, have all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Access rules for channels, such as `ACL SETUSER user &channel` and `resetchannels`.
+    ChannelRights,
+    /// `CLIENT PAUSE` with a mode, `WRITE` or `ALL`.
+    PauseModes,
+    /// Sharded channels in a cluster: `SSUBSCRIBE` and `SPUBLISH`.
+    ShardedChannels,
+}
+
+impl Feature {
+    fn since(self) -> Version {
+        match self {
+            Self::ChannelRights | Self::PauseModes => Version::new(6, 2, 0),
+            Self::ShardedChannels => COMPLETE,
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::ChannelRights => "rights to channels (6.2)",
+            Self::PauseModes => "CLIENT PAUSE with a mode (6.2)",
+            Self::ShardedChannels => "sharded channels (7.0)",
+        }
+    }
+
+    fn is_in(self, version: Version) -> bool {
+        version >= COMPLETE || version >= self.since()
+    }
+}
+
+/// Returns `true` if the server is too old for a test, which is to return then.
+///
+/// It reports that on standard error, past the capture of the test harness, and adds the same line
+/// to the file that the variable `LOCKCORE_NOT_RUN` names, if it is set. This never happens from
+/// Redis 7.0 on: a test that finds the feature missing there fails.
+///
+/// # Panics
+/// If there is no server, or its version cannot be told; or if the report cannot be written.
+///
+/// # Examples
+/// ```
+/// use lockcore_testkit::{Feature, RedisServer, server_lacks};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// if server_lacks(Feature::PauseModes) {
+///     return;
+/// }
+/// let server = RedisServer::start();
+/// let _: String = server.query(&["CLIENT", "PAUSE", "1", "WRITE"]).await;
+/// # }
+/// ```
+#[must_use = "the test is to return"]
+pub fn server_lacks(feature: Feature) -> bool {
+    let version = Version::of_server().unwrap_or_else(|error| panic!("{error}"));
+    if feature.is_in(version) {
+        return false;
+    }
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let line = format!("{test}: not run on {version}: needs {}\n", feature.description());
+    report(&line).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+    true
+}
+
+/// Writes the line at once: other tests report at the same time.
+fn report(line: &str) -> io::Result<()> {
+    io::stderr().write_all(line.as_bytes())?;
+    if let Some(path) = env::var_os(VARIABLE) {
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(line.as_bytes())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMPLETE, Feature, Version};
+
+    #[test]
+    fn only_servers_before_seven_lack_something() {
+        for feature in [Feature::ChannelRights, Feature::PauseModes, Feature::ShardedChannels] {
+            assert!(!feature.is_in(Version::new(6, 0, 16)), "{feature:?}");
+            assert!(feature.is_in(COMPLETE), "{feature:?}");
+            assert!(feature.is_in(Version::new(8, 1, 1)), "{feature:?}");
+        }
+        assert!(Feature::ChannelRights.is_in(Version::new(6, 2, 0)));
+    }
+}
