@@ -1,13 +1,21 @@
 //! [`RedisBackendBuilder`].
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
-    RedisBackend,
-    server::{address::FixedAddress, opener::Opener},
+    CredentialsProvider, RedisBackend,
+    credentials::Login,
+    sentinel::{
+        SentinelAddress, SentinelGroup,
+        url::{self as sentinel_url, SentinelUrl},
+    },
+    server::{
+        address::{FixedAddress, Locate},
+        opener::Opener,
+    },
     url,
 };
 
@@ -32,6 +40,9 @@ use crate::{
 #[must_use = "a builder does nothing before `connect()` is called"]
 pub struct RedisBackendBuilder {
     source: ConnectionSource,
+    sentinels: Option<SentinelSource>,
+    login: Login,
+    sentinel_login: Login,
     response_timeout: Duration,
     connect_timeout: Duration,
     key_prefix: String,
@@ -43,24 +54,25 @@ enum ConnectionSource {
     Client(Box<Client>),
 }
 
-impl ConnectionSource {
-    fn address(&self) -> Result<FixedAddress, BackendError> {
-        let info: ConnectionInfo = match self {
-            Self::Client(client) => client.get_connection_info().clone(),
-            Self::Url(url) => url::parse(url, cfg!(feature = "tls"))?,
-        };
-        #[cfg(feature = "tls")]
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            ensure_crypto_provider();
-        }
-        Ok(FixedAddress(info))
-    }
+/// The Sentinels as the user gave them.
+struct SentinelSource {
+    addresses: Vec<String>,
+    name: String,
+}
+
+/// Where to connect to.
+enum Target {
+    Server(ConnectionInfo),
+    Sentinels(SentinelUrl),
 }
 
 impl RedisBackendBuilder {
     pub(crate) fn new() -> Self {
         Self {
             source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
+            sentinels: None,
+            login: Login::default(),
+            sentinel_login: Login::default(),
             response_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             key_prefix: String::new(),
@@ -75,6 +87,10 @@ impl RedisBackendBuilder {
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
     ///   fallback to plain text. Needs the feature `tls`.
     /// - `unix:///path/to/socket[?db=1&user=...&pass=...]`
+    /// - `redis+sentinel://[user][:password@]host[:port],host[:port]/name[/database]`: the
+    ///   [Sentinels](Self::sentinel) of the primary `name`, and the credentials and the database of
+    ///   the primary itself
+    /// - `rediss+sentinel://...`: the same over TLS, to the Sentinels and to the primary
     ///
     /// `valkey://` and `valkeys://` work like `redis://` and `rediss://`. Percent-encode characters
     /// that are special in URLs.
@@ -92,6 +108,37 @@ impl RedisBackendBuilder {
         self
     }
 
+    /// Connects to the primary `name` that Sentinels monitor, wherever it is. The addresses of the
+    /// Sentinels are `host`, `host:port`, or URLs; the default port is 26379. See
+    /// [`RedisBackend::sentinel`].
+    ///
+    /// [`url`](Self::url) and [`client`](Self::client) then say how the primary is reached, with
+    /// credentials, database and TLS, and their host and port are not used. A Sentinel is reached
+    /// over TLS if its address is a `rediss://` URL, with the certificates of the client.
+    pub fn sentinel<A: Into<String>>(
+        mut self,
+        sentinels: impl IntoIterator<Item = A>,
+        name: impl Into<String>,
+    ) -> Self {
+        let addresses = sentinels.into_iter().map(Into::into).collect();
+        self.sentinels = Some(SentinelSource { addresses, name: name.into() });
+        self
+    }
+
+    /// Sets the credentials, or a provider that is asked for them at each attempt to connect. They
+    /// replace those of the URL. See [`CredentialsProvider`].
+    pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.login = Login::new(provider);
+        self
+    }
+
+    /// Sets the credentials of the Sentinels, as [`credentials`](Self::credentials) does for the
+    /// servers. By default, they are those in the addresses of the Sentinels, or none.
+    pub fn sentinel_credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.sentinel_login = Login::new(provider);
+        self
+    }
+
     /// Sets how long a reply may take: at least 1 ms, 3 s by default. After that, the outcome of
     /// the request is unknown, and an acquisition is undone.
     ///
@@ -103,7 +150,8 @@ impl RedisBackendBuilder {
     }
 
     /// Sets how long connecting may take, including TLS and authentication: at least 1 ms, 5 s by
-    /// default.
+    /// default. Finding the primary with Sentinels may take as long, and so may the provider of the
+    /// credentials.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -128,10 +176,12 @@ impl RedisBackendBuilder {
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
-    ///   needs the feature `tls` in a build without it, and for a server that evicts keys, is a
-    ///   Sentinel, or is part of a cluster.
+    ///   needs the feature `tls` in a build without it, for a server that evicts keys, is a
+    ///   Sentinel, or is part of a cluster, and for Sentinels that are none or do not know the name
+    ///   of the primary.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
-    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data.
+    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
+    ///   no Sentinel can be asked, and if the provider of the credentials fails.
     /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
     /// - [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if
     ///   the server cannot be reached.
@@ -143,12 +193,64 @@ impl RedisBackendBuilder {
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
         let opener = Opener {
-            address: Box::new(self.source.address()?),
+            address: self.address()?,
+            login: self.login,
             response_timeout: self.response_timeout,
             connect_timeout: self.connect_timeout,
             eviction_allowed: self.eviction_allowed,
         };
         RedisBackend::connect_with(opener, self.key_prefix).await
+    }
+
+    fn target(&self) -> Result<Target, BackendError> {
+        let has_tls = cfg!(feature = "tls");
+        let servers = match &self.source {
+            ConnectionSource::Client(client) => client.get_connection_info().clone(),
+            ConnectionSource::Url(url) => match sentinel_url::parse(url, has_tls) {
+                None => url::parse(url, has_tls, url::SERVER_PORT)?,
+                Some(parsed) if self.sentinels.is_none() => return parsed.map(Target::Sentinels),
+                Some(_) => {
+                    return Err(misconfigured("set the Sentinels with `url` or with `sentinel`"));
+                }
+            },
+        };
+        let Some(SentinelSource { addresses, name }) = &self.sentinels else {
+            return Ok(Target::Server(servers));
+        };
+        if addresses.is_empty() || name.is_empty() {
+            return Err(misconfigured("`sentinel` needs an address and the name of a primary"));
+        }
+        let parsed = addresses.iter().map(|address| sentinel_url::parse_address(address, has_tls));
+        let sentinels = parsed.collect::<Result<_, _>>()?;
+        Ok(Target::Sentinels(SentinelUrl { servers, sentinels, name: name.clone() }))
+    }
+
+    fn address(&self) -> Result<Arc<dyn Locate>, BackendError> {
+        let target = self.target()?;
+        #[cfg(feature = "tls")]
+        if target.uses_tls() {
+            ensure_crypto_provider();
+        }
+        Ok(match target {
+            Target::Server(info) => Arc::new(FixedAddress(info)),
+            Target::Sentinels(target) => {
+                let login = self.sentinel_login.clone();
+                let group = SentinelGroup::new(target, login, self.connect_timeout);
+                Arc::new(SentinelAddress::new(group))
+            }
+        })
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Target {
+    fn uses_tls(&self) -> bool {
+        let (servers, sentinels) = match self {
+            Self::Server(servers) => (servers, &[][..]),
+            Self::Sentinels(target) => (&target.servers, target.sentinels.as_slice()),
+        };
+        let mut all = sentinels.iter().chain([servers]);
+        all.any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }))
     }
 }
 
@@ -217,6 +319,8 @@ mod fuzz {
             "valkey",
             "valkeys",
             "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
             "unix",
             "http",
             "REDIS",
@@ -257,7 +361,7 @@ mod fuzz {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);
-            let shown = match builder.source.address() {
+            let shown = match builder.address() {
                 Ok(address) => format!("{address:?}"),
                 Err(error) => {
                     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");

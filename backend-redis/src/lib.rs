@@ -109,6 +109,7 @@
 mod backend;
 mod builder;
 mod conditions;
+mod credentials;
 mod error;
 mod exclusive;
 #[cfg(test)]
@@ -120,9 +121,11 @@ mod read_write;
 mod renewal;
 mod reply;
 mod script;
+mod sentinel;
 mod server;
 mod url;
 mod wire;
 
 pub use backend::RedisBackend;
 pub use builder::RedisBackendBuilder;
+pub use credentials::{Credentials, CredentialsProvider};

@@ -76,7 +76,10 @@ fn foreign_mode(info: &str) -> Option<&'static str> {
     if modes.contains(&"cluster") || value(info, "cluster_enabled") == "1" {
         Some("a node of a cluster, which is not supported")
     } else if modes.contains(&"sentinel") {
-        Some("a Sentinel; connect to the primary that it monitors")
+        Some(
+            "a Sentinel; connect to the primary that it monitors with `RedisBackend::sentinel`, \
+             or with a redis+sentinel:// URL",
+        )
     } else {
         None
     }

@@ -2,21 +2,26 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{PushInfo, PushKind, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind, RedisResult, aio::MultiplexedConnection};
 use tokio::{
-    sync::{Notify, mpsc::UnboundedReceiver, oneshot},
+    sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch},
     time::Instant,
 };
 
 use super::channels::ChannelMap;
 use crate::{
     error,
-    server::{CommandConnection, commands::Commands},
+    server::{
+        CommandConnection,
+        commands::Commands,
+        opener::{Opened, Purpose},
+    },
 };
 
 /// The interval of pings on an idle connection that has subscriptions.
@@ -64,6 +69,22 @@ struct MessageConnection {
 impl MessageConnection {
     fn has_partner(&self) -> bool {
         self.partner.upgrade().is_some_and(|partner| partner.is_usable())
+    }
+
+    /// Waits for the reply to a request. There is none to wait for once the partner was given up.
+    async fn reply<T>(
+        &self,
+        mut changes: watch::Receiver<()>,
+        request: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let lost = async {
+            while self.has_partner() && changes.changed().await.is_ok() {}
+        };
+        tokio::select! {
+            biased;
+            reply = request => reply,
+            () = lost => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+        }
     }
 }
 
@@ -119,6 +140,7 @@ impl ListenerTask {
     }
 
     fn lose_connection(&mut self) {
+        self.follow_commands();
         if let Some(connection) = self.connection.take() {
             self.commands.pace().lost(connection.began.elapsed());
             tracing::debug!("lost the connection for wake-ups");
@@ -163,11 +185,14 @@ impl ListenerTask {
             }
         }
         if !ended.is_empty()
-            && let Some(connection) = &mut self.connection
-            && connection.inner.unsubscribe(&ended).await.is_err()
+            && let Some(connection) = &self.connection
         {
-            // The next connection starts without them.
-            self.lose_connection();
+            let mut inner = connection.inner.clone();
+            let reply = connection.reply(self.commands.changes(), inner.unsubscribe(&ended));
+            if reply.await.is_err() {
+                // The next connection starts without them.
+                self.lose_connection();
+            }
         }
         if waiting.is_empty() {
             return;
@@ -223,8 +248,8 @@ impl ListenerTask {
             PushKind::Disconnection => broken.notify_one(),
             _ => {}
         };
-        let opening = self.commands.opener().open_for_messages(on_push);
-        let (inner, identity) = self.commands.pace().run(opening).await?;
+        let opening = self.commands.opener().open(Purpose::Messages, on_push);
+        let Opened { connection: inner, identity, .. } = self.commands.pace().run(opening).await?;
         if identity.contradicts(&partner.identity) {
             self.strays += 1;
             if self.strays <= MAX_STRAYS {
@@ -280,13 +305,10 @@ impl ListenerTask {
         &mut self,
         channels: &[String],
     ) -> Result<Result<(), BackendError>, BackendError> {
-        let Some(connection) = &mut self.connection else { return Ok(Ok(())) };
-        match connection
-            .inner
-            .subscribe(channels)
-            .await
-            .map_err(|error| error::of_request(error, "subscribe").not_applied())
-        {
+        let Some(connection) = &self.connection else { return Ok(Ok(())) };
+        let mut inner = connection.inner.clone();
+        let reply = connection.reply(self.commands.changes(), inner.subscribe(channels)).await;
+        match reply.map_err(|error| error::of_request(error, "subscribe").not_applied()) {
             Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Protocol => {
                 self.lose_connection();
                 Err(error)
@@ -310,12 +332,10 @@ impl ListenerTask {
 
     /// Detects a connection that is dead but was not closed.
     async fn ping(&mut self) {
-        let Some(connection) = &mut self.connection else { return };
-        if redis::cmd("PING")
-            .query_async::<()>(&mut connection.inner)
-            .await
-            .is_err_and(|error| error.is_io_error())
-        {
+        let Some(connection) = &self.connection else { return };
+        let (mut inner, ping) = (connection.inner.clone(), redis::cmd("PING"));
+        let reply = connection.reply(self.commands.changes(), ping.query_async::<()>(&mut inner));
+        if reply.await.is_err_and(|error| error.is_io_error()) {
             self.lose_connection();
         }
     }

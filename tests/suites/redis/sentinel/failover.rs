@@ -1,0 +1,154 @@
+//! Failovers, with waiters and renewed holds.
+
+use std::time::{Duration, Instant};
+
+use lockcore::LossReason;
+use lockcore_testkit::{RedisSentinel, RedisServer};
+
+use super::{Worker, backend, builder, locks};
+use crate::support::{listened_to, soon, until};
+
+/// Work goes on so soon after all Sentinels name the new primary.
+const AFTER_A_CRASH: Duration = Duration::from_secs(2);
+const AFTER_AN_ORDER: Duration = Duration::from_millis(200);
+/// Longer than a failover takes.
+const LONG_LEASE: Duration = Duration::from_secs(30);
+
+async fn has(server: &RedisServer, name: &str) -> bool {
+    server.query(&["EXISTS", name]).await
+}
+
+/// Waits until all replicas have what the primary has.
+async fn replicated(group: &RedisSentinel, name: &str) {
+    for replica in group.replicas().await {
+        until("the copy", || has(group.server(replica), name)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_at_once_after_a_failover_by_hand() {
+    let group = RedisSentinel::start().await;
+    let (one, other) = (locks(&group).await, locks(&group).await);
+    let short = builder(&group).await.lease(Duration::from_secs(2)).build().unwrap();
+    let renewed = short.lock("renewed").acquire().await.unwrap();
+    let held = one.lock("waited-for").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = other.lock("waited-for");
+        async move { lock.acquire().await }
+    });
+    listened_to(group.server(0), "waited-for").await;
+    let worker = Worker::start(&group, "busy").await;
+    replicated(&group, "waited-for").await;
+    replicated(&group, "renewed").await;
+
+    let new = group.failover().await;
+    let moment = Instant::now();
+    let after = soon("a lock", one.lock("after").acquire()).await.unwrap();
+    let took = moment.elapsed();
+    assert!(took < AFTER_AN_ORDER, "{took:?}");
+    assert!(has(group.server(new), "after").await);
+    after.release().await.unwrap();
+    let pause = worker.stop_after(moment).await;
+    assert!(pause < AFTER_AN_ORDER, "{pause:?}");
+    println!("by hand: the next lock after {took:?}, work after {pause:?}");
+
+    listened_to(group.server(new), "waited-for").await;
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let woken = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
+    woken.release().await.unwrap();
+    assert!(renewed.is_held(), "renewed on the new primary for longer than its lease");
+    renewed.release().await.unwrap();
+}
+
+/// Has the primary of a group fail, with a worker and a hold, and tests the new one.
+async fn primary_fails(group: &mut RedisSentinel, fail: impl Fn(&mut RedisServer)) {
+    let client = builder(group).await.lease(LONG_LEASE).build().unwrap();
+    let held = client.lock("held").acquire().await.unwrap();
+    let other = locks(group).await;
+    let waiting = tokio::spawn({
+        let lock = other.lock("held");
+        async move { lock.acquire().await }
+    });
+    listened_to(group.server(0), "held").await;
+    let worker = Worker::start(group, "busy").await;
+    replicated(group, "held").await;
+
+    let failed = Instant::now();
+    fail(group.server_mut(0));
+    let new = group.primary().await;
+    let moment = Instant::now();
+    let pause = worker.stop_after(moment).await;
+    assert!(pause < AFTER_A_CRASH, "{pause:?}");
+    let failover = moment - failed;
+    println!("failed: a new primary after {failover:?}, and work {pause:?} later");
+
+    assert!(held.is_held(), "it was copied");
+    listened_to(group.server(new), "held").await;
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let woken = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
+    woken.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_after_the_primary_was_killed() {
+    let mut group = RedisSentinel::start().await;
+    primary_fails(&mut group, RedisServer::kill).await;
+    group.server_mut(0).restart();
+    assert!(group.replicas().await.contains(&0), "the old primary is a replica");
+    locks(&group).await.lock("after").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_after_the_primary_froze_and_when_it_is_back() {
+    let mut group = RedisSentinel::start().await;
+    primary_fails(&mut group, |primary| primary.freeze()).await;
+    let new = group.primary().await;
+    let worker = Worker::start(&group, "busy").await;
+    group.server(0).thaw();
+    let back = Instant::now();
+    assert!(group.replicas().await.contains(&0), "the old primary is a replica");
+    let pause = worker.stop_after(back).await;
+    assert!(pause < AFTER_AN_ORDER, "{pause:?}");
+    let guard = locks(&group).await.lock("after").acquire().await.unwrap();
+    assert!(has(group.server(new), "after").await);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
+    let mut group = RedisSentinel::builder().replicas(1).start().await;
+    let client = builder(&group).await.lease(LONG_LEASE).build().unwrap();
+    let copied = client.lock("copied").acquire().await.unwrap();
+    replicated(&group, "copied").await;
+    // What was sent would be read after all.
+    group.server(1).freeze();
+    let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let lost = client.lock("lost").acquire().await.unwrap();
+    group.server_mut(0).kill();
+    group.server(1).thaw();
+    assert_eq!(group.primary().await, 1);
+
+    // Somebody else may have it before the holder is told: the token is higher.
+    let other = locks(&group).await;
+    let newer = soon("the lost lock", other.lock("lost").acquire()).await.unwrap();
+    assert!(newer.token() > lost.token());
+    assert_eq!(soon("the loss", lost.lost()).await, LossReason::Gone);
+    assert!(copied.is_held());
+    copied.release().await.unwrap();
+    newer.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_connects_while_there_is_no_primary_is_told_and_may_try_again() {
+    let mut group = RedisSentinel::builder().replicas(1).start().await;
+    group.server_mut(0).kill();
+    let backend = || backend(&group).connect_timeout(Duration::from_millis(500));
+    let error = backend().connect().await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    until("a connection", || async { backend().connect().await.is_ok() }).await;
+}
