@@ -30,11 +30,11 @@ local function permit_id(id, index)
 end
 
 -- Returns the ids of the permits of a hold, in lists of up to 1000: the stack of Lua is limited.
--- They are computed once.
+-- They are computed once, unless a request wants another count for the same hold.
 local lists = {}
 local function permit_lists(id, count)
-    if not lists[id] then
-        lists[id] = {}
+    if not lists[id] or lists[id].count ~= count then
+        lists[id] = {count = count}
         for first = 1, count, 1000 do
             local permits = {}
             for i = first, math.min(first + 999, count) do

@@ -10,13 +10,11 @@ use tokio::time::Instant;
 
 /// The pauses after failures: they double from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// The time between attempts while there is trouble, so that there are at most 20 a second.
 const SPACING: Duration = Duration::from_millis(50);
 /// A connection that lived for less than that was no success.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// Attempts wait for so long. Callers that would have to wait longer are told the last failure.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The attempts to connect to one server, for both connections together.
 #[derive(Debug, Default)]
@@ -27,11 +25,10 @@ pub(super) struct Pace {
 
 #[derive(Debug, Default)]
 struct PaceState {
-    /// Failed attempts and short-lived connections, since a connection lived long.
+    /// Failed attempts since the last connection, and one for a connection that lived shortly.
     failures: u32,
     /// The time of the next attempt.
     next: Option<Instant>,
-    last_error: Option<BackendError>,
 }
 
 impl Pace {
@@ -42,31 +39,34 @@ impl Pace {
     /// Runs an attempt to connect when it is time.
     ///
     /// # Errors
-    /// That of the attempt. Or the last failure, if the next attempt is too far off to wait for.
+    /// That of the attempt.
+    ///
+    /// # Cancel safety
+    /// An attempt that is dropped while it waits leaves its turn to the next.
     pub(super) async fn run<T>(
         &self,
         attempt: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let wait = self.admit()?;
-        if !wait.is_zero() {
+        while let Err(wait) = self.begin() {
             tokio::time::sleep(wait).await;
         }
-        attempt.await.inspect_err(|error| self.failed(error))
+        attempt.await.inspect_err(|_| self.failed())
     }
 
-    /// Returns how long an attempt has to wait before it connects.
-    fn admit(&self) -> Result<Duration, BackendError> {
+    /// Begins an attempt.
+    ///
+    /// # Errors
+    /// How long it is until the next attempt, if it is too early.
+    fn begin(&self) -> Result<(), Duration> {
         let now = Instant::now();
         let mut state = self.lock();
-        if state.failures == 0 {
-            return Ok(Duration::ZERO);
+        if let Some(next) = state.next.filter(|&next| next > now) {
+            return Err(next - now);
         }
-        let start = state.next.map_or(now, |next| next.max(now));
-        if let Some(error) = state.last_error.as_ref().filter(|_| start - now > PATIENCE) {
-            return Err(error.clone());
+        if state.failures > 0 {
+            state.next = Some(now + SPACING);
         }
-        state.next = Some(start + SPACING);
-        Ok(start - now)
+        Ok(())
     }
 
     /// Returns how long it is until the next attempt.
@@ -76,12 +76,11 @@ impl Pace {
     }
 
     /// Notes that an attempt failed.
-    fn failed(&self, error: &BackendError) {
+    fn failed(&self) {
         let mut state = self.lock();
         let pause = FIRST_PAUSE.saturating_mul(1 << state.failures.min(8)).min(LONGEST_PAUSE);
         state.failures += 1;
-        state.next = Some(Instant::now() + jittered(pause));
-        state.last_error = Some(error.clone());
+        state.next = state.next.max(Some(Instant::now() + jittered(pause)));
     }
 
     /// Notes that a connection was lost or given up, and how long it lived.
@@ -91,11 +90,8 @@ impl Pace {
             *state = PaceState::default();
             return;
         }
-        let now = Instant::now();
-        state.failures += 1;
-        state.next = Some(state.next.map_or(now, |next| next.max(now)));
-        // The last attempt succeeded.
-        state.last_error = None;
+        // The last attempt succeeded, so the pauses begin anew. Its spacing stays.
+        state.failures = 1;
     }
 }
 
@@ -118,26 +114,25 @@ mod tests {
 
     use super::*;
 
-    fn refused() -> BackendError {
-        BackendError::new(BackendErrorKind::Connection, "refused").not_applied()
+    async fn fail(pace: &Pace) {
+        let refused = BackendError::new(BackendErrorKind::Connection, "refused").not_applied();
+        pace.run(async { Err::<(), _>(refused) }).await.unwrap_err();
+    }
+
+    async fn succeed(pace: &Pace) {
+        pace.run(async { Ok(()) }).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_are_shared_and_make_the_pauses_grow() {
+    async fn failures_make_the_pauses_grow_to_the_longest() {
         let pace = Pace::default();
-        assert_eq!(pace.admit().unwrap(), Duration::ZERO);
         let (start, mut attempts) = (Instant::now(), 0);
         while start.elapsed() < Duration::from_secs(10) {
-            if let Ok(wait) = pace.admit() {
-                tokio::time::sleep(wait).await;
-                attempts += 1;
-                pace.failed(&refused());
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            fail(&pace).await;
+            assert!(pace.pause() <= LONGEST_PAUSE);
+            attempts += 1;
         }
-        assert!((20..50).contains(&attempts), "{attempts} attempts in 10 s");
-        assert_eq!(pace.admit().unwrap_err().kind(), BackendErrorKind::Connection);
-        assert!(pace.pause() <= LONGEST_PAUSE);
+        assert!((95..=205).contains(&attempts), "{attempts} attempts in 10 s");
     }
 
     #[tokio::test(start_paused = true)]
@@ -145,13 +140,26 @@ mod tests {
         let pace = Pace::default();
         let (start, mut opened) = (Instant::now(), 0);
         while start.elapsed() < Duration::from_secs(2) {
-            // Nobody is refused: each waits for its turn.
-            tokio::time::sleep(pace.admit().unwrap()).await;
+            succeed(&pace).await;
             opened += 1;
             pace.lost(Duration::from_millis(1));
         }
         assert!((30..=42).contains(&opened), "{opened} connections in 2 s");
         pace.lost(SHORT_LIFE);
-        assert_eq!(pace.admit().unwrap(), Duration::ZERO);
+        assert_eq!(pace.pause(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_that_are_given_up_while_they_wait_take_nobodys_turn() {
+        let pace = Pace::default();
+        fail(&pace).await;
+        for _ in 0..100 {
+            let attempt = pace.run(async { Ok(()) });
+            assert!(tokio::time::timeout(Duration::ZERO, attempt).await.is_err());
+        }
+        assert!(pace.pause() <= LONGEST_PAUSE);
+        let start = Instant::now();
+        succeed(&pace).await;
+        assert!(start.elapsed() <= LONGEST_PAUSE + Duration::from_millis(1));
     }
 }

@@ -25,7 +25,7 @@ macro_rules! script {
     };
 }
 
-const ACQUIRE: &str = script!("token" "overtaken" "hold" "acquire" "grant");
+const ACQUIRE: &str = script!("token" "overtaken" "hold" "acquire" "issue" "grant");
 const RELEASE: &str = script!("release");
 
 /// The arguments of an acquisition, as the backend gives them: owner, lease, count, for how long the token is remembered, the id of

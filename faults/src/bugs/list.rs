@@ -168,7 +168,9 @@ fn handing_over() -> Vec<Bug> {
         ),
         bug(
             "the lease of a hold that is taken over begins anew",
-            [core("Lane::take_over").call("granted").becomes("{ hold.grant.sent = now; {} }")],
+            [core("Lane::take_over")
+                .argument("granted", "grant")
+                .becomes("&Grant { sent: now, ..*grant }")],
             suites("hand_over::a_hold_that_was_handed_on_is_lost_with_the_lease_of_the_grant"),
         ),
         bug(

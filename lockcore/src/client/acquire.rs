@@ -184,8 +184,11 @@ impl Acquisition {
                 parent: &parent, "lockcore.hold", lock = %self.name, owner = %asker.owner,
                 token = %held.token, mode = %self.mode
             );
+            let mut hold = Some(Arc::new(hold));
             held.cell.look_at(held.number, |entered| {
-                entered.facts.span.get_or_insert_with(|| Box::new(hold));
+                if entered.facts.span.is_none() {
+                    entered.facts.span = hold.take();
+                }
             });
         }
         acquired

@@ -55,12 +55,11 @@ impl Contender<'_> {
         let (answer, is_undone, now) = match first {
             // No time has passed that the next look at the hold would not see as well.
             Poll::Ready(answer) => (answer, false, sent),
-            // In a box: most of those who wait do not ask.
             Poll::Pending => {
                 self.has_waited = true;
                 self.arm_undo(&request, sent);
                 self.pending(&request, sent);
-                let (answer, is_undone) = Box::pin(self.answer(call)).await?;
+                let (answer, is_undone) = self.answer(call).await?;
                 (answer, is_undone, client.clock.now())
             }
         };

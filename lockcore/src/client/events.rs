@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use super::{
     cleanup::Cleanup,
+    foreign::foreign,
     lanes::{HoldFacts, LaneCell, Slot, Stay, WaiterSlot},
     release::ReleaseWork,
     shared::Client,
-    watch::wake,
 };
 use crate::{
     FencingToken, LossReason, Owner,
@@ -28,6 +28,8 @@ struct Aftermath {
     /// Holds that were just lost.
     lost: Vec<(LossReason, Hold<HoldFacts>)>,
     cleanups: Vec<Cleanup>,
+    /// To be dropped: whatever hangs on their spans may come here again.
+    over: Vec<HoldFacts>,
 }
 
 impl Client {
@@ -108,6 +110,7 @@ impl Client {
                     self.pending_releases.add();
                     aftermath.cleanups.push(Cleanup::Release(self.release_of(cell, release)));
                 }
+                Effect::Over(facts) => aftermath.over.push(facts),
                 Effect::Undo(ticket) => {
                     aftermath.cleanups.extend(self.undo_unpolled(cell, slot, ticket));
                 }
@@ -147,12 +150,14 @@ impl Client {
     }
 
     fn finish(self: &Arc<Self>, cell: &Arc<LaneCell>, aftermath: Aftermath) {
-        let Aftermath { wakers, lost, cleanups } = aftermath;
-        wakers.into_iter().for_each(|waker| wake(|| waker.wake()));
+        let Aftermath { wakers, lost, cleanups, over } = aftermath;
+        wakers.into_iter().for_each(|waker| foreign(|| waker.wake()));
+        cleanups.into_iter().for_each(Cleanup::submit);
         for (reason, hold) in lost {
             self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
+            foreign(|| drop(hold));
         }
-        cleanups.into_iter().for_each(Cleanup::submit);
+        foreign(|| drop(over));
     }
 
     pub(super) fn report_loss(
@@ -162,12 +167,14 @@ impl Client {
         (owner, token): (&Owner, FencingToken),
         facts: &HoldFacts,
     ) {
-        let held_for = self.clock.now().since(facts.acquired_at);
-        tracing::warn!(
-            parent: facts.span(), lock = %cell.name, %owner, %token,
-            ?held_for, %reason, "hold lost"
-        );
         facts.tell(Some(reason));
+        let held_for = self.clock.now().since(facts.acquired_at);
+        foreign(|| {
+            tracing::warn!(
+                parent: facts.span(), lock = %cell.name, %owner, %token,
+                ?held_for, %reason, "hold lost"
+            );
+        });
     }
 
     /// The release of a hold that nobody can enter any more. It was

@@ -12,6 +12,7 @@ use tracing::Span;
 
 use super::{
     cleanup::Cleanup,
+    foreign::foreign,
     lanes::{HoldFacts, LaneCell},
     release::ReleaseWork,
     shared::Client,
@@ -213,7 +214,7 @@ impl Held {
     fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
         let (lock, token, held_for) = (self.cell.name(), self.token, now.since(acquired_at));
         let parent = span.unwrap_or(const { &Span::none() });
-        tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}");
+        foreign(|| tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}"));
     }
 
     /// Releases, and returns when the backend has confirmed it.

@@ -39,7 +39,7 @@ pub(crate) struct HoldFacts {
     pub(crate) task: TaskKey,
     pub(crate) acquired_at: Moment,
     /// Open while the hold lives, if anybody listens.
-    pub(crate) span: Option<Box<Span>>,
+    pub(crate) span: Option<Arc<Span>>,
     /// Those who want to know how it ends.
     pub(crate) watch: Option<Arc<Watch>>,
 }

@@ -16,6 +16,9 @@ use crate::{
     time::{Backoff, Clock, Moment},
 };
 
+/// A request for a subscription.
+type Subscribing = Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send>>;
+
 /// A subscription. Waiters pass it on: a head that leaves gives it to the next one in whatever
 /// state it is, so nothing that was heard is lost.
 #[derive(Default)]
@@ -29,9 +32,7 @@ enum ListenerState {
     #[default]
     Idle,
     /// Behind a lock that nobody ever waits for: it makes the listener `Sync`.
-    Subscribing(
-        Mutex<Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send>>>,
-    ),
+    Subscribing(Mutex<Subscribing>),
     Listening(Box<dyn Wakeups>),
     /// Subscribing failed. It is tried again then.
     Pausing {

@@ -13,6 +13,7 @@ mod cleanup;
 mod close;
 mod condition;
 mod events;
+mod foreign;
 mod held;
 mod inspect;
 mod lanes;

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     cleanup::{Cleanup, OnDrop, Undo},
+    foreign::foreign,
     lanes::LaneCell,
     shared::Client,
 };
@@ -123,7 +124,7 @@ impl ReleaseWork {
             match self.attempt_in_background().await {
                 Ok(_) => break,
                 Err(error) if error.is_retryable() && self.client.clock.now() < self.until => {
-                    tracing::debug!(%lock, %error, "release failed, will be retried");
+                    foreign(|| tracing::debug!(%lock, %error, "release failed, will be retried"));
                     tokio::time::sleep(backoff.next()).await;
                 }
                 Err(error) => {

@@ -1,25 +1,14 @@
 //! [`Watch`]: how a hold ended, for those who want to know.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::OnceLock,
-    time::Duration,
-};
+use std::{sync::OnceLock, time::Duration};
 
 use tokio::{
     sync::{Mutex, MutexGuard, Notify},
     time::timeout,
 };
 
+use super::foreign::foreign;
 use crate::{BackendError, BackendErrorKind, LossReason, time::ANSWER};
-
-/// Wakes tasks. If a waker panics, that concerns its task only: whoever wakes it has work left that
-/// others rely on, be it to give a hold back.
-pub(super) fn wake(wake: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(wake)).is_err() {
-        tracing::error!("the waker of a task has panicked");
-    }
-}
 
 /// Told once how a hold ended. It outlives the hold, so nobody comes too late.
 #[derive(Debug, Default)]
@@ -35,7 +24,7 @@ impl Watch {
     /// The hold ended: it was lost for this reason, or released. Only the first time counts.
     pub(super) fn end(&self, how: Option<LossReason>) {
         if self.end.set(how).is_ok() {
-            wake(|| self.ended.notify_waiters());
+            foreign(|| self.ended.notify_waiters());
         }
     }
 

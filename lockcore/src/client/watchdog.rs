@@ -9,10 +9,12 @@ use std::{
 };
 
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
+use tracing::Span;
 
 use super::{
     background::Job,
     calendar::Calendar,
+    foreign::foreign,
     lanes::{LaneCell, Stay},
     shared::Client,
 };
@@ -193,15 +195,18 @@ impl Client {
         let now = self.clock.now();
         let failed = self.with(cell, |lane, fx| {
             let deadline = lane.renewal_failed(hold, lease, now, fx)?;
-            let span = lane.hold(hold)?.facts.span().clone();
+            let span = lane.hold(hold)?.facts.span.clone();
             Some((deadline, span))
         });
         if let Some((deadline, span)) = failed {
             let (lock, error) = (cell.name(), error.with_lock(cell.name()));
-            tracing::warn!(
-                parent: &span, %lock, %error, remaining = ?deadline.since(now),
-                "renewal failed, will be retried"
-            );
+            let parent = span.as_deref().unwrap_or(const { &Span::none() });
+            foreign(|| {
+                tracing::warn!(
+                    parent: parent, %lock, %error, remaining = ?deadline.since(now),
+                    "renewal failed, will be retried"
+                );
+            });
         }
     }
 }

@@ -92,20 +92,16 @@ impl ServerTruth {
             }
             ["PEXPIRE", key, lease] => self.extend(key, t, t + ms(lease)),
             ["PERSIST", key] => self.extend(key, t, u64::MAX),
-            ["ZADD", times, ends, permit] if times.ends_with(":timeout") => {
-                let key = format!("{times}\n{permit}");
-                if !self.permits.contains_key(&key)
-                    && let Some((_, owner)) = &self.last_book
-                {
-                    let owner = owner.clone();
-                    self.permits.insert(key.clone(), owner.clone());
-                    let name =
-                        times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
-                    self.enter(&key, &name, &owner, t);
+            ["ZADD", times, "XX", "GT", leases @ ..] | ["ZADD", times, leases @ ..]
+                if times.ends_with(":timeout") =>
+            {
+                for lease in leases.chunks_exact(2) {
+                    self.lease_permit(times, lease[1], t, to_monotonic(ms(lease[0])));
                 }
-                self.extend(&key, t, to_monotonic(ms(ends)));
             }
-            ["ZREM", times, permit] => self.end(&format!("{times}\n{permit}"), t),
+            ["ZREM", times, permits @ ..] => {
+                permits.iter().for_each(|permit| self.end(&format!("{times}\n{permit}"), t));
+            }
             ["HDEL", key, field] => self.leave(key, field, t),
             ["DEL" | "UNLINK", keys @ ..] => keys.iter().for_each(|key| self.end(key, t)),
             ["FLUSHALL" | "FLUSHDB", ..] => {
@@ -115,6 +111,23 @@ impl ServerTruth {
             }
             _ => {}
         }
+    }
+
+    /// A permit is leased until `ends`, or for longer than before.
+    fn lease_permit(&mut self, times: &str, permit: &str, t: u64, ends: u64) {
+        let key = format!("{times}\n{permit}");
+        if !self.permits.contains_key(&key)
+            && let Some((_, owner)) = &self.last_book
+        {
+            let owner = owner.clone();
+            self.permits.insert(key.clone(), owner.clone());
+            let name = times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
+            self.enter(&key, &name, &owner, t);
+        }
+        // Scripts never shorten a lease. One that has just begun has no end yet.
+        let before = self.live.get(&key).map_or(0, |live| live.until);
+        let ends = if before == u64::MAX { ends } else { ends.max(before) };
+        self.extend(&key, t, ends);
     }
 
     fn enter(&mut self, key: &str, name: &str, owner: &str, t: u64) {
@@ -326,6 +339,17 @@ mod tests {
             r#"+101.500000 [0 lua] "ZREM" "{a}:timeout" "q""#,
         ];
         assert_eq!(stored(&lines), [held("a", "x:1", 0, 3000), held("a", "y:1", 500, 1500)]);
+    }
+
+    #[test]
+    fn permits_of_one_command_are_told_apart_as_well() {
+        let lines = [
+            r#"+100.000000 [0 lua] "HSET" "lockcore_permits:{a}" "kind" "leased" "x:1" "2:7:x:1""#,
+            r#"+100.000000 [0 lua] "ZADD" "{a}:timeout" "102000" "p" "102000" "q""#,
+            r#"+101.000000 [0 lua] "ZADD" "{a}:timeout" "XX" "GT" "103000" "p" "103000" "q""#,
+            r#"+101.500000 [0 lua] "ZREM" "{a}:timeout" "p" "q""#,
+        ];
+        assert_eq!(stored(&lines), [held("a", "x:1", 0, 1500), held("a", "x:1", 0, 1500)]);
     }
 
     #[test]

@@ -235,6 +235,7 @@ impl<'a> LockWorld<'a> {
                 Effect::Release(_) if self.has(Mutant::ParkedForgotten) => {}
                 Effect::Release(release) => self.release(release),
                 Effect::Undo(ticket) => self.undo_unpolled(ticket),
+                Effect::Over(_) => {}
             }
         }
         if !self.lane.has_line() {

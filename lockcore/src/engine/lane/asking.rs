@@ -79,8 +79,8 @@ impl<W, H> Lane<W, H> {
     pub(super) fn asked(&mut self, ticket: Ticket, fx: &mut Effects<H>) -> Option<u64> {
         self.pending.retain(|(other, _)| *other != ticket);
         if self.pending.is_empty() {
-            // A hold needs no room for it.
-            self.pending = Vec::new();
+            // A hold needs no room for what a crowd of them had.
+            self.pending.shrink_to_fit();
         }
         let waiter = self.queue.get_mut(ticket)?;
         let asking = std::mem::take(&mut waiter.asking);

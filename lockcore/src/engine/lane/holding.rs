@@ -215,7 +215,7 @@ impl<W, H> Lane<W, H> {
         match (state.phase(), state.count()) {
             (Phase::Closed, guards) => {
                 if guards == 0 {
-                    self.holds.remove(at);
+                    self.remove(at, fx);
                 }
                 Parting::Closed
             }
@@ -234,7 +234,7 @@ impl<W, H> Lane<W, H> {
             }
             (Phase::Lost(reason), guards) => {
                 if guards == 0 {
-                    self.holds.remove(at);
+                    self.remove(at, fx);
                     self.news(fx);
                 }
                 Parting::Lost { reason, release: None }
@@ -366,9 +366,14 @@ impl<W, H> Lane<W, H> {
     pub(crate) fn forget_parked(&mut self, number: HoldNumber, fx: &mut Effects<H>) {
         let parked = self.parked().filter(|at| self.holds[*at].number == number);
         if let Some(at) = parked {
-            self.holds.remove(at);
+            self.remove(at, fx);
             self.news(fx);
         }
+    }
+
+    /// Takes a hold out that needs no release.
+    fn remove(&mut self, at: usize, fx: &mut Effects<H>) {
+        fx.rare.push(Effect::Over(self.holds.remove(at).facts));
     }
 
     /// The client is closed. Returns what has to be given back: every live hold, whose guards find
@@ -395,7 +400,9 @@ impl<W, H> Lane<W, H> {
                 });
             }
         }
-        self.holds.retain(|hold| hold.state.phase() != Phase::Parked);
+        if let Some(parked) = self.parked() {
+            self.remove(parked, fx);
+        }
         // Nobody may ever poll the acquisitions that asked.
         let pending = std::mem::take(&mut self.pending);
         fx.rare.extend(pending.into_iter().map(|(ticket, _)| Effect::Undo(ticket)));

@@ -86,7 +86,7 @@ pub(crate) struct Lane<W, H> {
     /// Readers up to this one may ask beside the head: a reader of this client is inside.
     readers_through: Option<Ticket>,
     /// Requests that were not answered at once, and when they were sent.
-    pending: Vec<(Ticket, Moment)>,
+    pending: SmallVec<[(Ticket, Moment); 1]>,
 }
 
 /// One owner's hold.
@@ -141,6 +141,8 @@ pub(crate) enum Effect<F> {
     Release(Release<F>),
     /// The request of this waiter has to be undone: nobody looks at its answer.
     Undo(Ticket),
+    /// A hold is over that needs no release: what the driver kept with it.
+    Over(F),
 }
 
 impl<F> Default for Effects<F> {
@@ -236,7 +238,7 @@ impl<W, H> Lane<W, H> {
             turns: Turns::default(),
             hand_over,
             readers_through: None,
-            pending: Vec::new(),
+            pending: SmallVec::new(),
         }
     }
 
