@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    ConnectionAddr, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    ConnectionAddr, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection,
 };
 
 use crate::error;

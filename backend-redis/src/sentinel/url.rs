@@ -81,7 +81,8 @@ mod tests {
                 let sentinels: Vec<String> =
                     sentinels.iter().map(|info| info.addr().to_string()).collect();
                 let settings = servers.redis_settings();
-                let login = [settings.username(), settings.password()].map(Option::unwrap_or_default);
+                let login =
+                    [settings.username(), settings.password()].map(Option::unwrap_or_default);
                 format!("{} {name} {} {}", sentinels.join(" "), login.join(":"), settings.db())
             }
             Some(Err(error)) => error.to_string(),

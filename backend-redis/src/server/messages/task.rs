@@ -77,9 +77,7 @@ impl MessageConnection {
         mut changes: watch::Receiver<()>,
         request: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
-        let lost = async {
-            while self.has_partner() && changes.changed().await.is_ok() {}
-        };
+        let lost = async { while self.has_partner() && changes.changed().await.is_ok() {} };
         tokio::select! {
             biased;
             reply = request => reply,
