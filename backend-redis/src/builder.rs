@@ -41,6 +41,7 @@ use crate::{
 pub struct RedisBackendBuilder {
     source: ConnectionSource,
     sentinels: Option<SentinelSource>,
+    sentinel_client: Option<Box<Client>>,
     login: Login,
     sentinel_login: Login,
     response_timeout: Duration,
@@ -71,6 +72,7 @@ impl RedisBackendBuilder {
         Self {
             source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
             sentinels: None,
+            sentinel_client: None,
             login: Login::default(),
             sentinel_login: Login::default(),
             response_timeout: Duration::from_secs(3),
@@ -114,7 +116,8 @@ impl RedisBackendBuilder {
     ///
     /// [`url`](Self::url) and [`client`](Self::client) then say how the primary is reached, with
     /// credentials, database and TLS, and their host and port are not used. A Sentinel is reached
-    /// over TLS if its address is a `rediss://` URL, with the certificates of the client.
+    /// over TLS if its address is a `rediss://` URL, with the root certificates of the system, or
+    /// if [`sentinel_client`](Self::sentinel_client) says so.
     pub fn sentinel<A: Into<String>>(
         mut self,
         sentinels: impl IntoIterator<Item = A>,
@@ -122,6 +125,14 @@ impl RedisBackendBuilder {
     ) -> Self {
         let addresses = sentinels.into_iter().map(Into::into).collect();
         self.sentinels = Some(SentinelSource { addresses, name: name.into() });
+        self
+    }
+
+    /// Uses the settings of `sentinel_client` to reach the Sentinels: credentials and TLS. Its host
+    /// and port are not used. This allows client certificates and a private certificate authority,
+    /// as [`client`](Self::client) does for the servers. Without Sentinels it has no effect.
+    pub fn sentinel_client(mut self, sentinel_client: Client) -> Self {
+        self.sentinel_client = Some(Box::new(sentinel_client));
         self
     }
 
@@ -133,7 +144,8 @@ impl RedisBackendBuilder {
     }
 
     /// Sets the credentials of the Sentinels, as [`credentials`](Self::credentials) does for the
-    /// servers. By default, they are those in the addresses of the Sentinels, or none.
+    /// servers. By default, they are those of [`sentinel_client`](Self::sentinel_client) or in the
+    /// addresses of the Sentinels, or none.
     pub fn sentinel_credentials(mut self, provider: impl CredentialsProvider) -> Self {
         self.sentinel_login = Login::new(provider);
         self
@@ -208,7 +220,9 @@ impl RedisBackendBuilder {
             ConnectionSource::Client(client) => client.get_connection_info().clone(),
             ConnectionSource::Url(url) => match sentinel_url::parse(url, has_tls) {
                 None => url::parse(url, has_tls, url::SERVER_PORT)?,
-                Some(parsed) if self.sentinels.is_none() => return parsed.map(Target::Sentinels),
+                Some(parsed) if self.sentinels.is_none() => {
+                    return parsed.map(|url| self.sentinel_target(url));
+                }
                 Some(_) => {
                     return Err(misconfigured("set the Sentinels with `url` or with `sentinel`"));
                 }
@@ -222,7 +236,14 @@ impl RedisBackendBuilder {
         }
         let parsed = addresses.iter().map(|address| sentinel_url::parse_address(address, has_tls));
         let sentinels = parsed.collect::<Result<_, _>>()?;
-        Ok(Target::Sentinels(SentinelUrl { servers, sentinels, name: name.clone() }))
+        Ok(self.sentinel_target(SentinelUrl { servers, sentinels, name: name.clone() }))
+    }
+
+    fn sentinel_target(&self, url: SentinelUrl) -> Target {
+        Target::Sentinels(match &self.sentinel_client {
+            Some(client) => url.with_sentinels_like(client.get_connection_info()),
+            None => url,
+        })
     }
 
     fn address(&self) -> Result<Arc<dyn Locate>, BackendError> {

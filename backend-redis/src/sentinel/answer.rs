@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    ConnectionAddr, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Value,
-    aio::MultiplexedConnection,
+    ConnectionInfo, FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection,
 };
 
+use super::url;
 use crate::error;
 
 /// A host and a port.
@@ -31,12 +31,7 @@ impl Answer {
     /// Returns `true` if this answer names another primary than the one at `info` since `epoch`,
     /// and is not known to be older.
     pub(super) fn succeeds(&self, info: &ConnectionInfo, epoch: Option<u64>) -> bool {
-        let is_other = match info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                (host, port) != (&self.primary.0, &self.primary.1)
-            }
-            _ => true,
-        };
+        let is_other = url::endpoint(info.addr()).as_ref() != Some(&self.primary);
         is_other && self.epoch.zip(epoch).is_none_or(|(mine, other)| mine > other)
     }
 }

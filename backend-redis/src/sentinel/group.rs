@@ -8,14 +8,14 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo,
+    AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection,
 };
 use tokio::task::JoinSet;
 
 use super::{
-    answer::{self, Answer, Endpoint},
-    url::SentinelUrl,
+    answer::{self, Answer},
+    url::{SentinelUrl, relocated},
 };
 use crate::{credentials::Login, server::address::Place};
 
@@ -55,24 +55,7 @@ impl Sentinel {
 impl SentinelGroup {
     pub(crate) fn new(target: SentinelUrl, login: Login, connect_timeout: Duration) -> Self {
         let SentinelUrl { servers, sentinels, name } = target;
-        // One that is reached over TLS shows the same certificate as the servers want to see.
-        let alike = |info: ConnectionInfo| match (info.addr(), servers.addr()) {
-            (
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params: None },
-                ConnectionAddr::TcpTls { tls_params, .. },
-            ) => {
-                let address = ConnectionAddr::TcpTls {
-                    host: host.clone(),
-                    port: *port,
-                    insecure: *insecure,
-                    tls_params: tls_params.clone(),
-                };
-                info.set_addr(address)
-            }
-            _ => info,
-        };
-        let sentinels =
-            sentinels.into_iter().map(|info| Sentinel { info: alike(info), is_learned: false });
+        let sentinels = sentinels.into_iter().map(|info| Sentinel { info, is_learned: false });
         let sentinels = Mutex::new(sentinels.collect());
         Self { name, servers, login, connect_timeout, sentinels }
     }
@@ -84,8 +67,7 @@ impl SentinelGroup {
     /// The place of the primary that an answer names.
     pub(super) fn place(&self, answer: Answer) -> Place {
         let Answer { primary, epoch, named_by, .. } = answer;
-        let address = relocated(self.servers.addr(), primary);
-        Place { info: self.servers.clone().set_addr(address), named_by: Some(named_by), epoch }
+        Place { info: relocated(&self.servers, primary), named_by: Some(named_by), epoch }
     }
 
     /// Asks the Sentinels where the primary is, until one knows. The one that answered last is
@@ -97,26 +79,18 @@ impl SentinelGroup {
             if let Some(sentinel) = rest.next() {
                 let group = self.clone();
                 asked.spawn(async move { group.ask_one(&sentinel).await });
-            }
-            while !asked.is_empty() {
-                tokio::select! {
-                    Some(answered) = asked.join_next() => match answered {
-                        Ok(Ok(answer)) => {
-                            self.note(&answer);
-                            return Ok(answer);
-                        }
-                        Ok(Err(failure)) => {
-                            failures.push(failure);
-                            break;
-                        }
-                        // The runtime is shutting down.
-                        Err(_) => break,
-                    },
-                    () = tokio::time::sleep(HEAD_START), if rest.len() > 0 => break,
-                }
-            }
-            if asked.is_empty() && rest.len() == 0 {
+            } else if asked.is_empty() {
                 return Err(self.none_knows(failures));
+            }
+            let limit = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
+            match tokio::time::timeout(limit, asked.join_next()).await {
+                Ok(Some(Ok(Ok(answer)))) => {
+                    self.note(&answer);
+                    return Ok(answer);
+                }
+                Ok(Some(Ok(Err(failure)))) => failures.push(failure),
+                // The next one is asked as well, or the runtime is shutting down.
+                Err(_) | Ok(Some(Err(_)) | None) => {}
             }
         }
     }
@@ -182,7 +156,7 @@ impl SentinelGroup {
         sentinels.sort_by_key(|sentinel| sentinel.address() != answer.named_by);
         let Some(like) = sentinels.first().map(|sentinel| sentinel.info.clone()) else { return };
         for other in &answer.others {
-            let info = like.clone().set_addr(relocated(like.addr(), other.clone()));
+            let info = relocated(&like, other.clone());
             let learned = sentinels.iter().filter(|sentinel| sentinel.is_learned).count();
             let is_known = sentinels.iter().any(|known| known.info.addr() == info.addr());
             if !is_known && learned < MOST_LEARNED {
@@ -228,18 +202,5 @@ impl fmt::Debug for SentinelGroup {
             .field("name", &self.name)
             .field("sentinels", &sentinels)
             .finish_non_exhaustive()
-    }
-}
-
-/// An address at `endpoint` that is reached like the server at `like`, over TLS or not.
-fn relocated(like: &ConnectionAddr, (host, port): Endpoint) -> ConnectionAddr {
-    match like {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host, port),
     }
 }

@@ -1,8 +1,9 @@
 //! URLs and addresses of Sentinels.
 
 use lockcore::BackendError;
-use redis::ConnectionInfo;
+use redis::{ConnectionAddr, ConnectionInfo};
 
+use super::answer::Endpoint;
 use crate::{builder::misconfigured, url};
 
 const DEFAULT_PORT: u16 = 26379;
@@ -13,6 +14,42 @@ pub(crate) struct SentinelUrl {
     pub(crate) servers: ConnectionInfo,
     pub(crate) sentinels: Vec<ConnectionInfo>,
     pub(crate) name: String,
+}
+
+impl SentinelUrl {
+    /// Reaches the Sentinels like the server at `like`, but for the address.
+    pub(crate) fn with_sentinels_like(mut self, like: &ConnectionInfo) -> Self {
+        for sentinel in &mut self.sentinels {
+            if let Some(endpoint) = endpoint(sentinel.addr()) {
+                *sentinel = relocated(like, endpoint);
+            }
+        }
+        self
+    }
+}
+
+/// The host and the port of an address, unless it is the path of a socket.
+pub(super) fn endpoint(address: &ConnectionAddr) -> Option<Endpoint> {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
+}
+
+/// A server at `endpoint` that is reached like the one at `like`, over TLS or not.
+pub(super) fn relocated(like: &ConnectionInfo, (host, port): Endpoint) -> ConnectionInfo {
+    let address = match like.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    like.clone().set_addr(address)
 }
 
 /// Returns the part of a URL before `+sentinel`, and the part after `://`.

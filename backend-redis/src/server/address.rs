@@ -13,10 +13,12 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
     async fn locate(&self) -> Result<Place, BackendError>;
 
     /// Waits until another place has succeeded `place`, as far as anybody tells.
-    async fn moved(&self, place: &Place);
+    async fn moved(&self, _place: &Place) {
+        pending().await
+    }
 
-    /// Notes that there is no usable server at `place`.
-    fn reject(&self, place: &Place);
+    /// Notes that no connection to `place` could be opened.
+    fn reject(&self, _place: &Place) {}
 }
 
 /// Where a server is, and how to log in.
@@ -50,12 +52,6 @@ impl Locate for FixedAddress {
     async fn locate(&self) -> Result<Place, BackendError> {
         Ok(Place { info: self.0.clone(), named_by: None, epoch: None })
     }
-
-    async fn moved(&self, _: &Place) {
-        pending().await
-    }
-
-    fn reject(&self, _: &Place) {}
 }
 
 /// Omits the credentials.

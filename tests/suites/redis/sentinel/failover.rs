@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::LossReason;
+use lockcore::{LockError, LockGuard, LossReason};
 use lockcore_testkit::{RedisSentinel, RedisServer};
+use tokio::task::JoinHandle;
 
 use super::{Worker, backend, builder, locks};
 use crate::support::{listened_to, soon, until};
@@ -14,6 +15,9 @@ const AFTER_AN_ORDER: Duration = Duration::from_millis(200);
 /// Longer than a failover takes.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
+/// Holds are renewed three times a lease.
+const RENEWAL: Duration = Duration::from_secs(5);
+
 async fn has(server: &RedisServer, name: &str) -> bool {
     server.query(&["EXISTS", name]).await
 }
@@ -23,6 +27,17 @@ async fn replicated(group: &RedisSentinel, name: &str) {
     for replica in group.replicas().await {
         until("the copy", || has(group.server(replica), name)).await;
     }
+}
+
+/// Releases a lock that somebody waits for on the same server.
+async fn hand_over(held: LockGuard, waiting: JoinHandle<Result<LockGuard, LockError>>) {
+    let token = held.token();
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let woken = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
+    assert!(woken.token() > token, "{:?} after {token:?}", woken.token());
+    woken.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,28 +52,23 @@ async fn work_goes_on_at_once_after_a_failover_by_hand() {
         async move { lock.acquire().await }
     });
     listened_to(group.server(0), "waited-for").await;
-    let worker = Worker::start(&group, "busy").await;
+    let worker = Worker::start(&group).await;
     replicated(&group, "waited-for").await;
     replicated(&group, "renewed").await;
 
-    let new = group.failover().await;
+    let new = group.server(group.failover().await);
     let moment = Instant::now();
-    let after = soon("a lock", one.lock("after").acquire()).await.unwrap();
-    let took = moment.elapsed();
-    assert!(took < AFTER_AN_ORDER, "{took:?}");
-    assert!(has(group.server(new), "after").await);
-    after.release().await.unwrap();
-    let pause = worker.stop_after(moment).await;
+    listened_to(new, "waited-for").await;
+    let listening = moment.elapsed();
+    assert!(listening < AFTER_AN_ORDER, "{listening:?}");
+    let pause = worker.stop_after(moment, new).await;
     assert!(pause < AFTER_AN_ORDER, "{pause:?}");
-    println!("by hand: the next lock after {took:?}, work after {pause:?}");
+    println!("by hand: waiters listen after {listening:?}, work goes on after {pause:?}");
 
-    listened_to(group.server(new), "waited-for").await;
-    let released = Instant::now();
-    held.release().await.unwrap();
-    let woken = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
-    woken.release().await.unwrap();
-    assert!(renewed.is_held(), "renewed on the new primary for longer than its lease");
+    hand_over(held, waiting).await;
+    // Longer than the lease.
+    let lost = tokio::time::timeout(Duration::from_millis(2500), renewed.lost()).await;
+    assert!(lost.is_err() && has(new, "renewed").await, "renewed on the new primary");
     renewed.release().await.unwrap();
 }
 
@@ -72,25 +82,26 @@ async fn primary_fails(group: &mut RedisSentinel, fail: impl Fn(&mut RedisServer
         async move { lock.acquire().await }
     });
     listened_to(group.server(0), "held").await;
-    let worker = Worker::start(group, "busy").await;
+    let worker = Worker::start(group).await;
     replicated(group, "held").await;
 
     let failed = Instant::now();
     fail(group.server_mut(0));
-    let new = group.primary().await;
+    let new = group.server(group.primary().await);
     let moment = Instant::now();
-    let pause = worker.stop_after(moment).await;
+    listened_to(new, "held").await;
+    let listening = moment.elapsed();
+    assert!(listening < AFTER_A_CRASH, "{listening:?}");
+    let pause = worker.stop_after(moment, new).await;
     assert!(pause < AFTER_A_CRASH, "{pause:?}");
     let failover = moment - failed;
-    println!("failed: a new primary after {failover:?}, and work {pause:?} later");
+    println!(
+        "failed: a new primary after {failover:?}, then waiters listen after {listening:?}, and \
+         work goes on after {pause:?}"
+    );
 
     assert!(held.is_held(), "it was copied");
-    listened_to(group.server(new), "held").await;
-    let released = Instant::now();
-    held.release().await.unwrap();
-    let woken = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert!(released.elapsed() < Duration::from_secs(1), "{:?}", released.elapsed());
-    woken.release().await.unwrap();
+    hand_over(held, waiting).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,11 +118,11 @@ async fn work_goes_on_after_the_primary_froze_and_when_it_is_back() {
     let mut group = RedisSentinel::start().await;
     primary_fails(&mut group, |primary| primary.freeze()).await;
     let new = group.primary().await;
-    let worker = Worker::start(&group, "busy").await;
+    let worker = Worker::start(&group).await;
     group.server(0).thaw();
     let back = Instant::now();
     assert!(group.replicas().await.contains(&0), "the old primary is a replica");
-    let pause = worker.stop_after(back).await;
+    let pause = worker.stop_after(back, group.server(new)).await;
     assert!(pause < AFTER_AN_ORDER, "{pause:?}");
     let guard = locks(&group).await.lock("after").acquire().await.unwrap();
     assert!(has(group.server(new), "after").await);
@@ -121,7 +132,7 @@ async fn work_goes_on_after_the_primary_froze_and_when_it_is_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
     let mut group = RedisSentinel::builder().replicas(1).start().await;
-    let client = builder(&group).await.lease(LONG_LEASE).build().unwrap();
+    let client = builder(&group).await.lease(3 * RENEWAL).build().unwrap();
     let copied = client.lock("copied").acquire().await.unwrap();
     replicated(&group, "copied").await;
     // What was sent would be read after all.
@@ -131,12 +142,14 @@ async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
     group.server_mut(0).kill();
     group.server(1).thaw();
     assert_eq!(group.primary().await, 1);
+    let moment = Instant::now();
 
     // Somebody else may have it before the holder is told: the token is higher.
     let other = locks(&group).await;
     let newer = soon("the lost lock", other.lock("lost").acquire()).await.unwrap();
     assert!(newer.token() > lost.token());
     assert_eq!(soon("the loss", lost.lost()).await, LossReason::Gone);
+    assert!(moment.elapsed() < RENEWAL + AFTER_A_CRASH, "{:?}", moment.elapsed());
     assert!(copied.is_held());
     copied.release().await.unwrap();
     newer.release().await.unwrap();

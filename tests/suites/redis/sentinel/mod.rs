@@ -4,13 +4,14 @@ mod conformance;
 mod credentials;
 mod failover;
 mod sentinels;
+mod tls;
 mod wrong_input;
 
 use std::time::{Duration, Instant};
 
-use lockcore::{FencingToken, Locks, LocksBuilder};
+use lockcore::{Locks, LocksBuilder};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
-use lockcore_testkit::RedisSentinel;
+use lockcore_testkit::{RedisSentinel, RedisServer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::support::{LONG, soon};
@@ -28,20 +29,23 @@ async fn locks(group: &RedisSentinel) -> Locks {
     builder(group).await.build().unwrap()
 }
 
-/// A client that acquires and releases one lock all the time, whatever happens.
+/// A client that acquires and releases one lock after the other, whatever happens.
 struct Worker {
-    grants: UnboundedReceiver<(Instant, FencingToken)>,
+    grants: UnboundedReceiver<(Instant, String)>,
 }
 
 impl Worker {
-    async fn start(group: &RedisSentinel, name: &'static str) -> Self {
-        let lock = locks(group).await.lock(name);
+    async fn start(group: &RedisSentinel) -> Self {
+        let locks = locks(group).await;
         let (granted, grants) = unbounded_channel();
         tokio::spawn(async move {
-            while !granted.is_closed() {
+            for number in 0.. {
                 // A release fails while there is no primary, and goes on in the background.
-                if let Ok(guard) = lock.acquire_timeout(LONG).await {
-                    let _ = granted.send((Instant::now(), guard.token()));
+                let name = format!("work:{number}");
+                if let Ok(guard) = locks.lock(&*name).acquire_timeout(LONG).await {
+                    if granted.send((Instant::now(), name)).is_err() {
+                        return;
+                    }
                     let _ = guard.release().await;
                 }
             }
@@ -49,16 +53,13 @@ impl Worker {
         Self { grants }
     }
 
-    /// Stops after the first grant after `moment`. Returns how much later that came, and checks
-    /// that the tokens have risen all the time.
-    async fn stop_after(mut self, moment: Instant) -> Duration {
-        let mut last = None;
+    /// Stops after the first grant of `primary` that comes after `moment`. Returns how much later
+    /// it came.
+    async fn stop_after(mut self, moment: Instant, primary: &RedisServer) -> Duration {
         loop {
-            let grant = soon("a grant", self.grants.recv()).await;
-            let (granted, token) = grant.expect("the worker works");
-            assert!(last < Some(token), "{last:?} {token:?}");
-            last = Some(token);
-            if granted > moment {
+            let (granted, name) = soon("a grant", self.grants.recv()).await.expect("it works on");
+            let token = format!("redisson_lock_token:{{{name}}}");
+            if granted > moment && primary.query::<bool>(&["EXISTS", &token]).await {
                 return granted - moment;
             }
         }
