@@ -73,7 +73,11 @@ impl RedisBackend {
     ///
     /// A failover loses what the old primary had not sent to the new one. The holder of a lost
     /// lock is told at its next renewal; until then, another owner may have acquired the lock, with
-    /// a higher fencing token. See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
+    /// a higher fencing token. If a release is lost, the lock stays held until its lease ends. In a
+    /// failover by hand, the old primary goes on answering for up to a second or two, and nothing
+    /// that it answers then is kept.
+    ///
+    /// See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
     ///
     /// # Examples
     /// ```no_run

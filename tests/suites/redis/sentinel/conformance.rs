@@ -1,6 +1,9 @@
 //! The backend passes the kit on a group of servers with Sentinels.
 
-use std::sync::{Arc, Weak};
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU32, Ordering},
+};
 
 use lockcore::LockName;
 use lockcore_redis::RedisBackend;
@@ -10,7 +13,18 @@ use tokio::sync::Mutex;
 /// The group that the cases share. It is stopped when none of them uses it.
 static GROUP: Mutex<Weak<RedisSentinel>> = Mutex::const_new(Weak::new());
 
-struct SentinelFixture(Arc<RedisSentinel>);
+/// A share in the group, in which every name begins with `prefix`.
+struct SentinelFixture {
+    group: Arc<RedisSentinel>,
+    prefix: String,
+}
+
+impl SentinelFixture {
+    fn new(group: Arc<RedisSentinel>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Self { group, prefix: format!("case-{}:", NEXT.fetch_add(1, Ordering::Relaxed)) }
+    }
+}
 
 impl Fixture for SentinelFixture {
     type Backend = RedisBackend;
@@ -18,21 +32,21 @@ impl Fixture for SentinelFixture {
     async fn set_up() -> Self {
         let mut shared = GROUP.lock().await;
         if let Some(group) = shared.upgrade() {
-            return Self(group);
+            return Self::new(group);
         }
         let group = Arc::new(RedisSentinel::start().await);
         *shared = Arc::downgrade(&group);
-        Self(group)
+        Self::new(group)
     }
 
     async fn client(&self) -> RedisBackend {
-        super::backend(&self.0).connect().await.unwrap()
+        super::backend(&self.group).key_prefix(&*self.prefix).connect().await.unwrap()
     }
 
-    async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        let mut left = self.0.server(0).keys_without_expiry().await;
-        left.extend(self.0.server(0).channels().await);
-        left.retain(|left| left.contains(name.as_str()));
+    async fn left_behind(&self, _: &LockName) -> Vec<String> {
+        let mut left = self.group.server(0).keys_without_expiry().await;
+        left.extend(self.group.server(0).channels().await);
+        left.retain(|left| left.contains(&self.prefix));
         left
     }
 }
@@ -46,3 +60,7 @@ lockcore_testkit::conformance_tests!(
     latches,
     conditions,
 );
+
+mod signals {
+    crate::signals::signal_tests!(super::SentinelFixture, run_case);
+}

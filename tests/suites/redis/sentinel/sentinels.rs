@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lockcore::{BackendErrorKind, Locks};
-use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisSentinel;
+use lockcore_redis::{Credentials, RedisBackend};
+use lockcore_testkit::{Feature, RedisSentinel, server_lacks};
 
 use super::{backend, locks};
 use crate::support::{soon, until};
@@ -84,4 +84,44 @@ async fn sentinels_that_others_name_are_asked_too() {
     group.server_mut(0).kill();
     assert_eq!(group.primary().await, 1);
     works(&locks).await;
+}
+
+#[tokio::test]
+async fn a_dropped_backend_leaves_no_connection_to_a_sentinel() {
+    let group = RedisSentinel::builder().replicas(1).sentinels(1).start().await;
+    let locks = locks(&group).await;
+    works(&locks).await;
+    followed(&group, 0).await;
+    drop(locks);
+    until("the end", || async {
+        let clients: String = group.sentinel(0).query(&["CLIENT", "LIST"]).await;
+        !clients.contains(" sub=3 ")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_least_rights_at_a_sentinel_are_enough_for_a_failover() {
+    if server_lacks(Feature::ChannelRights) {
+        return;
+    }
+    let group = RedisSentinel::builder().replicas(1).sentinels(1).start().await;
+    let rights = "on >pw &* -@all +hello +subscribe +unsubscribe +sentinel|get-master-addr-by-name";
+    let mut command = vec!["ACL", "SETUSER", "follower"];
+    command.extend(rights.split(' '));
+    let _: String = group.sentinel(0).query(&command).await;
+    let follower = backend(&group).sentinel_credentials(Credentials::new("follower", "pw"));
+    let locks = Locks::new(follower.connect().await.unwrap());
+    works(&locks).await;
+    followed(&group, 0).await;
+    let new = group.failover().await;
+    let moment = Instant::now();
+    until("the new primary", || async {
+        let guard = locks.lock("after").acquire().await.unwrap();
+        let is_there: bool = group.server(new).query(&["EXISTS", "after"]).await;
+        guard.release().await.unwrap();
+        is_there
+    })
+    .await;
+    assert!(moment.elapsed() < Duration::from_secs(1), "{:?}", moment.elapsed());
 }

@@ -7,7 +7,7 @@ use lockcore_redis::{Credentials, RedisBackend, RedisBackendBuilder};
 use lockcore_testkit::{RedisSentinel, RedisServer};
 
 use super::backend;
-use crate::everything::with_sources;
+use crate::{everything::with_sources, log::Log};
 
 const CANARY: &str = "canary-7f3a9d";
 
@@ -66,6 +66,8 @@ async fn a_primary_that_is_a_replica_is_refused_and_a_retry_can_help() {
 
 #[tokio::test]
 async fn each_password_is_asked_for_by_its_name() {
+    // The test has one thread, on which everything runs.
+    let (log, _logging) = Log::start();
     let builder = RedisSentinel::builder().replicas(1).password("servers");
     let group = builder.sentinel_password("Sentinels").start().await;
     let both = || {
@@ -94,6 +96,7 @@ async fn each_password_is_asked_for_by_its_name() {
     let addresses = sentinels.iter().map(|address| format!("redis://:Sentinels@{address}"));
     let by_addresses = RedisBackend::sentinel(addresses, group.master_name());
     by_addresses.url("redis://:servers@primary").connect().await.unwrap();
+    assert!(!log.text().contains(CANARY), "{}", log.text());
 }
 
 #[tokio::test]
