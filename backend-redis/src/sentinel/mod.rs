@@ -51,8 +51,11 @@ impl SentinelAddress {
 #[async_trait]
 impl Locate for SentinelAddress {
     async fn locate(&self) -> Result<Place, BackendError> {
-        let answer = self.group.ask().await?;
-        Ok(self.group.place(answer))
+        let place = self.group.place(self.group.ask().await?);
+        // The Sentinel that has answered may be behind the one that is followed.
+        let told = self.followed().borrow().clone();
+        let newer = told.filter(|answer| answer.succeeds(&place.info, place.epoch));
+        Ok(newer.map_or(place, |answer| self.group.place(answer)))
     }
 
     async fn moved(&self, place: &Place) {
@@ -61,8 +64,6 @@ impl Locate for SentinelAddress {
         };
         // An error means that the task ended with its runtime. The next one runs on this runtime.
         while self.followed().wait_for(is_past).await.is_err() {}
-        // If the place is new, the Sentinel that named it is behind.
-        self.reject(place);
     }
 
     fn reject(&self, place: &Place) {

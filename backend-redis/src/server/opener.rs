@@ -44,18 +44,17 @@ impl Opener {
             let message = format!("no server was located within {:?}", self.connect_timeout);
             BackendError::new(BackendErrorKind::Timeout, message).not_applied()
         })??;
-        let opened = tokio::select! {
-            opened = self.open_at(&place, purpose, on_push) => opened,
+        tokio::select! {
+            opened = self.open_at(&place, purpose, on_push) => match opened {
+                Ok((connection, identity)) => Ok(Opened { connection, identity, place }),
+                Err(error) => {
+                    self.address.reject(&place);
+                    Err(error)
+                }
+            },
             () = self.address.moved(&place) => {
                 let message = format!("another server has succeeded {}", place.address());
-                Err(BackendError::new(BackendErrorKind::Unavailable, message))
-            }
-        };
-        match opened {
-            Ok((connection, identity)) => Ok(Opened { connection, identity, place }),
-            Err(error) => {
-                self.address.reject(&place);
-                Err(error)
+                Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
             }
         }
     }

@@ -108,7 +108,13 @@ impl ListenerTask {
             tokio::select! {
                 biased;
                 () = broken.notified() => self.lose_connection(),
-                Ok(()) = changes.changed() => self.follow_commands(),
+                Ok(()) = changes.changed() => {
+                    self.follow_commands();
+                    if self.commands.current().is_some() {
+                        // The server is back.
+                        self.pause = Duration::ZERO;
+                    }
+                }
                 request = requests.recv() => match request {
                     Some(request) => {
                         let mut batch = vec![request];
