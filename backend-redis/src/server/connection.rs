@@ -1,13 +1,13 @@
 //! [`CommandConnection`]: one connection for commands, from opening to its end.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicU8, Ordering},
 };
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::runtime::Handle;
 
 use super::{batch::SendQueue, check::Identity, commands::Home, opener::Opener};
 use crate::{
@@ -32,8 +32,6 @@ pub(crate) struct CommandConnection {
 #[derive(Debug)]
 struct Life {
     state: AtomicU8,
-    /// Set once the connection is open.
-    began: OnceLock<Instant>,
     home: Home,
 }
 
@@ -48,9 +46,9 @@ impl Life {
     /// Stops other tasks from using the connection.
     fn end(&self, state: u8) {
         if self.state.fetch_max(state, Ordering::AcqRel) == USABLE
-            && let (Some(began), Some(home)) = (self.began.get(), self.home.upgrade())
+            && let Some(home) = self.home.upgrade()
         {
-            home.lost(began.elapsed());
+            home.lost();
         }
     }
 }
@@ -66,8 +64,7 @@ impl Drop for EndOnDrop {
 
 impl CommandConnection {
     pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
-        let (state, began) = (AtomicU8::new(USABLE), OnceLock::new());
-        let life = Arc::new(Life { state, began, home });
+        let life = Arc::new(Life { state: AtomicU8::new(USABLE), home });
         // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
         // given up when the runtime shuts down.
         let driver = EndOnDrop(life.clone());
@@ -77,7 +74,6 @@ impl CommandConnection {
             }
         };
         let (inner, identity) = opener.open_for_commands(on_push).await?;
-        let _ = life.began.set(Instant::now());
         let (runtime, queue) = (Handle::current(), SendQueue::default());
         let connection = Self { inner, runtime, queue, identity, life };
         if connection.is_usable() {
