@@ -3,7 +3,7 @@
 use std::{
     io,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{runtime::Handle, sync::Notify, task::AbortHandle, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use super::{
     address::{Locate, Place},
@@ -44,8 +44,6 @@ pub(crate) struct CommandConnection {
 #[derive(Debug)]
 struct Life {
     state: AtomicU8,
-    /// Set once the connection is open.
-    began: OnceLock<Instant>,
     home: Home,
     /// Notified when replies are not waited for any longer.
     severed: Notify,
@@ -67,9 +65,9 @@ impl Life {
     /// Stops other tasks from using the connection.
     fn end(&self, state: u8) {
         if self.state.fetch_max(state, Ordering::AcqRel) == USABLE
-            && let (Some(began), Some(home)) = (self.began.get(), self.home.upgrade())
+            && let Some(home) = self.home.upgrade()
         {
-            home.lost(began.elapsed());
+            home.lost();
         }
     }
 
@@ -104,8 +102,8 @@ impl Drop for EndOnDrop {
 
 impl CommandConnection {
     pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
-        let (state, began, severed) = (AtomicU8::new(USABLE), OnceLock::new(), Notify::new());
-        let life = Arc::new(Life { state, began, home, severed });
+        let (state, severed) = (AtomicU8::new(USABLE), Notify::new());
+        let life = Arc::new(Life { state, home, severed });
         // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
         // given up when the runtime shuts down.
         let driver = EndOnDrop(life.clone());
@@ -116,7 +114,6 @@ impl CommandConnection {
         };
         let Opened { connection: inner, identity, place } =
             opener.open(Purpose::Commands, on_push).await?;
-        let _ = life.began.set(Instant::now());
         let (runtime, queue) = (Handle::current(), SendQueue::default());
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();

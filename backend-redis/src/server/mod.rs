@@ -1,8 +1,8 @@
 //! One server, and the two connections to it: one for commands, one for messages.
 //!
 //! - [`address`] says where the server is. It is asked for every connection that is opened.
-//! - [`opener`] opens a connection and [`check`]s the server behind it, at the [`pace`] that both
-//!   connections share.
+//! - [`opener`] opens a connection and [`check`]s the server behind it. Each of the two connections
+//!   has its [`pace`].
 //! - [`commands`] has the [`connection`] for commands, on which [`batch`] sends several at once.
 //! - [`messages`] has the connection for messages. It belongs to a connection for commands, and is
 //!   replaced with it.

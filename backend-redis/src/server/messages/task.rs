@@ -9,10 +9,7 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{PushInfo, PushKind, RedisResult, aio::MultiplexedConnection};
-use tokio::{
-    sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch},
-    time::Instant,
-};
+use tokio::sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch};
 
 use super::channels::ChannelMap;
 use crate::{
@@ -21,14 +18,12 @@ use crate::{
         CommandConnection,
         commands::Commands,
         opener::{Opened, Purpose},
+        pace::Pace,
     },
 };
 
 /// The interval of pings on an idle connection that has subscriptions.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// The range of the pause between attempts to restore the subscriptions.
-const RESTORE_PAUSE: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(20)..=Duration::from_millis(500);
 /// How many connections in a row may lead to another server than the commands do. A proxy may send
 /// each connection to another server for good, and then there is nothing to wait for.
 const MAX_STRAYS: u32 = 3;
@@ -53,15 +48,13 @@ pub(super) struct ListenerTask {
     connection: Option<MessageConnection>,
     /// Signals that the current connection broke.
     broken: Arc<Notify>,
-    /// The minimum pause before the next attempt to restore the subscriptions.
-    pause: Duration,
+    pace: Pace,
     /// The number of connections in a row that led to another server than the commands.
     strays: u32,
 }
 
 struct MessageConnection {
     inner: MultiplexedConnection,
-    began: Instant,
     /// The connection for commands that this one belongs to.
     partner: Weak<CommandConnection>,
 }
@@ -94,7 +87,7 @@ impl ListenerTask {
             subscribed: HashSet::new(),
             connection: None,
             broken: Arc::default(),
-            pause: Duration::ZERO,
+            pace: Pace::default(),
             strays: 0,
         }
     }
@@ -104,17 +97,11 @@ impl ListenerTask {
         let mut changes = self.commands.changes();
         loop {
             let broken = self.broken.clone();
-            let pause = self.pause.max(self.commands.pace().pause());
+            let pause = self.pace.pause();
             tokio::select! {
                 biased;
                 () = broken.notified() => self.lose_connection(),
-                Ok(()) = changes.changed() => {
-                    self.follow_commands();
-                    if self.commands.current().is_some() {
-                        // The server is back.
-                        self.pause = Duration::ZERO;
-                    }
-                }
+                Ok(()) = changes.changed() => self.follow_commands(),
                 request = requests.recv() => match request {
                     Some(request) => {
                         let mut batch = vec![request];
@@ -144,9 +131,7 @@ impl ListenerTask {
     }
 
     fn lose_connection(&mut self) {
-        self.follow_commands();
-        if let Some(connection) = self.connection.take() {
-            self.commands.pace().lost(connection.began.elapsed());
+        if self.connection.take().is_some() {
             tracing::debug!("lost the connection for wake-ups");
         }
     }
@@ -253,7 +238,7 @@ impl ListenerTask {
             _ => {}
         };
         let opening = self.commands.opener().open(Purpose::Messages, on_push);
-        let Opened { connection: inner, identity, .. } = self.commands.pace().run(opening).await?;
+        let Opened { connection: inner, identity, .. } = self.pace.run(opening).await?;
         if identity.contradicts(&partner.identity) {
             self.strays += 1;
             if self.strays <= MAX_STRAYS {
@@ -266,8 +251,7 @@ impl ListenerTask {
         } else {
             self.strays = 0;
         }
-        let (began, partner) = (Instant::now(), Arc::downgrade(&partner));
-        self.connection = Some(MessageConnection { inner, began, partner });
+        self.connection = Some(MessageConnection { inner, partner: Arc::downgrade(&partner) });
         Ok(())
     }
 
@@ -276,7 +260,6 @@ impl ListenerTask {
         self.open().await?;
         let all: Vec<String> = self.subscribed.iter().cloned().collect();
         let refused = self.add(&all).await?;
-        self.pause = Duration::ZERO;
         self.channels.wake_all();
         Ok(refused)
     }
@@ -321,7 +304,7 @@ impl ListenerTask {
         }
     }
 
-    /// Tries to reconnect. If that fails, doubles the pause before the next attempt.
+    /// Tries to reconnect.
     async fn restore(&mut self) {
         match self.reconnect().await {
             Ok(refused) => {
@@ -329,7 +312,6 @@ impl ListenerTask {
             }
             Err(error) => {
                 tracing::debug!(%error, "failed to restore the connection for wake-ups");
-                self.pause = (self.pause * 2).clamp(*RESTORE_PAUSE.start(), *RESTORE_PAUSE.end());
             }
         }
     }
