@@ -4,6 +4,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind, backend::async_trait};
 use redis::ConnectionInfo;
+use tokio::task::JoinSet;
 
 /// A user name and a password, or a token in place of one. Shown nowhere.
 ///
@@ -49,7 +50,7 @@ impl fmt::Debug for Credentials {
 /// long as [`connect_timeout`](crate::RedisBackendBuilder::connect_timeout), so a provider should
 /// keep a token until shortly before it expires. If the provider fails, the attempt fails with an
 /// error of the kind [`Unavailable`](BackendErrorKind::Unavailable), which is retried. The
-/// provider's error is its source, and must contain no secret.
+/// provider's error is its source, and must contain no secret. A panic counts as a failure.
 ///
 /// # Examples
 /// ```no_run
@@ -113,15 +114,21 @@ impl Login {
         info: ConnectionInfo,
         limit: Duration,
     ) -> Result<ConnectionInfo, BackendError> {
-        let Some(provider) = &self.0 else { return Ok(info) };
-        let address = info.addr().to_string();
-        let Ok(provided) = tokio::time::timeout(limit, provider.credentials()).await else {
+        let Some(provider) = self.0.clone() else { return Ok(info) };
+        let address = info.addr();
+        // A task, so that a panic of the provider ends here. It is aborted with this future.
+        let mut asked = JoinSet::new();
+        asked.spawn(async move { provider.credentials().await });
+        let Ok(provided) = tokio::time::timeout(limit, asked.join_next()).await else {
             let message = format!("the provider had no credentials for {address} within {limit:?}");
             return Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied());
         };
+        // The runtime is shutting down, or else the provider has panicked.
+        let provided = provided.and_then(Result::ok).unwrap_or_else(|| Err("it panicked".into()));
         let credentials = provided.map_err(|error| {
             let message = format!("the provider had no credentials for {address}");
             BackendError::new(BackendErrorKind::Unavailable, message)
+                .not_applied()
                 .with_source(ProviderError(error))
         })?;
         let settings = info.redis_settings().clone().set_password(credentials.password);

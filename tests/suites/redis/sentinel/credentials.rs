@@ -115,6 +115,18 @@ async fn a_provider_that_does_not_answer_is_not_waited_for_any_longer() {
 }
 
 #[tokio::test]
+async fn a_provider_that_panics_has_failed() {
+    async fn panics() -> Result<Credentials, std::io::Error> {
+        panic!("the provider of a test")
+    }
+    let server = RedisServer::start();
+    let connecting = RedisBackend::builder().url(server.url()).credentials(panics).connect();
+    let error = soon("the error", connecting).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+    assert!(error.is_retryable() && with_sources(&error).contains("panicked"), "{error}");
+}
+
+#[tokio::test]
 async fn nothing_is_asked_of_a_provider_while_connections_live() {
     let server = RedisServer::start();
     let asked = Arc::new(Mutex::new(0));
