@@ -75,6 +75,43 @@ impl RedisBackend {
         Self::builder().url(url).connect().await
     }
 
+    /// Creates a builder for the primary `name` that Sentinels monitor, such as
+    /// `["host:26379", "other:26379"]`.
+    ///
+    /// For every connection that is opened, the Sentinels are asked in turn where the primary is,
+    /// until one answers. A task listens to one of them for failovers: then all connections move to
+    /// the new primary at once, and every waiter tries again there. Sentinels that the others name
+    /// are asked as well.
+    ///
+    /// A failover loses what the old primary had not sent to the new one. The holder of a lost
+    /// lock is told at its next renewal; until then, another owner may have acquired the lock, with
+    /// a higher fencing token. If a release is lost, the lock stays held until its lease ends. In a
+    /// failover by hand, the old primary goes on answering for up to a second or two, and nothing
+    /// that it answers then is kept.
+    ///
+    /// See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::Locks;
+    /// use lockcore_redis::{Credentials, RedisBackend};
+    ///
+    /// # async fn connect() -> Result<(), lockcore::LockError> {
+    /// let backend = RedisBackend::sentinel(["s1.internal", "s2.internal:26379"], "mymaster")
+    ///     .credentials(Credentials::new("worker", "secret"))
+    ///     .sentinel_credentials(Credentials::password("other secret"))
+    ///     .connect()
+    ///     .await?;
+    /// let locks = Locks::new(backend);
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel<A: Into<String>>(
+        sentinels: impl IntoIterator<Item = A>,
+        name: impl Into<String>,
+    ) -> RedisBackendBuilder {
+        Self::builder().sentinel(sentinels, name)
+    }
+
     /// Creates a builder with the default options.
     pub fn builder() -> RedisBackendBuilder {
         RedisBackendBuilder::new()

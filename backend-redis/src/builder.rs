@@ -1,14 +1,27 @@
 //! [`RedisBackendBuilder`].
 
-use std::{fmt, sync::OnceLock, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
-    RedisBackend,
+    CredentialsProvider, RedisBackend,
     cluster::{Cluster, ClusterMessages, NodeOptions},
-    server::{Server, address::FixedAddress, opener::Opener},
+    credentials::Login,
+    sentinel::{
+        SentinelAddress, SentinelGroup,
+        url::{self as sentinel_url, SentinelUrl},
+    },
+    server::{
+        Server,
+        address::{FixedAddress, Locate},
+        opener::Opener,
+    },
     url::{self, ClusterSeeds},
 };
 
@@ -33,6 +46,10 @@ use crate::{
 #[must_use = "a builder does nothing before `connect()` is called"]
 pub struct RedisBackendBuilder {
     source: ConnectionSource,
+    sentinels: Option<SentinelSource>,
+    sentinel_client: Option<Box<Client>>,
+    login: Login,
+    sentinel_login: Login,
     response_timeout: Duration,
     connect_timeout: Duration,
     key_prefix: String,
@@ -46,45 +63,28 @@ enum ConnectionSource {
     Cluster(Vec<String>),
 }
 
-impl ConnectionSource {
-    fn place(&self) -> Result<Place, BackendError> {
-        const HAS_TLS: bool = cfg!(feature = "tls");
-        let place = match self {
-            Self::Client(client) => Place::Server(client.get_connection_info().clone()),
-            Self::Url(url) if url::is_of_cluster(url) => {
-                Place::Cluster(url::parse_cluster(url, HAS_TLS)?)
-            }
-            Self::Url(url) => Place::Server(url::parse(url, HAS_TLS)?),
-            Self::Cluster(nodes) => Place::Cluster(url::parse_nodes(nodes, HAS_TLS)?),
-        };
-        #[cfg(feature = "tls")]
-        if matches!(place.info().addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            ensure_crypto_provider();
-        }
-        Ok(place)
-    }
+/// The Sentinels as the user gave them.
+struct SentinelSource {
+    addresses: Vec<String>,
+    name: String,
 }
 
 /// Where to connect to.
-enum Place {
+enum Target {
     Server(ConnectionInfo),
+    Sentinels(SentinelUrl),
     /// Some nodes of a cluster; at least one.
     Cluster(ClusterSeeds),
-}
-
-impl Place {
-    #[cfg(feature = "tls")]
-    fn info(&self) -> &ConnectionInfo {
-        match self {
-            Self::Server(info) | Self::Cluster(ClusterSeeds { info, .. }) => info,
-        }
-    }
 }
 
 impl RedisBackendBuilder {
     pub(crate) fn new() -> Self {
         Self {
             source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
+            sentinels: None,
+            sentinel_client: None,
+            login: Login::default(),
+            sentinel_login: Login::default(),
             response_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             key_prefix: String::new(),
@@ -100,8 +100,13 @@ impl RedisBackendBuilder {
     /// - `rediss://...`: the same over TLS, with the root certificates of the system. There is no
     ///   fallback to plain text. Needs the feature `tls`.
     /// - `unix:///path/to/socket[?db=1&user=...&pass=...]`
-    /// - `redis+cluster://[user][:password@]host[:port][,host[:port]...]` and
-    ///   `rediss+cluster://...`: some nodes of a Redis Cluster; see [`cluster`](Self::cluster).
+    /// - `redis+sentinel://[user][:password@]host[:port],host[:port]/name[/database]`: the
+    ///   [Sentinels](Self::sentinel) of the primary `name`, and the credentials and the database of
+    ///   the primary itself
+    /// - `rediss+sentinel://...`: the same over TLS, to the Sentinels and to the primary
+    /// - `redis+cluster://[user][:password@]host[:port],host[:port]`: some nodes of a
+    ///   [Redis Cluster](Self::cluster), and the credentials of all nodes
+    /// - `rediss+cluster://...`: the same over TLS
     ///
     /// The URL of one node of a cluster leads to the cluster as well.
     ///
@@ -142,6 +147,47 @@ impl RedisBackendBuilder {
         self
     }
 
+    /// Connects to the primary `name` that Sentinels monitor, wherever it is. The addresses of the
+    /// Sentinels are `host`, `host:port`, or URLs; the default port is 26379. See
+    /// [`RedisBackend::sentinel`].
+    ///
+    /// [`url`](Self::url) and [`client`](Self::client) then say how the primary is reached, with
+    /// credentials, database and TLS, and their host and port are not used. A Sentinel is reached
+    /// over TLS if its address is a `rediss://` URL, with the root certificates of the system, or
+    /// if [`sentinel_client`](Self::sentinel_client) says so.
+    pub fn sentinel<A: Into<String>>(
+        mut self,
+        sentinels: impl IntoIterator<Item = A>,
+        name: impl Into<String>,
+    ) -> Self {
+        let addresses = sentinels.into_iter().map(Into::into).collect();
+        self.sentinels = Some(SentinelSource { addresses, name: name.into() });
+        self
+    }
+
+    /// Uses the settings of `sentinel_client` to reach the Sentinels: credentials and TLS. Its host
+    /// and port are not used. This allows client certificates and a private certificate authority,
+    /// as [`client`](Self::client) does for the servers. Without Sentinels it has no effect.
+    pub fn sentinel_client(mut self, sentinel_client: Client) -> Self {
+        self.sentinel_client = Some(Box::new(sentinel_client));
+        self
+    }
+
+    /// Sets the credentials, or a provider that is asked for them at each attempt to connect. They
+    /// replace those of the URL. See [`CredentialsProvider`].
+    pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.login = Login::new(provider);
+        self
+    }
+
+    /// Sets the credentials of the Sentinels, as [`credentials`](Self::credentials) does for the
+    /// servers. By default, they are those of [`sentinel_client`](Self::sentinel_client) or in the
+    /// addresses of the Sentinels, or none.
+    pub fn sentinel_credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.sentinel_login = Login::new(provider);
+        self
+    }
+
     /// Sets how long a reply may take: at least 1 ms, 3 s by default. After that, the outcome of
     /// the request is unknown, and an acquisition is undone.
     ///
@@ -153,7 +199,8 @@ impl RedisBackendBuilder {
     }
 
     /// Sets how long connecting may take, including TLS and authentication: at least 1 ms, 5 s by
-    /// default.
+    /// default. Finding the primary with Sentinels may take as long, and so may the provider of the
+    /// credentials.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -179,9 +226,12 @@ impl RedisBackendBuilder {
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
     ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
-    ///   Sentinel, for a database other than 0 on a cluster, and for nodes without a cluster.
+    ///   Sentinel, for Sentinels that are none or do not know the name of the primary, for a
+    ///   database other than 0 on a cluster, and for nodes without a cluster, or without the
+    ///   [messages](Self::cluster_messages) that were asked for.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
-    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data.
+    /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
+    ///   no Sentinel can be asked, and if the provider of the credentials fails.
     /// - [`Auth`](BackendErrorKind::Auth) for wrong credentials.
     /// - [`Connection`](BackendErrorKind::Connection) and [`Timeout`](BackendErrorKind::Timeout) if
     ///   the server cannot be reached.
@@ -192,17 +242,24 @@ impl RedisBackendBuilder {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
-        let seeds = match self.source.place()? {
-            Place::Cluster(seeds) => seeds,
-            Place::Server(info) => {
-                let opener = Opener {
-                    address: Box::new(FixedAddress(info.clone())),
-                    response_timeout: self.response_timeout,
-                    connect_timeout: self.connect_timeout,
-                    eviction_allowed: self.eviction_allowed,
-                    is_cluster_node: OnceLock::new(),
-                };
-                let server = Server::new(opener);
+        let target = self.target()?;
+        #[cfg(feature = "tls")]
+        if target.uses_tls() {
+            ensure_crypto_provider();
+        }
+        let seeds = match target {
+            Target::Cluster(seeds) => seeds,
+            Target::Sentinels(target) => {
+                let login = self.sentinel_login.clone();
+                let group = SentinelGroup::new(target, login, self.connect_timeout);
+                let address = Arc::new(SentinelAddress::new(group));
+                let server = Server::new(self.opener(address, OnceLock::from(false)));
+                server.connection().await?;
+                return Ok(RedisBackend::on_server(server, self.key_prefix));
+            }
+            Target::Server(info) => {
+                let address = Arc::new(FixedAddress(info.clone()));
+                let server = Server::new(self.opener(address, OnceLock::new()));
                 if !server.is_cluster_node().await? {
                     return Ok(RedisBackend::on_server(server, self.key_prefix));
                 }
@@ -211,12 +268,76 @@ impl RedisBackendBuilder {
         };
         let options = NodeOptions {
             info: seeds.info,
+            login: self.login,
             response_timeout: self.response_timeout,
             connect_timeout: self.connect_timeout,
             eviction_allowed: self.eviction_allowed,
         };
         let cluster = Cluster::connect(options, seeds.nodes, self.cluster_messages).await?;
         Ok(RedisBackend::on_cluster(cluster, self.key_prefix))
+    }
+
+    fn opener(&self, address: Arc<dyn Locate>, is_cluster_node: OnceLock<bool>) -> Opener {
+        Opener {
+            address,
+            login: self.login.clone(),
+            response_timeout: self.response_timeout,
+            connect_timeout: self.connect_timeout,
+            eviction_allowed: self.eviction_allowed,
+            is_cluster_node,
+        }
+    }
+
+    fn target(&self) -> Result<Target, BackendError> {
+        const HAS_TLS: bool = cfg!(feature = "tls");
+        let target = match &self.source {
+            ConnectionSource::Client(client) => {
+                Target::Server(client.get_connection_info().clone())
+            }
+            ConnectionSource::Cluster(nodes) => Target::Cluster(url::parse_nodes(nodes, HAS_TLS)?),
+            ConnectionSource::Url(url) if url::is_of_cluster(url) => {
+                Target::Cluster(url::parse_cluster(url, HAS_TLS)?)
+            }
+            ConnectionSource::Url(url) => match sentinel_url::parse(url, HAS_TLS) {
+                Some(sentinels) => Target::Sentinels(self.with_sentinel_client(sentinels?)),
+                None => Target::Server(url::parse(url, HAS_TLS, url::SERVER_PORT)?),
+            },
+        };
+        let Some(SentinelSource { addresses, name }) = &self.sentinels else { return Ok(target) };
+        let Target::Server(servers) = target else {
+            return Err(misconfigured(
+                "with `sentinel`, the URL is that of a server: set the Sentinels with `url` or \
+                 with `sentinel`, and no nodes of a cluster",
+            ));
+        };
+        if addresses.is_empty() || name.is_empty() {
+            return Err(misconfigured("`sentinel` needs an address and the name of a primary"));
+        }
+        let parsed = addresses.iter().map(|address| sentinel_url::parse_address(address, HAS_TLS));
+        let sentinels = parsed.collect::<Result<_, _>>()?;
+        let name = name.clone();
+        let target = self.with_sentinel_client(SentinelUrl { servers, sentinels, name });
+        Ok(Target::Sentinels(target))
+    }
+
+    fn with_sentinel_client(&self, url: SentinelUrl) -> SentinelUrl {
+        match &self.sentinel_client {
+            Some(client) => url.with_sentinels_like(client.get_connection_info()),
+            None => url,
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Target {
+    fn uses_tls(&self) -> bool {
+        let (servers, sentinels) = match self {
+            Self::Server(servers) => (servers, &[][..]),
+            Self::Sentinels(target) => (&target.servers, target.sentinels.as_slice()),
+            Self::Cluster(seeds) => (&seeds.info, &[][..]),
+        };
+        let mut all = sentinels.iter().chain([servers]);
+        all.any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }))
     }
 }
 
@@ -285,6 +406,8 @@ mod fuzz {
             "valkey",
             "valkeys",
             "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
             "redis+cluster",
             "rediss+cluster",
             "unix",
@@ -327,9 +450,14 @@ mod fuzz {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);
-            let shown = match builder.source.place() {
-                Ok(Place::Server(info)) => format!("{:?}", FixedAddress(info)),
-                Ok(Place::Cluster(seeds)) => format!("{seeds:?}"),
+            let shown = match builder.target() {
+                Ok(Target::Server(info)) => format!("{:?}", FixedAddress(info)),
+                Ok(Target::Cluster(seeds)) => format!("{seeds:?}"),
+                Ok(Target::Sentinels(target)) => {
+                    let limit = Duration::from_secs(1);
+                    let group = SentinelGroup::new(target, Login::default(), limit);
+                    format!("{:?}", SentinelAddress::new(group))
+                }
                 Err(error) => {
                     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");
                     format!("{error} {error:?} {:?}", error.source())

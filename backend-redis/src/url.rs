@@ -7,9 +7,16 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::{builder::misconfigured, cluster::NodeAddress};
 
+/// The port of a server whose URL has none.
+pub(crate) const SERVER_PORT: u16 = 6379;
+
 /// Parses a URL. One over TLS is refused unless this build `has_tls`. The parser's own error is
 /// dropped: it may quote the URL, and with it the password.
-pub(crate) fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendError> {
+pub(crate) fn parse(
+    url: &str,
+    has_tls: bool,
+    default_port: u16,
+) -> Result<ConnectionInfo, BackendError> {
     // An `@` after the host means that the password has a `/`, `?` or `#` in it. Its first part was
     // then parsed as the host, which would be looked up and shown in messages.
     let url = redis::parse_redis_url(url).filter(|url| {
@@ -24,7 +31,12 @@ pub(crate) fn parse(url: &str, has_tls: bool) -> Result<ConnectionInfo, BackendE
              turn on the feature `tls` of lockcore-redis",
         ));
     }
-    let info = url.and_then(|url| url.into_connection_info().ok());
+    let info = url.and_then(|mut url| {
+        if url.has_host() && url.port().is_none() {
+            url.set_port(Some(default_port)).ok()?;
+        }
+        url.into_connection_info().ok()
+    });
     info.ok_or_else(|| {
         misconfigured(
             "the URL is not that of a Redis server; use redis://, rediss:// or unix:// with a host \
@@ -106,7 +118,7 @@ pub(crate) fn parse_nodes(nodes: &[String], has_tls: bool) -> Result<ClusterSeed
 fn seeds(urls: impl Iterator<Item = String>, has_tls: bool) -> Result<ClusterSeeds, BackendError> {
     let mut seeds: Option<ClusterSeeds> = None;
     for url in urls {
-        let one = ClusterSeeds::of_node(parse(&url, has_tls)?)?;
+        let one = ClusterSeeds::of_node(parse(&url, has_tls, SERVER_PORT)?)?;
         match &mut seeds {
             Some(seeds) => seeds.nodes.extend(one.nodes),
             None => seeds = Some(one),
@@ -126,14 +138,14 @@ mod tests {
         for url in
             ["rediss://localhost", "REDISS://:c4n4ry@[::1]:6380/2", "valkeys://host#insecure"]
         {
-            let error = parse(url, false).unwrap_err();
+            let error = parse(url, false, SERVER_PORT).unwrap_err();
             assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}");
             let shown = format!("{error} {error:?}");
             assert!(shown.contains("feature `tls` of lockcore-redis"), "{url}: {shown}");
             assert!(!shown.contains("c4n4ry"), "{url}: {shown}");
         }
         for url in ["redis://localhost", "valkey://[::1]", "unix:///tmp/rediss"] {
-            assert!(parse(url, false).is_ok(), "{url}");
+            assert!(parse(url, false, SERVER_PORT).is_ok(), "{url}");
         }
     }
 
@@ -186,7 +198,7 @@ mod tests {
     #[cfg(feature = "tls")]
     fn a_build_with_tls_connects_over_it() {
         for url in ["rediss://localhost", "valkeys://localhost"] {
-            let info = parse(url, cfg!(feature = "tls")).unwrap();
+            let info = parse(url, cfg!(feature = "tls"), SERVER_PORT).unwrap();
             assert!(matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. }));
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    future::pending,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
@@ -14,12 +15,20 @@ use super::{
     Cluster,
     slots::{NodeAddress, SlotMap},
 };
-use crate::server::{Server, address::Locate, opener::Opener};
+use crate::{
+    credentials::Login,
+    server::{
+        Server,
+        address::{Locate, Place},
+        opener::Opener,
+    },
+};
 
 /// How to connect to a node of a cluster, but for its address.
 pub(crate) struct NodeOptions {
     /// Its credentials and TLS settings are those for all nodes.
     pub(crate) info: ConnectionInfo,
+    pub(crate) login: Login,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
@@ -78,9 +87,10 @@ impl Nodes {
         if let Some(server) = servers.get(node) {
             return server.clone();
         }
-        let place = NodePlace { info: self.options.info_for(node), cluster: self.cluster.clone() };
+        let (info, cluster) = (self.options.info_for(node), self.cluster.clone());
         let server = Arc::new(Server::new(Opener {
-            address: Box::new(place),
+            address: Arc::new(NodeLocation { node: node.clone(), info, cluster }),
+            login: self.options.login.clone(),
             response_timeout: self.options.response_timeout,
             connect_timeout: self.options.connect_timeout,
             eviction_allowed: self.options.eviction_allowed,
@@ -109,15 +119,33 @@ impl Nodes {
 }
 
 /// Where one node is. Tells the cluster when it cannot be reached there.
-struct NodePlace {
+struct NodeLocation {
+    node: NodeAddress,
     info: ConnectionInfo,
     cluster: Weak<Cluster>,
 }
 
 #[async_trait]
-impl Locate for NodePlace {
-    async fn locate(&self) -> Result<ConnectionInfo, BackendError> {
-        Ok(self.info.clone())
+impl Locate for NodeLocation {
+    async fn locate(&self) -> Result<Place, BackendError> {
+        Ok(Place { info: self.info.clone(), named_by: None, epoch: None })
+    }
+
+    /// A primary of the cluster has moved when it is none any more: a replica has taken over, or
+    /// its slots have.
+    async fn moved(&self, _: &Place) {
+        let topology = self.cluster.upgrade().map(|cluster| cluster.topology.subscribe());
+        let Some(mut topology) = topology else { return pending().await };
+        let is_primary = |map: &Arc<SlotMap>| map.primaries().contains(&self.node);
+        let was_primary = is_primary(&topology.borrow());
+        if !was_primary || topology.wait_for(|map| !is_primary(map)).await.is_err() {
+            // A node to ask only, or the cluster is gone.
+            pending::<()>().await;
+        }
+    }
+
+    fn reject(&self, _: &Place) {
+        self.lost();
     }
 
     fn lost(&self) {
@@ -128,8 +156,8 @@ impl Locate for NodePlace {
 }
 
 /// Omits the credentials.
-impl fmt::Debug for NodePlace {
+impl fmt::Debug for NodeLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NodePlace").field(&self.info.addr().to_string()).finish()
+        f.debug_tuple("NodeLocation").field(&self.node.to_string()).finish()
     }
 }

@@ -1,6 +1,6 @@
 //! [`Locate`]: where a server is.
 
-use std::fmt;
+use std::{fmt, future::pending};
 
 use lockcore::{BackendError, backend::async_trait};
 use redis::ConnectionInfo;
@@ -8,12 +8,43 @@ use redis::ConnectionInfo;
 /// Finds the server to connect to.
 #[async_trait]
 pub(crate) trait Locate: fmt::Debug + Send + Sync {
-    /// Returns the address of the server, and how to log in. Called for every connection that is
-    /// opened, so that it can follow a server that moves.
-    async fn locate(&self) -> Result<ConnectionInfo, BackendError>;
+    /// Returns where the server is, and how to log in. Called for every connection that is opened,
+    /// so that it can follow a server that moves.
+    async fn locate(&self) -> Result<Place, BackendError>;
 
-    /// Told that a connection there could not be opened, or was lost.
+    /// Waits until another place has succeeded `place`, as far as anybody tells.
+    async fn moved(&self, _place: &Place) {
+        pending().await
+    }
+
+    /// Notes that no connection to `place` could be opened.
+    fn reject(&self, _place: &Place) {}
+
+    /// Notes that a connection was lost.
     fn lost(&self) {}
+}
+
+/// Where a server is, and how to log in.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) info: ConnectionInfo,
+    /// The Sentinel that named the place, if one did, and since which failover.
+    pub(crate) named_by: Option<String>,
+    pub(crate) epoch: Option<u64>,
+}
+
+impl Place {
+    /// Host and port, or the path of the socket. It is shown in messages.
+    pub(crate) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.address()).field(&self.epoch).finish()
+    }
 }
 
 /// The address that the user gave. A host name is looked up for every connection.
@@ -21,8 +52,8 @@ pub(crate) struct FixedAddress(pub(crate) ConnectionInfo);
 
 #[async_trait]
 impl Locate for FixedAddress {
-    async fn locate(&self) -> Result<ConnectionInfo, BackendError> {
-        Ok(self.0.clone())
+    async fn locate(&self) -> Result<Place, BackendError> {
+        Ok(Place { info: self.0.clone(), named_by: None, epoch: None })
     }
 }
 

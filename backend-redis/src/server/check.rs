@@ -112,7 +112,8 @@ fn check_info(info: &str, address: &str, eviction_allowed: bool) -> Result<(), B
     let value = |field| value(info, field);
     if has_mode(info, "sentinel") {
         let message = format!(
-            "the server at {address} is a Sentinel; connect to the primary that it monitors"
+            "the server at {address} is a Sentinel; connect to the primary that it monitors with \
+             `RedisBackend::sentinel`, or with a redis+sentinel:// URL"
         );
         return Err(BackendError::new(BackendErrorKind::Configuration, message));
     }

@@ -60,10 +60,6 @@ impl Commands {
         &self.opener
     }
 
-    pub(super) fn pace(&self) -> &Pace {
-        &self.pace
-    }
-
     /// Notifies of each connection that is opened or given up.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
@@ -165,10 +161,9 @@ impl Commands {
         BackendError::new(BackendErrorKind::Timeout, message).not_applied()
     }
 
-    /// Drops the shared reference to a connection that was given up after so long a life. While
-    /// that exists, the driver keeps reading, and a reply without an end would fill the memory.
-    pub(super) fn lost(&self, lived: Duration) {
-        self.pace.lost(lived);
+    /// Drops the shared reference to a connection that was given up. While that exists, the driver
+    /// keeps reading, and a reply without an end would fill the memory.
+    pub(super) fn lost(&self) {
         let mut slot = self.slot();
         let is_unusable = matches!(&*slot, CurrentConnection::Open(_)) && slot.usable().is_none();
         let unusable =

@@ -1,15 +1,25 @@
 //! [`CommandConnection`]: one connection for commands, from opening to its end.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU8, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
-use super::{batch::SendQueue, check::Identity, commands::Home, opener::Opener};
+use super::{
+    address::{Locate, Place},
+    batch::SendQueue,
+    check::Identity,
+    commands::Home,
+    opener::{Opened, Opener, Purpose},
+};
 use crate::{
     error,
     script::{self, LuaScript, ScriptCall},
@@ -26,15 +36,17 @@ pub(crate) struct CommandConnection {
     /// The server behind the connection.
     pub(super) identity: Identity,
     life: Arc<Life>,
+    /// Gives the connection up when the server has been succeeded.
+    successor: AbortHandle,
 }
 
 /// The state of a connection, which its driver shares.
 #[derive(Debug)]
 struct Life {
     state: AtomicU8,
-    /// Set once the connection is open.
-    began: OnceLock<Instant>,
     home: Home,
+    /// Notified when replies are not waited for any longer.
+    severed: Notify,
 }
 
 /// The states, in their order.
@@ -43,14 +55,38 @@ const USABLE: u8 = 0;
 const GIVEN_UP: u8 = 1;
 /// A reply did not fit its request, so the next replies may belong to other requests as well.
 const OUT_OF_STEP: u8 = 2;
+/// The server has been succeeded, and replies are not waited for any longer.
+const SEVERED: u8 = 3;
+
+/// The replies of a server that has been succeeded are waited for so long.
+const LAST_REPLIES: Duration = Duration::from_millis(100);
 
 impl Life {
     /// Stops other tasks from using the connection.
     fn end(&self, state: u8) {
         if self.state.fetch_max(state, Ordering::AcqRel) == USABLE
-            && let (Some(began), Some(home)) = (self.began.get(), self.home.upgrade())
+            && let Some(home) = self.home.upgrade()
         {
-            home.lost(began.elapsed());
+            home.lost();
+        }
+    }
+
+    /// Ends the connection when another server has succeeded the one at `place`, which may never
+    /// answer again.
+    async fn end_with(self: Arc<Self>, address: Arc<dyn Locate>, place: Place) {
+        address.moved(&place).await;
+        tracing::info!(address = place.address(), "another server has succeeded this one");
+        self.end(GIVEN_UP);
+        tokio::time::sleep(LAST_REPLIES).await;
+        self.end(SEVERED);
+        self.severed.notify_waiters();
+    }
+
+    /// Waits until replies are not waited for any longer.
+    async fn severed(&self) {
+        let severed = self.severed.notified();
+        if self.state.load(Ordering::Acquire) != SEVERED {
+            severed.await;
         }
     }
 }
@@ -66,8 +102,8 @@ impl Drop for EndOnDrop {
 
 impl CommandConnection {
     pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
-        let (state, began) = (AtomicU8::new(USABLE), OnceLock::new());
-        let life = Arc::new(Life { state, began, home });
+        let (state, severed) = (AtomicU8::new(USABLE), Notify::new());
+        let life = Arc::new(Life { state, home, severed });
         // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
         // given up when the runtime shuts down.
         let driver = EndOnDrop(life.clone());
@@ -76,10 +112,12 @@ impl CommandConnection {
                 driver.0.end(GIVEN_UP);
             }
         };
-        let (inner, identity) = opener.open_for_commands(on_push).await?;
-        let _ = life.began.set(Instant::now());
+        let Opened { connection: inner, identity, place } =
+            opener.open(Purpose::Commands, on_push).await?;
         let (runtime, queue) = (Handle::current(), SendQueue::default());
-        let connection = Self { inner, runtime, queue, identity, life };
+        let successor = life.clone().end_with(opener.address.clone(), place);
+        let successor = runtime.spawn(successor).abort_handle();
+        let connection = Self { inner, runtime, queue, identity, life, successor };
         if connection.is_usable() {
             Ok(Arc::new(connection))
         } else {
@@ -93,7 +131,7 @@ impl CommandConnection {
     }
 
     fn is_out_of_step(&self) -> bool {
-        self.life.state.load(Ordering::Acquire) == OUT_OF_STEP
+        self.life.state.load(Ordering::Acquire) >= OUT_OF_STEP
     }
 
     /// Sends `call` once.
@@ -141,8 +179,12 @@ impl CommandConnection {
     async fn ask(&self, command: Cmd) -> RedisResult<Value> {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").add_command(command);
-        let replies = self.inner.clone().send_packed_commands(&asking, 1, 1).await;
-        self.heed_reply(replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil)))
+        let mut inner = self.inner.clone();
+        let request = async {
+            let mut replies = inner.send_packed_commands(&asking, 1, 1).await?;
+            Ok(replies.pop().unwrap_or(Value::Nil))
+        };
+        self.reply(request).await
     }
 
     /// Sends one command. Unlike `Cmd::query_async`, this allocates no box.
@@ -150,14 +192,26 @@ impl CommandConnection {
     /// If the connection fails or times out, it is given up: a command on a connection that does
     /// not answer may arrive much later.
     pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
-        let reply = self.inner.clone().send_packed_command(&command).await;
-        self.heed_reply(reply)
+        let mut inner = self.inner.clone();
+        self.reply(inner.send_packed_command(&command)).await
     }
 
-    fn heed_reply(&self, reply: RedisResult<Value>) -> RedisResult<Value> {
-        let reply = reply.and_then(Value::extract_error);
-        if self.is_out_of_step() {
-            return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());
+    /// Waits for the reply to a request.
+    async fn reply(&self, request: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
+        let reply = tokio::select! {
+            biased;
+            reply = request => reply.and_then(Value::extract_error),
+            () = self.life.severed() => Ok(Value::Nil),
+        };
+        match self.life.state.load(Ordering::Acquire) {
+            OUT_OF_STEP => {
+                return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());
+            }
+            SEVERED => {
+                let message = "another server has succeeded this one";
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, message).into());
+            }
+            _ => {}
         }
         reply.inspect_err(|error| {
             if error::ends_connection(error) {
@@ -191,5 +245,11 @@ impl CommandConnection {
     /// Stops other tasks from using the connection. Requests that were sent get their replies.
     pub(crate) fn give_up(&self) {
         self.life.end(GIVEN_UP);
+    }
+}
+
+impl Drop for CommandConnection {
+    fn drop(&mut self) {
+        self.successor.abort();
     }
 }

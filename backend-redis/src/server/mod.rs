@@ -1,8 +1,8 @@
 //! One server, and the two connections to it: one for commands, one for messages.
 //!
 //! - [`address`] says where the server is. It is asked for every connection that is opened.
-//! - [`opener`] opens a connection and [`check`]s the server behind it, at the [`pace`] that both
-//!   connections share.
+//! - [`opener`] opens a connection and [`check`]s the server behind it. Each of the two connections
+//!   has its [`pace`].
 //! - [`commands`] has the [`connection`] for commands, on which [`batch`] sends several at once.
 //! - [`messages`] has the connection for messages. It belongs to a connection for commands, and is
 //!   replaced with it.
@@ -28,7 +28,7 @@ use redis::{Cmd, Value};
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
-    opener::Opener,
+    opener::{Opened, Opener, Purpose},
 };
 pub(crate) use self::{connection::CommandConnection, messages::RedisSubscription};
 use crate::{error, script::ScriptCall};
@@ -87,8 +87,8 @@ impl Server {
         let reply = match self.current() {
             Some(connection) => connection.query(command).await,
             None => {
-                let opening = self.commands.opener().open_for_messages(|_| ());
-                let (mut connection, _) = opening.await?;
+                let opening = self.commands.opener().open(Purpose::Messages, |_| ());
+                let Opened { mut connection, .. } = opening.await?;
                 connection.send_packed_command(&command).await.and_then(Value::extract_error)
             }
         };

@@ -1,6 +1,9 @@
 //! [`Opener`]: opens connections.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
@@ -9,15 +12,16 @@ use redis::{
 };
 
 use super::{
-    address::Locate,
+    address::{Locate, Place},
     check::{self, Facts, Identity},
 };
-use crate::error;
+use crate::{credentials::Login, error};
 
 /// Opens connections to one server, wherever it is by then.
 #[derive(Debug)]
 pub(crate) struct Opener {
-    pub(crate) address: Box<dyn Locate>,
+    pub(crate) address: Arc<dyn Locate>,
+    pub(crate) login: Login,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
@@ -28,25 +32,55 @@ pub(crate) struct Opener {
 impl Opener {
     /// How long an attempt to connect takes at most, with the check and the pause before it.
     pub(super) fn longest_attempt(&self) -> Duration {
-        2 * (self.connect_timeout + self.response_timeout) + Duration::from_secs(1)
+        3 * self.connect_timeout + self.response_timeout + Duration::from_secs(1)
     }
 
-    /// Opens a connection for commands, and checks that the server can be trusted with locks.
+    /// Opens a connection, and checks the server. `on_push` is called for each message, and when
+    /// the connection breaks. It is dropped with the driver of the connection.
     ///
-    /// `on_push` is called for each message, and when the connection breaks. It is dropped with the
-    /// driver of the connection.
-    pub(super) async fn open_for_commands(
+    /// If the server moves meanwhile, there is nothing to wait for.
+    pub(super) async fn open(
         &self,
+        purpose: Purpose,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Opened, BackendError> {
+        let located = tokio::time::timeout(self.connect_timeout, self.address.locate());
+        let place = located.await.map_err(|_| {
+            let message = format!("no server was located within {:?}", self.connect_timeout);
+            BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+        })??;
+        tokio::select! {
+            opened = self.open_at(&place, purpose, on_push) => match opened {
+                Ok((connection, identity)) => Ok(Opened { connection, identity, place }),
+                Err(error) => {
+                    self.address.reject(&place);
+                    Err(error)
+                }
+            },
+            () = self.address.moved(&place) => {
+                let message = format!("another server has succeeded {}", place.address());
+                Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+            }
+        }
+    }
+
+    async fn open_at(
+        &self,
+        place: &Place,
+        purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Identity), BackendError> {
-        let opened = async {
-            let (mut connection, address) = self.open(on_push).await?;
-            let facts = Facts::of(&mut connection).await?;
-            self.check_deployment(facts.is_cluster_node, &address)?;
-            let identity = check::check(&facts, &address, self.eviction_allowed)?;
-            Ok((connection, identity))
+        let address = place.address();
+        let mut connection = self.connect(place, &address, on_push).await?;
+        let identity = match purpose {
+            Purpose::Commands => {
+                let facts = Facts::of(&mut connection).await?;
+                self.check_deployment(facts.is_cluster_node, &address)?;
+                check::check(&facts, &address, self.eviction_allowed)?
+            }
+            Purpose::Messages => check::identify(&mut connection).await?,
         };
-        opened.await.inspect_err(|_| self.address.lost())
+        Ok((connection, identity))
     }
 
     /// Checks that the server belongs to a cluster if the first one did.
@@ -54,31 +88,27 @@ impl Opener {
         if *self.is_cluster_node.get_or_init(|| is_node) == is_node {
             return Ok(());
         }
-        let is_not = if is_node { "is" } else { "is not" };
-        let message = format!(
-            "the server at {address} {is_not} a node of a cluster, unlike the one before it; \
-             create the backend anew"
-        );
+        let message = match is_node {
+            true => format!(
+                "the server at {address} is a node of a cluster; connect to it with \
+                 `RedisBackend::cluster`, or with a redis+cluster:// URL"
+            ),
+            false => format!(
+                "the server at {address} is not a node of a cluster any more; create the backend \
+                 anew"
+            ),
+        };
         Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
     }
 
-    /// Opens a connection for messages, and asks which server it leads to. `on_push` is as above.
-    pub(super) async fn open_for_messages(
+    async fn connect(
         &self,
+        place: &Place,
+        address: &str,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<(MultiplexedConnection, Identity), BackendError> {
-        let (mut connection, _) = self.open(on_push).await?;
-        let identity = check::identify(&mut connection).await?;
-        Ok((connection, identity))
-    }
-
-    async fn open(
-        &self,
-        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<(MultiplexedConnection, String), BackendError> {
-        let info = with_our_settings(self.address.locate().await?);
-        // Host and port, or the path of the socket. It is shown in messages.
-        let address = info.addr().to_string();
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let info = self.login.apply(place.info.clone(), self.connect_timeout).await?;
+        let info = with_our_settings(info);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
@@ -90,7 +120,6 @@ impl Opener {
             Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
         };
         match connected.await {
-            Ok(connection) => Ok((connection, address)),
             Err(error) if error::is_of_cluster_database(&error) => {
                 let message = format!(
                     "the server at {address} is a node of a cluster, which has the database 0 \
@@ -98,9 +127,25 @@ impl Opener {
                 );
                 Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
             }
-            Err(error) => Err(error::of_connecting(error, &address)),
+            connected => connected.map_err(|error| error::of_connecting(error, address)),
         }
     }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    /// Commands: the server has to be one that can be trusted with locks.
+    Commands,
+    /// Messages: it matters whether they come from the server of the commands.
+    Messages,
+}
+
+/// A new connection, and where it leads.
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) identity: Identity,
+    pub(super) place: Place,
 }
 
 fn with_our_settings(info: ConnectionInfo) -> ConnectionInfo {

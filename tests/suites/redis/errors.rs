@@ -410,7 +410,7 @@ async fn unix_socket_database_and_user_are_taken_from_the_url() {
 }
 
 /// A certificate authority and a server certificate of its own, made by openssl.
-fn certificates(directory: &std::path::Path) -> [String; 3] {
+pub(crate) fn certificates(directory: &std::path::Path) -> [String; 3] {
     let path = |file: &str| directory.join(file).display().to_string();
     let openssl = |args: &[&str]| {
         let made = Command::new("openssl").args(args).current_dir(directory).output();
@@ -419,7 +419,7 @@ fn certificates(directory: &std::path::Path) -> [String; 3] {
         );
         assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
     };
-    std::fs::write(path("san.txt"), "subjectAltName=DNS:localhost").unwrap();
+    std::fs::write(path("san.txt"), "subjectAltName=DNS:localhost,IP:127.0.0.1").unwrap();
     openssl(&[
         "req",
         "-x509",

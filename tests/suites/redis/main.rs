@@ -36,6 +36,7 @@ mod refused;
 mod regressions;
 mod rights;
 mod secrets;
+mod sentinel;
 mod sharing;
 #[path = "../signals/mod.rs"]
 mod signals;

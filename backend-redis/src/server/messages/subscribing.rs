@@ -33,12 +33,9 @@ impl Subscriptions {
 
     /// Subscribes to `channels`, and returns those that the server refused. After an error, the
     /// connection is of no use.
-    pub(super) async fn begin(
-        &mut self,
-        channels: &[String],
-    ) -> Result<RefusedChannels, BackendError> {
+    pub(super) async fn begin(&self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
         if self.kind == ChannelKind::Plain && channels.len() > 1 {
-            match self.connection.subscribe(channels).await {
+            match self.connection.clone().subscribe(channels).await {
                 Ok(()) => return Ok(RefusedChannels::new()),
                 // The server refuses the whole command if the user has no right to one channel.
                 Err(error) => drop(converted(error)?),
@@ -67,9 +64,9 @@ impl Subscriptions {
     }
 
     /// Ends the subscriptions to `channels`.
-    pub(super) async fn end(&mut self, channels: &[String]) -> RedisResult<()> {
+    pub(super) async fn end(&self, channels: &[String]) -> RedisResult<()> {
         if self.kind == ChannelKind::Plain {
-            return self.connection.unsubscribe(channels).await;
+            return self.connection.clone().unsubscribe(channels).await;
         }
         self.leaving.channels().extend(channels.iter().cloned());
         let replies = join_all(channels.iter().map(|channel| self.end_one(channel))).await;
@@ -83,8 +80,8 @@ impl Subscriptions {
         Ok(())
     }
 
-    pub(super) async fn ping(&mut self) -> RedisResult<()> {
-        redis::cmd("PING").query_async(&mut self.connection).await
+    pub(super) async fn ping(&self) -> RedisResult<()> {
+        redis::cmd("PING").query_async(&mut self.connection.clone()).await
     }
 }
 

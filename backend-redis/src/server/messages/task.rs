@@ -8,23 +8,22 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{PushInfo, PushKind};
-use tokio::{
-    sync::{Notify, mpsc::UnboundedReceiver, oneshot},
-    time::Instant,
-};
+use tokio::sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch};
 
 use super::{
     ChannelKind,
     channels::ChannelMap,
     subscribing::{Leaving, RefusedChannels, Subscriptions},
 };
-use crate::server::{CommandConnection, commands::Commands};
+use crate::server::{
+    CommandConnection,
+    commands::Commands,
+    opener::{Opened, Purpose},
+    pace::Pace,
+};
 
 /// The interval of pings on an idle connection that has subscriptions.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// The range of the pause between attempts to restore the subscriptions.
-const RESTORE_PAUSE: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(20)..=Duration::from_millis(500);
 /// How many connections in a row may lead to another server than the commands do. A proxy may send
 /// each connection to another server for good, and then there is nothing to wait for.
 const MAX_STRAYS: u32 = 3;
@@ -47,15 +46,13 @@ pub(super) struct ListenerTask {
     connection: Option<MessageConnection>,
     /// Signals that the current connection broke.
     broken: Arc<Notify>,
-    /// The minimum pause before the next attempt to restore the subscriptions.
-    pause: Duration,
+    pace: Pace,
     /// The number of connections in a row that led to another server than the commands.
     strays: u32,
 }
 
 struct MessageConnection {
     inner: Subscriptions,
-    began: Instant,
     /// The connection for commands that this one belongs to.
     partner: Weak<CommandConnection>,
 }
@@ -63,6 +60,21 @@ struct MessageConnection {
 impl MessageConnection {
     fn has_partner(&self) -> bool {
         self.partner.upgrade().is_some_and(|partner| partner.is_usable())
+    }
+
+    /// Waits for the reply to a request. Returns `None` once the partner was given up: there is none
+    /// to wait for then.
+    async fn reply<F: Future>(
+        &self,
+        mut changes: watch::Receiver<()>,
+        request: F,
+    ) -> Option<F::Output> {
+        let lost = async { while self.has_partner() && changes.changed().await.is_ok() {} };
+        tokio::select! {
+            biased;
+            reply = request => Some(reply),
+            () = lost => None,
+        }
     }
 }
 
@@ -79,7 +91,7 @@ impl ListenerTask {
             subscribed: HashSet::new(),
             connection: None,
             broken: Arc::default(),
-            pause: Duration::ZERO,
+            pace: Pace::default(),
             strays: 0,
         }
     }
@@ -89,7 +101,7 @@ impl ListenerTask {
         let mut changes = self.commands.changes();
         loop {
             let broken = self.broken.clone();
-            let pause = self.pause.max(self.commands.pace().pause());
+            let pause = self.pace.pause();
             tokio::select! {
                 biased;
                 () = broken.notified() => self.lose_connection(),
@@ -123,8 +135,7 @@ impl ListenerTask {
     }
 
     fn lose_connection(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            self.commands.pace().lost(connection.began.elapsed());
+        if self.connection.take().is_some() {
             self.commands.opener().address.lost();
             tracing::debug!("lost the connection for wake-ups");
         }
@@ -168,11 +179,13 @@ impl ListenerTask {
             }
         }
         if !ended.is_empty()
-            && let Some(connection) = &mut self.connection
-            && connection.inner.end(&ended).await.is_err()
+            && let Some(connection) = &self.connection
         {
-            // The next connection starts without them.
-            self.lose_connection();
+            let reply = connection.reply(self.commands.changes(), connection.inner.end(&ended));
+            if !matches!(reply.await, Some(Ok(()))) {
+                // The next connection starts without them.
+                self.lose_connection();
+            }
         }
         if waiting.is_empty() {
             return;
@@ -233,8 +246,8 @@ impl ListenerTask {
             PushKind::SUnsubscribe if !expected.remove(&push) => broken.notify_one(),
             _ => {}
         };
-        let opening = self.commands.opener().open_for_messages(on_push);
-        let (inner, identity) = self.commands.pace().run(opening).await?;
+        let opening = self.commands.opener().open(Purpose::Messages, on_push);
+        let Opened { connection: inner, identity, .. } = self.pace.run(opening).await?;
         if identity.contradicts(&partner.identity) {
             self.strays += 1;
             if self.strays <= MAX_STRAYS {
@@ -248,8 +261,7 @@ impl ListenerTask {
             self.strays = 0;
         }
         let inner = Subscriptions::new(inner, self.kind, leaving);
-        let (began, partner) = (Instant::now(), Arc::downgrade(&partner));
-        self.connection = Some(MessageConnection { inner, began, partner });
+        self.connection = Some(MessageConnection { inner, partner: Arc::downgrade(&partner) });
         Ok(())
     }
 
@@ -258,7 +270,6 @@ impl ListenerTask {
         self.open().await?;
         let all: Vec<String> = self.subscribed.iter().cloned().collect();
         let refused = self.add(&all).await?;
-        self.pause = Duration::ZERO;
         self.channels.wake_all();
         Ok(refused)
     }
@@ -266,8 +277,10 @@ impl ListenerTask {
     /// Subscribes to `channels`. If the connection fails, it is dropped. Refused channels are not
     /// kept, and their listeners are told.
     async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
-        let Some(connection) = &mut self.connection else { return Ok(RefusedChannels::new()) };
-        let refused = match connection.inner.begin(channels).await {
+        let Some(connection) = &self.connection else { return Ok(RefusedChannels::new()) };
+        let begin = connection.inner.begin(channels);
+        let begun = connection.reply(self.commands.changes(), begin).await;
+        let refused = match begun.unwrap_or_else(|| Err(without_partner())) {
             Ok(refused) => refused,
             Err(error) => {
                 self.lose_connection();
@@ -281,7 +294,7 @@ impl ListenerTask {
         Ok(refused)
     }
 
-    /// Tries to reconnect. If that fails, doubles the pause before the next attempt.
+    /// Tries to reconnect.
     async fn restore(&mut self) {
         match self.reconnect().await {
             Ok(refused) => {
@@ -289,16 +302,21 @@ impl ListenerTask {
             }
             Err(error) => {
                 tracing::debug!(%error, "failed to restore the connection for wake-ups");
-                self.pause = (self.pause * 2).clamp(*RESTORE_PAUSE.start(), *RESTORE_PAUSE.end());
             }
         }
     }
 
     /// Detects a connection that is dead but was not closed.
     async fn ping(&mut self) {
-        let Some(connection) = &mut self.connection else { return };
-        if connection.inner.ping().await.is_err_and(|error| error.is_io_error()) {
+        let Some(connection) = &self.connection else { return };
+        let reply = connection.reply(self.commands.changes(), connection.inner.ping()).await;
+        if reply.is_none_or(|reply| reply.is_err_and(|error| error.is_io_error())) {
             self.lose_connection();
         }
     }
+}
+
+fn without_partner() -> BackendError {
+    let message = "the connection for commands was given up, and the one for wake-ups with it";
+    BackendError::new(BackendErrorKind::Connection, message).not_applied()
 }

@@ -1,0 +1,206 @@
+//! [`SentinelGroup`]: the Sentinels of one primary.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
+    aio::MultiplexedConnection,
+};
+use tokio::task::JoinSet;
+
+use super::{
+    answer::{self, Answer},
+    url::{SentinelUrl, relocated},
+};
+use crate::{credentials::Login, server::address::Place};
+
+/// How long a Sentinel may take to connect, and to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long without an answer, the next Sentinel is asked as well.
+const HEAD_START: Duration = Duration::from_millis(200);
+/// How many Sentinels are remembered that the others name.
+const MOST_LEARNED: usize = 16;
+
+/// The Sentinels of one primary.
+pub(crate) struct SentinelGroup {
+    name: String,
+    /// How servers are reached, but for the address.
+    servers: ConnectionInfo,
+    login: Login,
+    /// The most that a Sentinel may take to connect, as the user set it.
+    connect_timeout: Duration,
+    /// The Sentinels in the order in which they are asked. Critical sections are short and do not
+    /// await, so this is not tokio's mutex.
+    sentinels: Mutex<Vec<Sentinel>>,
+}
+
+/// One Sentinel, and how it is reached.
+#[derive(Clone)]
+struct Sentinel {
+    info: ConnectionInfo,
+    is_learned: bool,
+}
+
+impl Sentinel {
+    fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+}
+
+impl SentinelGroup {
+    pub(crate) fn new(target: SentinelUrl, login: Login, connect_timeout: Duration) -> Self {
+        let SentinelUrl { servers, sentinels, name } = target;
+        let sentinels = sentinels.into_iter().map(|info| Sentinel { info, is_learned: false });
+        let sentinels = Mutex::new(sentinels.collect());
+        Self { name, servers, login, connect_timeout, sentinels }
+    }
+
+    fn sentinels(&self) -> MutexGuard<'_, Vec<Sentinel>> {
+        self.sentinels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of the primary that an answer names.
+    pub(super) fn place(&self, answer: Answer) -> Place {
+        let Answer { primary, epoch, named_by, .. } = answer;
+        Place { info: relocated(&self.servers, primary), named_by: Some(named_by), epoch }
+    }
+
+    /// Asks the Sentinels where the primary is, until one knows. The one that answered last is
+    /// asked first.
+    pub(super) async fn ask(self: &Arc<Self>) -> Result<Answer, BackendError> {
+        let mut rest = self.sentinels().clone().into_iter();
+        let (mut asked, mut failures) = (JoinSet::new(), Vec::new());
+        loop {
+            if let Some(sentinel) = rest.next() {
+                let group = self.clone();
+                asked.spawn(async move { group.ask_one(&sentinel).await });
+            } else if asked.is_empty() {
+                return Err(self.none_knows(failures));
+            }
+            let limit = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
+            match tokio::time::timeout(limit, asked.join_next()).await {
+                Ok(Some(Ok(Ok(answer)))) => {
+                    self.note(&answer);
+                    return Ok(answer);
+                }
+                Ok(Some(Ok(Err(failure)))) => failures.push(failure),
+                // The next one is asked as well, or the runtime is shutting down.
+                Err(_) | Ok(Some(Err(_)) | None) => {}
+            }
+        }
+    }
+
+    async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {
+        let mut connection = self.connect(sentinel, |_| ()).await?;
+        answer::ask(&mut connection, &sentinel.address(), &self.name).await
+    }
+
+    /// Connects to the Sentinel that is to be asked next. Returns its address as well.
+    pub(super) async fn connect_to_next(
+        &self,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<(MultiplexedConnection, String), BackendError> {
+        let Some(sentinel) = self.sentinels().first().cloned() else {
+            return Err(self.none_knows(Vec::new()));
+        };
+        let address = sentinel.address();
+        match self.connect(&sentinel, on_push).await {
+            Ok(connection) => Ok((connection, address)),
+            Err(error) => {
+                self.ask_last(&address);
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        sentinel: &Sentinel,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let info = self.login.apply(sentinel.info.clone(), self.connect_timeout).await?;
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE.min(self.connect_timeout)))
+            .set_response_timeout(Some(PATIENCE))
+            .set_push_sender(move |push| {
+                on_push(push);
+                Ok::<(), ()>(())
+            });
+        let connecting = async {
+            let client = Client::open(info.set_redis_settings(settings))?;
+            client.get_multiplexed_async_connection_with_config(&config).await
+        };
+        connecting.await.map_err(|error| answer::failed(error, &sentinel.address()))
+    }
+
+    /// Asks the Sentinel that `connection` leads to.
+    pub(super) async fn ask_again(
+        &self,
+        connection: &mut MultiplexedConnection,
+        address: &str,
+    ) -> Result<Answer, BackendError> {
+        let answer = answer::ask(connection, address, &self.name).await?;
+        self.note(&answer);
+        Ok(answer)
+    }
+
+    /// Asks the Sentinel that has answered first from now on, and remembers the others it names.
+    fn note(&self, answer: &Answer) {
+        let mut sentinels = self.sentinels();
+        sentinels.sort_by_key(|sentinel| sentinel.address() != answer.named_by);
+        let Some(like) = sentinels.first().map(|sentinel| sentinel.info.clone()) else { return };
+        for other in &answer.others {
+            let info = relocated(&like, other.clone());
+            let learned = sentinels.iter().filter(|sentinel| sentinel.is_learned).count();
+            let is_known = sentinels.iter().any(|known| known.info.addr() == info.addr());
+            if !is_known && learned < MOST_LEARNED {
+                sentinels.push(Sentinel { info, is_learned: true });
+            }
+        }
+        // Those that were learned from a Sentinel and that it does not know any more are gone.
+        let names = |sentinel: &Sentinel| {
+            let address = sentinel.address();
+            address == answer.named_by
+                || answer.others.iter().any(|(host, port)| address == format!("{host}:{port}"))
+        };
+        sentinels.retain(|sentinel| !sentinel.is_learned || names(sentinel));
+    }
+
+    /// Asks the Sentinel at `address` last from now on.
+    pub(super) fn ask_last(&self, address: &str) {
+        self.sentinels().sort_by_key(|sentinel| sentinel.address() == address);
+    }
+
+    fn none_knows(&self, failures: Vec<BackendError>) -> BackendError {
+        // An error that lasts is not hidden behind one that may pass, unless a retry can help.
+        let kind = match failures.iter().find(|failure| failure.is_retryable()) {
+            Some(_) => BackendErrorKind::Unavailable,
+            None => failures.first().map_or(BackendErrorKind::Configuration, BackendError::kind),
+        };
+        let failures = match <[BackendError; 1]>::try_from(failures) {
+            Ok([only]) => return only,
+            Err(failures) => failures,
+        };
+        let listed: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        let listed = listed.join("; ");
+        let message = format!("no Sentinel says where the primary `{}` is ({listed})", self.name);
+        BackendError::new(kind, message)
+    }
+}
+
+/// Omits all credentials.
+impl fmt::Debug for SentinelGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentinels: Vec<String> = self.sentinels().iter().map(Sentinel::address).collect();
+        f.debug_struct("SentinelGroup")
+            .field("name", &self.name)
+            .field("sentinels", &sentinels)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! Redis Sentinel: the primary is where the Sentinels say.
+//!
+//! - [`group`] knows the Sentinels, and asks one after the other where the primary is. It is asked
+//!   for every connection that is opened.
+//! - [`answer`] is what a Sentinel says.
+//! - [`follow`] is told by a Sentinel when there is another primary. Then connections to the old
+//!   one are given up, and attempts to open one are given up as well.
+
+mod answer;
+mod follow;
+mod group;
+pub(crate) mod url;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockcore::{BackendError, backend::async_trait};
+use tokio::sync::watch;
+
+use self::answer::Answer;
+pub(crate) use self::group::SentinelGroup;
+use crate::server::address::{Locate, Place};
+
+/// The primary of one group of Sentinels.
+#[derive(Debug)]
+pub(crate) struct SentinelAddress {
+    group: Arc<SentinelGroup>,
+    /// What the task that follows the primary was told last, if one runs: a task ends with its
+    /// runtime, and with this receiver. Critical sections are short and do not await.
+    followed: Mutex<Option<watch::Receiver<Option<Answer>>>>,
+}
+
+impl SentinelAddress {
+    pub(crate) fn new(group: SentinelGroup) -> Self {
+        Self { group: Arc::new(group), followed: Mutex::default() }
+    }
+
+    /// Returns what the task is told. Starts the task if none runs.
+    fn followed(&self) -> watch::Receiver<Option<Answer>> {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        match followed.as_ref().filter(|followed| followed.has_changed().is_ok()) {
+            Some(followed) => followed.clone(),
+            None => {
+                let (sender, receiver) = watch::channel(None);
+                tokio::spawn(follow::follow(self.group.clone(), sender));
+                followed.insert(receiver).clone()
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Locate for SentinelAddress {
+    async fn locate(&self) -> Result<Place, BackendError> {
+        let place = self.group.place(self.group.ask().await?);
+        // The Sentinel that has answered may be behind the one that is followed.
+        let told = self.followed().borrow().clone();
+        let newer = told.filter(|answer| answer.succeeds(&place.info, place.epoch));
+        Ok(newer.map_or(place, |answer| self.group.place(answer)))
+    }
+
+    async fn moved(&self, place: &Place) {
+        let is_past = |answer: &Option<Answer>| {
+            answer.as_ref().is_some_and(|answer| answer.succeeds(&place.info, place.epoch))
+        };
+        // An error means that the task ended with its runtime. The next one runs on this runtime.
+        while self.followed().wait_for(is_past).await.is_err() {}
+    }
+
+    fn reject(&self, place: &Place) {
+        if let Some(sentinel) = &place.named_by {
+            self.group.ask_last(sentinel);
+        }
+    }
+}
