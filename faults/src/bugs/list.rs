@@ -285,7 +285,7 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a server that cannot be reached is tried without a pause",
-            [redis("Pace::admit").condition("failures").always()],
+            [redis("Pace::begin").condition("is_zero").never()],
             redis_suites("two_thousand_waiters_make_few_attempts"),
         ),
         bug(
