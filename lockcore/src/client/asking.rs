@@ -57,10 +57,11 @@ impl Contender<'_> {
             Poll::Ready(answer) => (answer, false, sent),
             Poll::Pending => {
                 self.has_waited = true;
-                self.arm_undo(&request, sent);
                 self.pending(&request, sent);
-                let (answer, is_undone) = self.answer(call).await?;
-                (answer, is_undone, client.clock.now())
+                let (answer, is_undone) = self.answer(call).await;
+                let now = client.clock.now();
+                let answer = answer.inspect_err(|_| self.arm_undo(&request, now))?;
+                (answer, is_undone, now)
             }
         };
         let turn = match answer {
@@ -88,9 +89,10 @@ impl Contender<'_> {
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
+    /// Until the answer, its undoing is in the lane.
     fn pending(&self, request: &AcquireRequest, sent: Moment) {
         let QueuePlace { cell, ticket, .. } = &self.place;
-        let asked = Box::new((request.undo(), sent.after(request.lease)));
+        let asked = Box::new((request.undo(), latest(request, sent)));
         self.client().with(cell, |lane, fx| {
             if let Some(waiter) = lane.waiter_mut(*ticket) {
                 waiter.asked = Some(asked);
@@ -99,12 +101,13 @@ impl Contender<'_> {
         });
     }
 
-    /// Waits for the answer, unless the client is closed, and no longer than [`ANSWER`]. The second
-    /// value says that nobody looked at it for so long that the request was undone.
+    /// Waits for the answer, unless the client is closed, and no longer than
+    /// [`ANSWER`](crate::time::ANSWER). The second value says that nobody looked at it for so long
+    /// that the request was undone.
     async fn answer<T>(
         &self,
         mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
-    ) -> Result<(Result<T, BackendError>, bool), LockError> {
+    ) -> (Result<Result<T, BackendError>, LockError>, bool) {
         let (client, QueuePlace { cell, ticket, .. }) = (self.client(), &self.place);
         let mut limit = pin!(tokio::time::sleep(ANSWER));
         let answer = poll_fn(|context| {
@@ -125,13 +128,12 @@ impl Contender<'_> {
             waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))
         });
         let is_undone = over.is_none_or(|(_, asked)| asked.is_none());
-        Ok((answer?, is_undone))
+        (answer, is_undone)
     }
 
     /// Arms what undoes `request`: the place in a queue that it asks for is undone in the same way.
     fn arm_undo(&mut self, request: &AcquireRequest, now: Moment) {
-        // A place in a queue may outlive the lease that was asked for.
-        let latest = now.after(request.lease.max(request.queue.unwrap_or_default()));
+        let latest = latest(request, now);
         if let Some(Cleanup::Undo(undo)) = self.undo.as_mut().and_then(|undo| undo.cleanup()) {
             undo.until = latest.max(undo.until);
             return;
@@ -284,6 +286,12 @@ impl Contender<'_> {
         };
         BackendError::new(BackendErrorKind::Protocol, message).with_lock(lock).into()
     }
+}
+
+/// Until when the backend may have what was asked for at `sent`. A place in a queue may outlive the
+/// lease.
+fn latest(request: &AcquireRequest, sent: Moment) -> Moment {
+    sent.after(request.lease.max(request.queue.unwrap_or_default()))
 }
 
 /// The error of a grant that came when its lease had ended.

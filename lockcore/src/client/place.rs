@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     acquire::Acquisition,
+    cleanup::{Cleanup, Undo},
     held::Held,
     lanes::{HoldFacts, LaneCell, WaiterSlot},
     listener::Listener,
@@ -34,6 +35,14 @@ impl<'a> QueuePlace<'a> {
         is_counted: bool,
     ) -> Self {
         Self { acquisition, cell, ticket, listener: None, is_counted, is_over: false }
+    }
+
+    /// Takes the undoing of a request without an answer.
+    pub(super) fn take_asked(&self) -> Option<Undo> {
+        let asked = self.cell.look(|lane| lane.waiter_mut(self.ticket)?.asked.take());
+        let (request, until) = *asked?;
+        let (client, cell) = (self.acquisition.client.clone(), self.cell.clone());
+        Some(Undo { client, cell, request, until })
     }
 
     /// Whether the next one in line can use its subscription. That of a fair waiter is for one hold
@@ -81,6 +90,10 @@ impl Drop for QueuePlace<'_> {
         }
         if self.is_over {
             return;
+        }
+        // The next one in line must not ask before this is on its way.
+        if let Some(undo) = self.take_asked() {
+            Cleanup::Undo(undo).submit();
         }
         let leaves_it = self.leaves_listener();
         let (now, ticket, mut listener) = (client.clock.now(), self.ticket, self.listener.take());

@@ -214,8 +214,11 @@ impl<'a> Contender<'a> {
         let QueuePlace { cell, ticket, .. } = &self.place;
         let outage = || cell.look(|lane| lane.outage(*ticket)).map(Box::new);
         let error = self.last_error.take().or_else(outage);
-        let undo = self.undo.take().and_then(|undo| undo.disarm());
-        let Some(Cleanup::Undo(undo)) = undo else { return error };
+        let undo = match self.undo.take().and_then(|undo| undo.disarm()) {
+            Some(Cleanup::Undo(undo)) => Some(undo),
+            _ => None,
+        };
+        let Some(undo) = self.place.take_asked().or(undo) else { return error };
         // Before the place is left, so that the next one in line waits for it.
         let (client, release) = (self.client(), ReleaseWork::undo(undo));
         drop(self);

@@ -47,17 +47,47 @@ fn shared(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     findings
 }
 
-/// Whoever asked after somebody else had been granted has a greater token.
+/// The tokens that a client may hand on are issued with its hold, at most this many.
+const ISSUED: u64 = 256;
+
+/// Whoever asked after somebody else had been granted has a greater token. A token that was handed on is as old as the hold that it
+/// was issued with: if that hold is lost, it may come after a greater one of the next holder.
 fn not_rising(name: &str, granted: &[&Operation]) -> Vec<Finding> {
+    let holds: BTreeMap<_, _> = granted
+        .iter()
+        .rev()
+        .map(|operation| ((&*operation.owner, token(operation)), operation.asked))
+        .collect();
+    let issued = |operation: &Operation| {
+        let (owner, token) = (&*operation.owner, token(operation));
+        let earlier = holds.range((owner, token.saturating_sub(ISSUED - 1))..=(owner, token));
+        earlier.map(|(_, asked)| *asked).min().unwrap_or(operation.asked)
+    };
+    let mut findings = falling(name, granted, issued);
+    let mut by_owner: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in granted {
+        by_owner.entry(&operation.owner).or_default().push(operation);
+    }
+    for operations in by_owner.values() {
+        findings.extend(falling(name, operations, |operation| operation.asked));
+    }
+    findings.sort_by(|a, b| a.message.cmp(&b.message));
+    findings.dedup_by(|a, b| a.message == b.message);
+    findings
+}
+
+/// Tokens that are not greater than those that had been granted before they were `asked` for.
+fn falling(name: &str, granted: &[&Operation], asked: impl Fn(&Operation) -> u64) -> Vec<Finding> {
     let mut by_grant: Vec<_> = granted.to_vec();
     by_grant.sort_by_key(|operation| operation.granted);
+    let mut by_request: Vec<_> = granted.iter().filter(|o| o.nested_in.is_none()).collect();
+    by_request.sort_by_key(|operation| asked(operation));
     let mut earlier = by_grant.into_iter().peekable();
     let mut greatest: Option<&Operation> = None;
     let mut findings = Vec::new();
-    // These are in the order in which they were asked for.
-    for operation in granted.iter().filter(|operation| operation.nested_in.is_none()) {
+    for operation in by_request {
         while let Some(before) =
-            earlier.next_if(|before| before.granted.is_some_and(|(t, _)| t < operation.asked))
+            earlier.next_if(|before| before.granted.is_some_and(|(t, _)| t < asked(operation)))
         {
             greatest =
                 greatest.filter(|greatest| token(greatest) >= token(before)).or(Some(before));
@@ -147,6 +177,21 @@ mod tests {
         assert!(falls[0].message.contains("got token 4"), "{falls:?}");
         let stays = found(Script::default().hold("x", 1, ALL, 5, 0, 5).hold("x", 2, ALL, 5, 6, 9));
         assert_eq!(stays.len(), 2, "it is somebody else's as well: {stays:?}");
+    }
+
+    #[test]
+    fn a_token_that_is_handed_on_is_as_old_as_its_hold() {
+        let handed_on = |token, owner: &'static str| {
+            Script::default()
+                .hold("x", 1, ALL, 5, 0, 5)
+                .hold("y", 1, ALL, 9, 3, 20)
+                .event(7, "x", 2, What::Asked { name: "a".into(), share: ALL, nested_in: None })
+                .event(8, "x", 2, What::Granted { token, owner: owner.into(), until: 90 * MS })
+        };
+        assert_eq!(found(handed_on(6, "x:1")), []);
+        assert_eq!(found(handed_on(6, "x:2")).len(), 1, "it is not of the lost hold");
+        assert_eq!(found(handed_on(5, "x:1")).len(), 1, "it is the token of the hold before");
+        assert_eq!(found(handed_on(4, "x:1")).len(), 2, "it falls, and is not of the lost hold");
     }
 
     #[test]
