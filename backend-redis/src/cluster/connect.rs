@@ -23,7 +23,7 @@ impl Cluster {
             refresh: Default::default(),
             publishing: OnceLock::new(),
         });
-        cluster.adopt(cluster.fetch().await?);
+        cluster.adopt(cluster.fetch(cluster.nodes.longest_answer()).await?);
         cluster.check_nodes().await?;
         let publishing = cluster.choose_publishing(messages).await?;
         let _ = cluster.publishing.set(publishing);

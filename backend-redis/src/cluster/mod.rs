@@ -22,7 +22,11 @@ mod renewal;
 mod slots;
 mod subscription;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{RedisResult, Value};
@@ -43,6 +47,8 @@ use crate::{error, script::ScriptCall, server::CommandConnection};
 
 /// How often a request follows its slot.
 const MAX_HOPS: u32 = 5;
+/// A node whose replies take longer may be down.
+const PROMPT_REPLY: Duration = Duration::from_millis(250);
 
 /// A cluster that keeps locks.
 #[derive(Debug)]
@@ -133,7 +139,7 @@ impl Cluster {
                 None => self.hop_to_owner(slot).await?,
             };
             trail.set(Some(hop.clone()));
-            let error = match hop.send(call, self.publishing()).await {
+            let error = match self.send(&hop, call).await {
                 Ok(reply) if hop.is_asking => {
                     let reply = self.pass_on(slot, &hop.node, reply);
                     return hop.connection.decode(reply, decode);
@@ -162,6 +168,17 @@ impl Cluster {
         self.refresh_soon();
         let message = format!("the nodes of the cluster do not agree who serves slot {slot}");
         Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+    }
+
+    /// Sends `call` once. While there is no reply, another node may be taking over.
+    async fn send(self: &Arc<Self>, hop: &Hop, call: &ScriptCall) -> RedisResult<Value> {
+        let mut sending = pin!(hop.send(call, self.publishing()));
+        loop {
+            match tokio::time::timeout(PROMPT_REPLY, &mut sending).await {
+                Ok(reply) => return reply,
+                Err(_) => self.refresh_soon(),
+            }
+        }
     }
 
     /// The node that serves a slot.

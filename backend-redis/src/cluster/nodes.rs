@@ -76,9 +76,9 @@ impl Nodes {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The longest time that a reply may take.
-    pub(super) fn response_timeout(&self) -> Duration {
-        self.options.response_timeout
+    /// How long a node may take to connect and answer.
+    pub(super) fn longest_answer(&self) -> Duration {
+        self.options.connect_timeout + self.options.response_timeout
     }
 
     /// Returns the server at `node`. It connects when it is used.

@@ -6,7 +6,8 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{runtime::Handle, time::Instant};
+use redis::Value;
+use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 
 use super::{
     Cluster,
@@ -14,12 +15,14 @@ use super::{
 };
 
 /// The age at which the map is refreshed while the cluster is in use.
-pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(5);
+pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// The range of the pause between attempts, which doubles while the map does not change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
-/// How long one node may take for its answer. Another one is asked then.
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// How long one node may take for its answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+/// After so long without an answer, the next node is asked as well.
+const HEAD_START: Duration = Duration::from_millis(200);
 
 /// When the map was and will be refreshed.
 #[derive(Debug, Default)]
@@ -87,7 +90,7 @@ impl Cluster {
         runtime.spawn(async move {
             let running = EndOnDrop(&cluster.refresh);
             tokio::time::sleep(wait).await;
-            let has_changed = match cluster.fetch().await {
+            let has_changed = match cluster.fetch(LONGEST_ANSWER).await {
                 Ok(map) => cluster.adopt(map),
                 Err(error) => {
                     tracing::debug!(%error, "failed to refresh the map of the cluster");
@@ -104,8 +107,37 @@ impl Cluster {
         });
     }
 
-    /// Asks one node after the other for the map, first those that have a connection.
-    pub(super) async fn fetch(&self) -> Result<SlotMap, BackendError> {
+    /// Asks the nodes for the map until one answers, each for `limit` at most.
+    ///
+    /// A node that is cut off from the others answers as well, but with an old map. It knows that
+    /// the cluster does not serve, so it is believed only if no other node answers.
+    pub(super) async fn fetch(self: &Arc<Self>, limit: Duration) -> Result<SlotMap, BackendError> {
+        let mut rest = self.candidates().into_iter();
+        let (mut asked, mut failures, mut doubtful) = (JoinSet::new(), Vec::new(), None);
+        loop {
+            if let Some(node) = rest.next() {
+                let cluster = self.clone();
+                asked.spawn(async move {
+                    let fetching = tokio::time::timeout(limit, cluster.fetch_from(&node));
+                    fetching.await.unwrap_or_else(|_| Err(no_answer(&node, limit)))
+                });
+            } else if asked.is_empty() {
+                return doubtful.ok_or_else(|| of_all(failures));
+            }
+            let head_start = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
+            match tokio::time::timeout(head_start, asked.join_next()).await {
+                Ok(Some(Ok(Ok(view)))) if view.is_served => return Ok(view.map),
+                Ok(Some(Ok(Ok(view)))) => doubtful = Some(view.map),
+                Ok(Some(Ok(Err(failure)))) => failures.push(failure),
+                // The next one is asked as well, or the runtime is shutting down.
+                Err(_) | Ok(Some(Err(_)) | None) => {}
+            }
+        }
+    }
+
+    /// The nodes in the order in which they are asked: first those that have a connection, each
+    /// time another one of them.
+    fn candidates(&self) -> Vec<NodeAddress> {
         let mut candidates = self.nodes.connected();
         let attempts = {
             let mut state = self.refresh.lock();
@@ -115,45 +147,28 @@ impl Cluster {
         if let Some(first) = attempts.checked_rem(candidates.len()) {
             candidates.rotate_left(first);
         }
-        let map = self.map();
-        for node in map.primaries().iter().chain(&self.seeds) {
+        for node in self.map().primaries().iter().chain(&self.seeds) {
             if !candidates.contains(node) {
                 candidates.push(node.clone());
             }
         }
-        let mut failure = None;
-        for node in candidates {
-            match self.fetch_from(&node).await {
-                Ok(map) => return Ok(map),
-                // The first failure is that of the node that should have known.
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        Err(failure.unwrap_or_else(|| {
-            let message = "no node of the cluster is known";
-            BackendError::new(BackendErrorKind::Configuration, message)
-        }))
+        candidates
     }
 
-    async fn fetch_from(&self, node: &NodeAddress) -> Result<SlotMap, BackendError> {
+    async fn fetch_from(&self, node: &NodeAddress) -> Result<View, BackendError> {
         let server = self.nodes.server(node);
-        let limit = LONGEST_ANSWER.min(self.nodes.response_timeout());
-        let asking = server.ask(redis::cmd("CLUSTER").arg("SLOTS").take(), "CLUSTER SLOTS");
-        let reply = match tokio::time::timeout(limit, asking).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => return Err(without_cluster(&error, node).unwrap_or(error)),
-            Err(_) => {
-                let message = format!("no answer from {node} within {limit:?}");
-                return Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied());
-            }
-        };
-        let map = SlotMap::parse(&reply, node)
+        let slots = server.ask(redis::cmd("CLUSTER").arg("SLOTS").take(), "CLUSTER SLOTS").await;
+        let slots = slots.map_err(|error| without_cluster(&error, node).unwrap_or(error))?;
+        let map = SlotMap::parse(&slots, node)
             .ok_or_else(|| crate::error::unexpected("CLUSTER SLOTS").not_applied())?;
         if map.primaries().is_empty() {
             let message = format!("the cluster of {node} has no slots");
             return Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied());
         }
-        Ok(map)
+        let info = server.ask(redis::cmd("CLUSTER").arg("INFO").take(), "CLUSTER INFO").await;
+        // A user may have no right to it.
+        let is_served = info.map_or(true, |info| !says_down(info));
+        Ok(View { map, is_served })
     }
 
     /// Takes over a new map. Returns `true` if it differs from the one before.
@@ -171,6 +186,33 @@ impl Cluster {
         }
         has_changed
     }
+}
+
+/// The map as one node knows it.
+struct View {
+    map: SlotMap,
+    /// Whether the cluster serves, as the node knows.
+    is_served: bool,
+}
+
+fn says_down(info: Value) -> bool {
+    let info: Result<String, _> = redis::from_redis_value(info);
+    info.is_ok_and(|info| info.contains("cluster_state:fail"))
+}
+
+fn no_answer(node: &NodeAddress, limit: Duration) -> BackendError {
+    let message = format!("no answer from {node} within {limit:?}");
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
+/// The error if no node knows. One that lasts is not hidden behind one that may pass; else the
+/// first is that of the node that should have known.
+fn of_all(failures: Vec<BackendError>) -> BackendError {
+    let lasting = failures.iter().find(|failure| !failure.is_retryable());
+    lasting.or(failures.first()).cloned().unwrap_or_else(|| {
+        let message = "no node of the cluster is known";
+        BackendError::new(BackendErrorKind::Configuration, message).not_applied()
+    })
 }
 
 /// The error for a server that is not a node of a cluster.
