@@ -11,7 +11,10 @@ use redis::{Client, ConnectionInfo};
 
 use crate::{
     CredentialsProvider, RedisBackend,
-    cluster::{Cluster, ClusterMessages, NodeOptions},
+    cluster::{
+        Cluster, ClusterMessages, NodeOptions,
+        url::{self as cluster_url, ClusterSeeds},
+    },
     credentials::Login,
     sentinel::{
         SentinelAddress, SentinelGroup,
@@ -22,7 +25,7 @@ use crate::{
         address::{FixedAddress, Locate},
         opener::Opener,
     },
-    url::{self, ClusterSeeds},
+    url,
 };
 
 /// The options of a connection. Created by [`RedisBackend::builder`].
@@ -294,9 +297,11 @@ impl RedisBackendBuilder {
             ConnectionSource::Client(client) => {
                 Target::Server(client.get_connection_info().clone())
             }
-            ConnectionSource::Cluster(nodes) => Target::Cluster(url::parse_nodes(nodes, HAS_TLS)?),
-            ConnectionSource::Url(url) if url::is_of_cluster(url) => {
-                Target::Cluster(url::parse_cluster(url, HAS_TLS)?)
+            ConnectionSource::Cluster(nodes) => {
+                Target::Cluster(cluster_url::parse_nodes(nodes, HAS_TLS)?)
+            }
+            ConnectionSource::Url(url) if cluster_url::is_of_cluster(url) => {
+                Target::Cluster(cluster_url::parse(url, HAS_TLS)?)
             }
             ConnectionSource::Url(url) => match sentinel_url::parse(url, HAS_TLS) {
                 Some(sentinels) => Target::Sentinels(self.with_sentinel_client(sentinels?)),
