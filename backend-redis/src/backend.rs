@@ -117,18 +117,37 @@ impl RedisBackend {
         RedisBackendBuilder::new()
     }
 
-    /// Connects to the Redis Cluster of these nodes, each `host:port`. One that can be reached is
-    /// enough, since it knows the others. Short for [`RedisBackendBuilder::cluster`].
+    /// Creates a builder for a Redis Cluster. `nodes` are some of its nodes, such as
+    /// `["host:7000", "other:7000"]`. One that can be reached is enough, be it a replica, since it
+    /// knows the others.
     ///
-    /// # Errors
-    /// See [`RedisBackendBuilder::connect`].
+    /// Each lock is in the slot of its name, and so on one primary and its replicas. The backend
+    /// follows slots that move, and replicas that take over: waiters and renewals go on at the new
+    /// primary. A request that a node refuses because its slot is elsewhere was not carried out, and
+    /// is sent to the right node; no other request is sent twice.
     ///
-    /// # Cancel safety
-    /// If the future is dropped before it resolves, no connection is left open.
-    pub async fn cluster(
-        nodes: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Result<Self, BackendError> {
-        Self::builder().cluster(nodes).connect().await
+    /// A failover loses what the old primary had not sent to the new one. The holder of a lost lock
+    /// is told at its next renewal; until then, another owner may have acquired the lock, with a
+    /// higher fencing token. If a release is lost, the lock stays held until its lease ends.
+    ///
+    /// See [`RedisBackendBuilder::cluster`] for credentials and TLS, and
+    /// [`ClusterMessages`](crate::ClusterMessages) for how waiters are woken.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::Locks;
+    /// use lockcore_redis::{Credentials, RedisBackend};
+    ///
+    /// # async fn connect() -> Result<(), lockcore::LockError> {
+    /// let backend = RedisBackend::cluster(["n1.internal:7000", "n2.internal:7000"])
+    ///     .credentials(Credentials::new("worker", "secret"))
+    ///     .connect()
+    ///     .await?;
+    /// let locks = Locks::new(backend);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<A: Into<String>>(nodes: impl IntoIterator<Item = A>) -> RedisBackendBuilder {
+        Self::builder().cluster(nodes)
     }
 
     pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {

@@ -23,7 +23,7 @@ async fn any_node_leads_to_the_cluster_be_it_a_replica() {
     let cluster = shared().await;
     for index in 0..6 {
         let node = cluster.node(index);
-        let one = RedisBackend::cluster([node.address()]).await.unwrap();
+        let one = RedisBackend::cluster([node.address()]).connect().await.unwrap();
         assert_works(one, "of-one-node").await;
         assert_works(RedisBackend::connect(node.url()).await.unwrap(), "of-a-plain-url").await;
     }
@@ -62,7 +62,7 @@ async fn wrong_ways_to_a_cluster_are_refused_with_the_right_one() {
         assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}: {error}");
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
-    let error = RedisBackend::cluster(["127.0.0.1:1"]).await.unwrap_err();
+    let error = RedisBackend::cluster(["127.0.0.1:1"]).connect().await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
