@@ -255,7 +255,7 @@ impl RedisBackendBuilder {
                 let address = Arc::new(SentinelAddress::new(group));
                 let server = Server::new(self.opener(address, OnceLock::from(false)));
                 server.connection().await?;
-                return Ok(RedisBackend::on_server(server, self.key_prefix));
+                return Ok(RedisBackend::on_primary(server, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
