@@ -11,4 +11,3 @@ for _ = 1, tonumber(ARGV[2]) do
     table.insert(keys, table.remove(args, 1))
 end
 
-local function run(KEYS, ARGV)
