@@ -21,6 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// How long one node may take for its answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
+/// An attempt that takes longer is that of a runtime which nobody drives.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 /// After so long without an answer, the next node is asked as well.
 const HEAD_START: Duration = Duration::from_millis(200);
 
@@ -33,7 +35,8 @@ pub(super) struct RefreshState {
 
 #[derive(Debug, Default)]
 struct State {
-    is_running: bool,
+    /// When the attempt began that is being made.
+    running: Option<Instant>,
     last: Option<Instant>,
     pause: Duration,
     /// Counts the attempts, so that another node is asked each time.
@@ -46,14 +49,26 @@ impl RefreshState {
     }
 }
 
-/// Ends an attempt, also if its runtime shuts down.
-struct EndOnDrop<'a>(&'a RefreshState);
+impl State {
+    /// Whether an attempt is being made. One whose runtime nobody drives is not waited for.
+    fn is_running(&self) -> bool {
+        self.running.is_some_and(|began| began.elapsed() < LONGEST_ATTEMPT)
+    }
+}
 
-impl Drop for EndOnDrop<'_> {
+/// Ends an attempt, also if its runtime shuts down.
+struct EndOnDrop {
+    cluster: Arc<Cluster>,
+    began: Instant,
+}
+
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.is_running = false;
-        state.last = Some(Instant::now());
+        let mut state = self.cluster.refresh.lock();
+        if state.running == Some(self.began) {
+            state.running = None;
+            state.last = Some(Instant::now());
+        }
     }
 }
 
@@ -62,7 +77,7 @@ impl Cluster {
     pub(super) fn refresh_if_old(self: &Arc<Self>) {
         let is_old = {
             let state = self.refresh.lock();
-            !state.is_running && state.last.is_none_or(|last| last.elapsed() >= REFRESH_EVERY)
+            !state.is_running() && state.last.is_none_or(|last| last.elapsed() >= REFRESH_EVERY)
         };
         if is_old {
             self.refresh_soon();
@@ -74,10 +89,11 @@ impl Cluster {
         // Without a runtime, no request is under way either.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut state = self.refresh.lock();
-        if state.is_running {
+        if state.is_running() {
             return;
         }
-        state.is_running = true;
+        let began = Instant::now();
+        state.running = Some(began);
         let wait = match state.last.map(|last| last.elapsed()) {
             Some(elapsed) if elapsed < REFRESH_EVERY => state.pause.saturating_sub(elapsed),
             _ => {
@@ -86,9 +102,10 @@ impl Cluster {
             }
         };
         drop(state);
-        let cluster = self.clone();
+        // Made here: the task may never be polled.
+        let running = EndOnDrop { cluster: self.clone(), began };
         runtime.spawn(async move {
-            let running = EndOnDrop(&cluster.refresh);
+            let cluster = &running.cluster;
             tokio::time::sleep(wait).await;
             let has_changed = match cluster.fetch(LONGEST_ANSWER).await {
                 Ok(map) => cluster.adopt(map),
