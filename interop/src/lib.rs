@@ -13,7 +13,7 @@ mod reply;
 mod thread;
 
 pub use crate::{
-    client::{Lease, Redisson},
+    client::{Configuration, Lease, Redisson},
     java::Java,
     kind::Kind,
     reply::JavaError,

@@ -11,6 +11,9 @@
 
 mod contention;
 mod crash;
+mod deployment;
+mod elsewhere;
+mod failover;
 mod fair;
 mod latch;
 mod mixed;

@@ -1,6 +1,6 @@
 //! [`Promise`]: the rows of the table.
 
-use crate::section::Section;
+use crate::{deployment::Topology, section::Section};
 
 /// What is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,7 @@ pub(crate) enum Promise {
     JavaDowngrades,
     JavaNests,
     RustNests,
+    Tokens,
     RustSeesJava,
     JavaSeesRust,
     RustResizes,
@@ -38,11 +39,49 @@ pub(crate) enum Promise {
     LatchesOfJava,
     LocksOfOurs,
     OthersOfOurs,
+    Braces,
+    Failover,
 }
 
 impl Section {
     /// The rows of the section, in the order of [`Promise`].
-    pub(crate) fn promises(self) -> Vec<Promise> {
+    pub(crate) fn promises(self, topology: Topology) -> Vec<Promise> {
+        match topology {
+            Topology::Server => self.promises_of_a_server(),
+            Topology::Sentinel => self.promises_elsewhere(),
+            Topology::ShardedCluster | Topology::PlainCluster => {
+                let mut promises = self.promises_elsewhere();
+                if self == Self::Latch {
+                    promises.push(Promise::Braces);
+                }
+                promises
+            }
+        }
+    }
+
+    /// What depends on where the commands and the messages go.
+    fn promises_elsewhere(self) -> Vec<Promise> {
+        use Promise as P;
+        let wakeups = [P::RustWakesJava, P::JavaWakesRust];
+        match self {
+            Self::Reentrant => vec![
+                P::Exclusion,
+                P::RustWakesJava,
+                P::JavaWakesRust,
+                P::JavaNests,
+                P::RustNests,
+                P::Tokens,
+                P::RustCrashes,
+                P::JavaCrashes,
+            ],
+            Self::Latch => [&[P::Counting], wakeups.as_slice()].concat(),
+            Self::Failover => vec![P::Failover],
+            Self::Mixed => Vec::new(),
+            _ => [&[P::Exclusion], wakeups.as_slice()].concat(),
+        }
+    }
+
+    fn promises_of_a_server(self) -> Vec<Promise> {
         use Promise as P;
         let of_holds = [
             P::Exclusion,
@@ -58,6 +97,7 @@ impl Section {
                 &[
                     P::JavaNests,
                     P::RustNests,
+                    P::Tokens,
                     P::RustSeesJava,
                     P::JavaSeesRust,
                     P::RustCrashes,
@@ -122,6 +162,7 @@ impl Section {
                     P::OthersOfOurs,
                 ],
             ),
+            Self::Failover => (&[], &[]),
         };
         let mut promises = [of_holds, others].concat();
         if self == Self::Semaphore {
@@ -271,6 +312,13 @@ impl Promise {
             }
             Self::OthersOfOurs => {
                 "Held by us as one kind, and used by Java as any other: Java is not let in"
+            }
+            Self::Tokens => {
+                "Fencing tokens rise from hold to hold, whichever side holds it: `token()` and `lockAndGetToken` of `RFencedLock`"
+            }
+            Self::Braces => "A name with a tag, `{shop}:imported`",
+            Self::Failover => {
+                "The primary is killed while both sides hold locks, and both wait for one of the other: the holds are kept, and work goes on"
             }
             Self::LatchesOfJava => {
                 "In use by Java as a latch: our locks and read-write locks refuse the name"
