@@ -15,6 +15,16 @@ async fn both_sides_share_locks_on_sentinel() {
     share_locks(Topology::Sentinel).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_share_locks_on_a_cluster_with_sharded_messages() {
+    share_locks(Topology::ShardedCluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_share_locks_on_a_cluster_with_plain_messages() {
+    share_locks(Topology::PlainCluster).await;
+}
+
 /// On one deployment, which each case finds empty.
 async fn share_locks(topology: Topology) {
     let servers = Arc::new(Deployment::start(topology).await);

@@ -27,6 +27,16 @@ async fn both_sides_go_on_after_a_failover_of_sentinel() {
     both_sides_go_on(Topology::Sentinel).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_go_on_after_a_failover_of_a_cluster_with_sharded_messages() {
+    both_sides_go_on(Topology::ShardedCluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_go_on_after_a_failover_of_a_cluster_with_plain_messages() {
+    both_sides_go_on(Topology::PlainCluster).await;
+}
+
 async fn both_sides_go_on(topology: Topology) {
     let mut servers = Deployment::start(topology).await;
     let clients = Clients::start(&servers, LEASE_OF_HOLDS).await;
