@@ -1,5 +1,6 @@
-//! Both sides contend for one name, of any kind, and do inside what too many at a time would spoil: two clients of each side, with two
-//! tasks or threads each. On a cluster, they do so for a name of each primary at the same time.
+//! Both sides contend for one name, of any kind, and do inside what too many at a time would spoil:
+//! two clients of each side, with two tasks or threads each. On a cluster, they contend for one name
+//! on each primary at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +16,11 @@ use crate::{
     support::{LEASE, listened_to, queued, soon},
 };
 
-/// Of each task and each thread for each name; there are four on each side. Like those below, a multiple of the number of turns.
+/// Of each task and each thread; there are four on each side. Like the numbers below, it is a
+/// multiple of the number of turns.
 const ROUNDS: u32 = 300;
 
-/// The same, for all names together, of other deployments than a single server.
+/// The same on other deployments than a single server, for all names together.
 const ROUNDS_ELSEWHERE: u32 = 126;
 
 /// Without a common lock.
@@ -54,7 +56,8 @@ pub(crate) async fn exclude_each_other(section: Section, servers: &Deployment) {
         names => format!("{names} names, one on each primary; "),
     };
     let measured = format!(
-        "{} holds in {:.1} s, half of each side; {primaries}{together}{} changes of side, 0 overlaps{lost}",
+        "{} holds in {:.1} s, half of each side; {primaries}{together}{} changes of side, \
+         0 overlaps{lost}",
         seen.holds,
         seen.took.as_secs_f64(),
         seen.switches
@@ -130,7 +133,8 @@ pub(crate) struct Seen {
     took: Duration,
 }
 
-/// Has both sides do the same work under the locks named for Rust and for Java, so often in each task and each thread.
+/// Has both sides do the same work under the locks named for Rust and for Java, so often in each
+/// task and each thread.
 async fn contend(
     section: Section,
     servers: &Deployment,
@@ -250,8 +254,8 @@ impl Start<'_> {
     }
 }
 
-/// The same as `Contention.java`. How often it was not as it must be, how often the hold before was the other side's, and how many
-/// were inside together at most.
+/// The same as `Contention.java`. How often it was not as it must be, how often the hold before was
+/// the other side's, and how many were inside together at most.
 async fn work(
     turns: Vec<(Lock, u32)>,
     mut redis: MultiplexedConnection,

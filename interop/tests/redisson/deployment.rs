@@ -17,7 +17,7 @@ pub(crate) enum Topology {
     Server,
     /// A primary with two replicas, and three Sentinels.
     Sentinel,
-    /// Three primaries with a replica each, and sharded messages, which is the default of both sides.
+    /// Three primaries with a replica each, and sharded messages: the default of both sides.
     ShardedCluster,
     /// The same cluster with plain messages, which both sides have to be told.
     PlainCluster,
@@ -120,6 +120,11 @@ impl Deployment {
             Topology::PlainCluster => ClusterMessages::Plain,
             _ => ClusterMessages::Auto,
         };
+        self.locks_with(messages, lease).await
+    }
+
+    /// A client of ours with other messages than those of the deployment.
+    pub(crate) async fn locks_with(&self, messages: ClusterMessages, lease: Duration) -> Locks {
         let backend = RedisBackend::builder().url(self.url()).cluster_messages(messages);
         Locks::builder(backend.connect().await.unwrap()).lease(lease).build().unwrap()
     }
@@ -160,9 +165,14 @@ impl Deployment {
 
     /// How many clients have subscribed to a channel.
     pub(crate) async fn subscribers(&self, channel: &str) -> u32 {
+        self.subscribers_of(self.pubsub(["NUMSUB", "SHARDNUMSUB"]), channel).await
+    }
+
+    /// How many have by the account of a subcommand of `PUBSUB`.
+    pub(crate) async fn subscribers_of(&self, subcommand: &str, channel: &str) -> u32 {
         let mut count = 0;
         for server in self.running() {
-            let command = ["PUBSUB", self.pubsub(["NUMSUB", "SHARDNUMSUB"]), channel];
+            let command = ["PUBSUB", subcommand, channel];
             count += server.query::<(String, u32)>(&command).await.1;
         }
         count

@@ -1,11 +1,11 @@
-//! What depends on where the commands and the messages go, on other deployments than a single server.
+//! What depends on where commands and messages go, on Sentinel and on a Redis Cluster.
 
 use std::sync::Arc;
 
 use crate::{
     contention, crash,
     deployment::{Deployment, Topology},
-    latch, reentrant,
+    latch, messages, reentrant,
     section::Section,
     wakeups,
 };
@@ -25,7 +25,7 @@ async fn both_sides_share_locks_on_a_cluster_with_plain_messages() {
     share_locks(Topology::PlainCluster).await;
 }
 
-/// On one deployment, which each case finds empty.
+/// Runs the cases on one deployment, which each of them finds empty.
 async fn share_locks(topology: Topology) {
     let servers = Arc::new(Deployment::start(topology).await);
     for section in [
@@ -47,6 +47,13 @@ async fn share_locks(topology: Topology) {
     servers.clear().await;
     latch::java_wakes_rust(&servers).await;
     servers.clear().await;
+    if topology != Topology::Sentinel {
+        latch::with_a_tag(&servers).await;
+    }
+    if topology == Topology::ShardedCluster {
+        messages::of_either_set_reach_both(&servers).await;
+        messages::of_the_other_set_are_missed(&servers).await;
+    }
     reentrant::nesting::of_java(&servers).await;
     reentrant::nesting::of_rust(&servers).await;
     reentrant::tokens::of_both(&servers).await;

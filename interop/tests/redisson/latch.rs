@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::LockError;
+use lockcore::{BackendErrorKind, LockError};
 use tokio::task::JoinSet;
 
 use crate::{
-    deployment::Deployment,
+    deployment::{Deployment, Topology},
     report::{Promise, record, record_on},
     section::Section,
     support::{Both, LEASE, LONG, SLACK, ms, soon, subscribed},
@@ -203,4 +203,36 @@ async fn woken(both: Both, promise: Promise, after: Duration) {
 /// Resolves when `count` clients listen for the opening of the latch.
 async fn listened_to(servers: &Deployment, name: &str, count: u32) {
     subscribed(servers, &format!("redisson_countdownlatch__channel__{{{name}}}"), count).await;
+}
+
+/// On a cluster, the channel of a name with a tag is in another slot.
+pub(crate) async fn with_a_tag(servers: &Arc<Deployment>) {
+    const NAME: &str = "{shop}:imported";
+    let both = Both::on(servers).await;
+    let (thread, latch) = (both.redisson.thread(), both.locks.latch(NAME));
+    for refused in [thread.set_count(NAME, 1).await.map(drop), thread.count_down(NAME, 1).await] {
+        assert!(matches!(&refused, Err(error) if error.to_string().contains("CROSSSLOT")));
+    }
+    let measured = if servers.topology() == Topology::PlainCluster {
+        latch.set_count(1).await.unwrap();
+        assert_eq!(thread.count(NAME).await.unwrap(), 1);
+        let waiting = thread.wait_for_latch(NAME, LONG);
+        listened_to(servers, NAME, 1).await;
+        let start = Instant::now();
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        assert!(soon("Java's waking", waiting).await.unwrap());
+        format!("ours counted, and woke Java after {}", ms(start.elapsed()))
+    } else {
+        match latch.set_count(1).await {
+            Err(LockError::Backend(error)) => {
+                assert_eq!(error.kind(), BackendErrorKind::Configuration);
+                assert!(error.to_string().contains("choose a name without braces"), "{error}");
+            }
+            result => panic!("{result:?}"),
+        }
+        "ours is refused with `Configuration`".to_owned()
+    };
+    both.close().await;
+    let measured = format!("Java's `trySetCount` and `countDown` fail with CROSSSLOT; {measured}");
+    record_on(servers.topology(), Section::Latch, Promise::Braces, measured).await;
 }

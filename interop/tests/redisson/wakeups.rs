@@ -14,7 +14,8 @@ use crate::{
     support::{Both, listened_to, ms, soon},
 };
 
-/// Of all pairs of a section together, each under another name: on a cluster, these are in many slots.
+/// The number of rounds for all pairs of a section together. Each has another name, and so, on a
+/// cluster, another slot.
 pub(crate) fn rounds_on(topology: Topology) -> usize {
     if topology == Topology::Server { 99 } else { 33 }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Promise {
     LocksOfOurs,
     OthersOfOurs,
     Braces,
+    BothMessages,
+    OtherMessages,
     Failover,
 }
 
@@ -53,6 +55,9 @@ impl Section {
                 let mut promises = self.promises_elsewhere();
                 if self == Self::Latch {
                     promises.push(Promise::Braces);
+                }
+                if self == Self::Reentrant && topology == Topology::ShardedCluster {
+                    promises.extend([Promise::BothMessages, Promise::OtherMessages]);
                 }
                 promises
             }
@@ -314,11 +319,17 @@ impl Promise {
                 "Held by us as one kind, and used by Java as any other: Java is not let in"
             }
             Self::Tokens => {
-                "Fencing tokens rise from hold to hold, whichever side holds it: `token()` and `lockAndGetToken` of `RFencedLock`"
+                "Fencing tokens rise from one hold to the next, whichever side has it: `token()` and `RFencedLock.lockAndGetToken`"
             }
-            Self::Braces => "A name with a tag, `{shop}:imported`",
+            Self::Braces => "Its name has a tag: `{shop}:imported`",
+            Self::BothMessages => {
+                "Rust has `ClusterMessages::Both`, Java sharded or plain messages: a release wakes the other side within 50 ms at the median"
+            }
+            Self::OtherMessages => {
+                "Rust has sharded and Java plain messages, which is a mistake: no release wakes the other side"
+            }
             Self::Failover => {
-                "The primary is killed while both sides hold locks, and both wait for one of the other: the holds are kept, and work goes on"
+                "The primary is killed while each side holds four kinds of locks and waits for those of the other: no hold is lost, every waiter enters, and both sides go on"
             }
             Self::LatchesOfJava => {
                 "In use by Java as a latch: our locks and read-write locks refuse the name"
