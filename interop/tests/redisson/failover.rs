@@ -52,37 +52,27 @@ async fn both_sides_go_on(topology: Topology) {
     let listening = killed.elapsed();
     assert!(entries.try_join_next().is_none(), "the new primary has the holds");
 
-    let released = Instant::now();
-    for (guard, (thread, name)) in holds {
-        guard.release().await.unwrap();
-        thread.release(&name).await.unwrap();
+    let releasing = Instant::now();
+    let [by_rust, by_java] = release(holds).await;
+    while let Some(entered) = soon("an entry", entries.join_next()).await {
+        entered.unwrap();
     }
-    let mut last = [released; 2];
-    while let Some(entry) = soon("an entry", entries.join_next()).await {
-        let (side, entered) = entry.unwrap();
-        let last = &mut last[side as usize];
-        *last = entered.max(*last);
-    }
-    let [rust, java] = last.map(|last| ms(last - released));
+    let entered = releasing.elapsed();
     let seen = contend_together(Section::Reentrant, &servers, &clients).await;
     clients.close().await;
     let measured = format!(
-        "a replica took over after {}; all waiters listened again after {}, and entered within {rust} \
-         (Rust) and {java} (Java) once the {} holds were released; then {} holds, 0 overlaps, 0 lost \
-         updates",
+        "a replica took over after {}, all waiters listened again after {}; then the releases took \
+         up to {} in Rust and {} in Java, and the last of {} waiters entered after {}; then {} holds, \
+         0 overlaps, 0 lost updates",
         ms(took),
         ms(listening),
+        ms(by_rust),
+        ms(by_java),
         2 * KINDS.len(),
+        ms(entered),
         seen.holds
     );
     record_on(topology, Section::Failover, Promise::Failover, measured).await;
-}
-
-/// Who waits.
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    Rust,
-    Java,
 }
 
 /// A hold of ours, and a thread of Java with the name that it holds.
@@ -104,27 +94,39 @@ async fn hold(clients: &Clients) -> Vec<Pair> {
     pairs
 }
 
-/// Has each side wait for what the other holds, and release it at once. Who entered, and when.
-fn wait(clients: &Clients) -> JoinSet<(Side, Instant)> {
+/// Has each side wait for what the other holds, and release it at once.
+fn wait(clients: &Clients) -> JoinSet<()> {
     let mut entries = JoinSet::new();
     for kind in KINDS {
         let waiting = kind.ours(&clients.rust[1], &theirs(kind)).acquire();
-        entries.spawn(async move {
-            let guard = waiting.await.unwrap();
-            let entered = Instant::now();
-            guard.release().await.unwrap();
-            (Side::Rust, entered)
-        });
+        entries.spawn(async move { waiting.await.unwrap().release().await.unwrap() });
         let (thread, name) = (clients.java[1].thread_for(kind), ours(kind));
         let waiting = thread.acquire(&name, Lease::Watchdog);
         entries.spawn(async move {
             waiting.await.unwrap();
-            let entered = Instant::now();
             thread.release(&name).await.unwrap();
-            (Side::Java, entered)
         });
     }
     entries
+}
+
+/// Releases all holds at once. How long it took at most, on each side.
+async fn release(holds: Vec<Pair>) -> [Duration; 2] {
+    let (mut by_rust, mut by_java) = (JoinSet::new(), JoinSet::new());
+    let start = Instant::now();
+    for (guard, (thread, name)) in holds {
+        by_rust.spawn(async move {
+            guard.release().await.unwrap();
+            start.elapsed()
+        });
+        let releasing = thread.release(&name);
+        by_java.spawn(async move {
+            releasing.await.unwrap();
+            start.elapsed()
+        });
+    }
+    let times = [by_rust.join_all().await, by_java.join_all().await];
+    times.map(|times| times.into_iter().max().unwrap_or_default())
 }
 
 async fn all_listen(servers: &Deployment) {
