@@ -57,7 +57,7 @@ pub(crate) async fn of_the_other_set_are_missed(servers: &Arc<Deployment>) {
     let configuration = servers.configuration(LEASE).plain_messages();
     let redisson = java().connect(&configuration).await.unwrap();
     let thread = redisson.thread();
-    let before_release = Duration::from_millis(300);
+    let before_release = Duration::from_millis(500);
     let pair = Pair { servers, locks: &locks, thread, name: "missed".to_owned(), before_release };
     let rust = pair.rust_waits(&[SHARDED]).await;
     let java = pair.java_waits(PLAIN).await;

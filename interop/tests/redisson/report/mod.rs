@@ -78,8 +78,9 @@ fn page(rows: &Rows, redisson: &str, java: &str) -> String {
     let mut page = format!(
         "<!-- Written by the suite itself: ./scripts/interop. Do not edit it by hand; its text is in interop/tests/redisson/report/. -->\n\
          # Sharing locks with Redisson: what was tested\n\n\
-         Rust with lockcore and Java with the real Redisson contend for the same names: on a single server, on a primary\n\
-         with Sentinels, and on a Redis Cluster. `./scripts/interop` runs this suite and writes this page when every test has passed, so that all figures below come from one run.\n\n\
+         Rust with lockcore and Java with the real Redisson contend for the same names: on a single server, on a primary with Sentinels,\n\
+         and on a Redis Cluster. `./scripts/interop` runs this suite and writes this page when every test has passed, so that all\n\
+         figures below come from one run.\n\n\
          | | version |\n|---|---|\n\
          | lockcore | {} |\n| Redisson | {redisson} |\n| Java | {java} |\n| Redis | {} |\n| machine | {} {}, {cores} cores |\n\n\
          Leases that a watchdog renews are {} ms on both sides, so that their ends can be waited for; every other option of Redisson that\n\

@@ -27,6 +27,7 @@ pub(crate) enum Promise {
     JavaCrashes,
     RustReaderCrashes,
     JavaReaderCrashes,
+    Takeover,
     RustWaiterCrashes,
     JavaWaiterCrashes,
     JavaCannotReleaseOurs,
@@ -107,6 +108,7 @@ impl Section {
                     P::JavaSeesRust,
                     P::RustCrashes,
                     P::JavaCrashes,
+                    P::Takeover,
                     P::JavaCannotReleaseOurs,
                     P::RustCannotReleaseTheirs,
                     P::JavaForces,
@@ -298,6 +300,9 @@ impl Promise {
             }
             Self::JavaWaiterCrashes => {
                 "A Java waiter is halted at the head of the queue: Rust, behind it, enters when its place has lapsed"
+            }
+            Self::Takeover => {
+                "A named owner takes its hold over with a shorter lease, and dies: Java enters at the end of that lease, also where it is fair or a read-write lock"
             }
             Self::JavaCannotReleaseOurs => "Java cannot release our hold",
             Self::RustCannotReleaseTheirs => "We cannot release Java's hold",
