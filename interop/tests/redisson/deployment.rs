@@ -8,7 +8,7 @@ use lockcore_redis::{ClusterMessages, RedisBackend};
 use lockcore_testkit::{RedisCluster, RedisSentinel, RedisServer};
 use redis::FromRedisValue;
 
-use crate::support::java;
+use crate::support::{LONG, java};
 
 /// How the servers are run, and what both sides are told about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,7 +126,9 @@ impl Deployment {
     /// A client of ours with other messages than those of the deployment.
     pub(crate) async fn locks_with(&self, messages: ClusterMessages, lease: Duration) -> Locks {
         let backend = RedisBackend::builder().url(self.url()).cluster_messages(messages);
-        Locks::builder(backend.connect().await.unwrap()).lease(lease).build().unwrap()
+        // A failover on a busy machine may take longer than the default.
+        let builder = Locks::builder(backend.connect().await.unwrap()).retry_for(LONG);
+        builder.lease(lease).build().unwrap()
     }
 
     /// A name for each primary.
