@@ -284,7 +284,7 @@ async fn no_writer_enters_beside_readers_whose_leases_have_not_moved_yet() {
         assert!(reader.is_held());
         reader.release().await.unwrap();
     }
-    soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap();
+    drop(soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap());
 }
 
 #[tokio::test]
@@ -304,7 +304,7 @@ async fn a_release_does_not_end_the_hold_of_a_reader_whose_lease_has_not_moved_y
     released_or_tried_again(releasing).await;
     assert!(other.rw_lock("rw").write().try_acquire().await.unwrap().is_none());
     stays.release().await.unwrap();
-    soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap();
+    drop(soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap());
 }
 
 #[tokio::test]
@@ -318,5 +318,5 @@ async fn a_fair_hold_of_a_named_owner_is_released_although_only_its_lock_has_mov
     cluster.move_keys(&migration).await;
     cluster.finish_migration(migration).await;
     released_or_tried_again(releasing).await;
-    soon("the next", other.fair_lock("fair").acquire()).await.unwrap();
+    drop(soon("the next", other.fair_lock("fair").acquire()).await.unwrap());
 }
