@@ -15,3 +15,14 @@ end
 local function is_moving()
     return ARGV[1] == '1'
 end
+
+-- The messages that were published, each as a channel and its message.
+local published = {}
+
+-- Takes the place of PUBLISH. `send` differs by the kind of channels.
+local function publish(channel, message)
+    table.insert(published, channel)
+    table.insert(published, tostring(message))
+    send(channel, message)
+end
+

@@ -141,7 +141,7 @@ impl RecentReleases {
         }
     }
 
-    /// Whether there are any, and not only old ones.
+    /// Returns `true` if the last release was answered less than a minute ago.
     fn are_recent(&self) -> bool {
         self.state().releases.back().is_some_and(|last| last.at.elapsed() <= SOUGHT)
     }
