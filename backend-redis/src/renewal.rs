@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lockcore::{BackendError, BackendErrorKind, backend::RenewOutcome};
+use lockcore::{BackendError, backend::RenewOutcome};
 use redis::Cmd;
 
 use crate::{
@@ -81,12 +81,10 @@ async fn renew_chunk(
         Ok(replies) => connection.decode(replies, |replies| reply::renew(replies, chunk.len())),
     };
     unanswered.0 = None;
-    let is_not_here = replies.iter().flatten().any(|outcome| match outcome {
-        RenewOutcome::Failed(error) => error.kind() == BackendErrorKind::ReadOnly,
-        _ => false,
-    });
-    if is_not_here {
-        connection.give_up();
+    for outcome in replies.iter().flatten() {
+        if let RenewOutcome::Failed(error) = outcome {
+            connection.heed(&error.to_string());
+        }
     }
     replies
 }
