@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 use lockcore::{BackendError, BackendErrorKind};
 use redis::Value;
 
-
 /// The number of slots of every cluster.
 const SLOTS: u16 = 16_384;
 /// Marks a slot that no node serves.
