@@ -1,5 +1,6 @@
 //! The faults, by what they hit, and running them.
 
+mod absent;
 mod access;
 mod cancelling;
 mod clients;
@@ -16,8 +17,10 @@ use tokio::{
 };
 
 use crate::{
+    deployment::Deployment,
     protocol::Result,
-    report::{Report, table},
+    report::{Report, Run},
+    table::write_section,
 };
 
 type Running = Pin<Box<dyn Future<Output = Result<Report>> + Send>>;
@@ -28,26 +31,38 @@ pub(crate) struct Fault {
     /// As in the table of faults.
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// Whether it belongs to the part that every change has to pass.
-    pub(crate) smoke: bool,
+    /// The deployments on which it belongs to the part that every change has to pass.
+    smoke: &'static [&'static str],
     /// Whether it needs the machine for itself.
     pub(crate) alone: bool,
-    pub(crate) run: fn(u64) -> Running,
+    pub(crate) run: fn(Run) -> Running,
 }
 
-/// `1 "title" path::to::function [smoke] [alone];`
+impl Fault {
+    /// Whether it belongs to the part that every change has to pass.
+    pub(crate) fn is_smoke(&self, on: Deployment) -> bool {
+        let word = match on {
+            Deployment::Single => "smoke",
+            Deployment::Sentinel => "smoke_on_sentinel",
+            Deployment::Cluster => "smoke_on_cluster",
+        };
+        self.smoke.contains(&word)
+    }
+}
+
+/// `1 "title" path::to::function [smoke] [smoke_on_sentinel] [smoke_on_cluster] [alone];`
 macro_rules! faults {
     ($($number:literal $title:literal $($function:ident)::+ $($flag:ident)*;)*) => {
         /// All faults that there are.
         pub(crate) fn all() -> Vec<Fault> {
             vec![$({
-                let flags: &[&str] = &[$(stringify!($flag)),*];
+                const FLAGS: &[&str] = &[$(stringify!($flag)),*];
                 Fault {
                     number: $number,
                     title: $title,
-                    smoke: flags.contains(&"smoke"),
-                    alone: flags.contains(&"alone"),
-                    run: |seed| Box::pin($($function)::+(seed)),
+                    smoke: FLAGS,
+                    alone: FLAGS.contains(&"alone"),
+                    run: |run| Box::pin($($function)::+(run)),
                 }
             }),*]
         }
@@ -112,11 +127,11 @@ faults! {
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.
 pub(crate) async fn run(
     faults: Vec<Fault>,
-    seed: u64,
+    run: Run,
     jobs: usize,
     to: Option<&Path>,
 ) -> Result<bool> {
-    println!("{} faults with seed {seed}", faults.len());
+    println!("{} faults on {} with seed {}", faults.len(), run.on, run.seed);
     let places = Arc::new(Semaphore::new(jobs.max(1)));
     let machine = Arc::new(RwLock::new(()));
     let running = faults.into_iter().map(|fault| {
@@ -125,10 +140,10 @@ pub(crate) async fn run(
             let _place = places.acquire_owned().await;
             let report = if fault.alone {
                 let _machine = machine.write().await;
-                attempt(fault, seed).await
+                attempt(fault, run).await
             } else {
                 let _machine = machine.read().await;
-                attempt(fault, seed).await
+                attempt(fault, run).await
             };
             println!("{}", report.summary());
             report
@@ -141,13 +156,13 @@ pub(crate) async fn run(
     }
     reports.sort_by_key(|report| report.number);
     if let Some(path) = to {
-        std::fs::write(path, table(&reports))?;
+        write_section(path, run.on, &reports)?;
     }
     let failed: Vec<_> = reports.iter().filter(|report| !report.findings.is_empty()).collect();
     for report in &failed {
         println!(
-            "failed: #{} {}; again: ./scripts/faults run {} --seed {seed}",
-            report.number, report.title, report.number
+            "failed: #{} {}; again: ./scripts/faults run {} --on {} --seed {}",
+            report.number, report.title, report.number, run.on, run.seed
         );
     }
     println!("{} faults, {} failed", reports.len(), failed.len());
@@ -159,20 +174,23 @@ pub(crate) async fn run(
 /// It runs outside of the workers of a runtime of its own. What it has seen takes it seconds to judge, and a worker that is
 /// busy for so long may be the one that all timers and connections depend on: proxies would stand still, of this fault and of
 /// those beside it.
-async fn attempt(fault: Fault, seed: u64) -> Report {
+async fn attempt(fault: Fault, run: Run) -> Report {
     let start = Instant::now();
     let ended = tokio::task::spawn_blocking(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on((fault.run)(seed))
+        match absent::why(fault.number, run.on) {
+            Some(why) => Ok(Report::impossible(run, why)),
+            None => runtime.block_on((fault.run)(run)),
+        }
     })
     .await;
     let mut report = match ended {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {
-            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+            Report { run, findings: vec![format!("the rig: {error}")], ..Report::default() }
         }
         Err(error) => {
-            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+            Report { run, findings: vec![format!("the rig: {error}")], ..Report::default() }
         }
     };
     report.number = fault.number;
