@@ -1,6 +1,10 @@
 //! Faults that a deployment cannot have, and why.
 
-use crate::deployment::Deployment;
+use crate::{
+    deployment::Deployment,
+    protocol::{Result, failure},
+    report::{Report, Run},
+};
 
 /// Why there is no such fault on a deployment; `None` if there is.
 pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
@@ -24,4 +28,9 @@ pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// What a fault that no deployment has is made with.
+pub(super) async fn never(run: Run) -> Result<Report> {
+    Err(failure(format!("this fault cannot be made on {}", run.on)))
 }

@@ -21,7 +21,7 @@ async fn connect(url: &str) -> Result<Locks> {
 }
 
 /// The lock of a kind that nobody shares.
-fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
+pub(super) fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
     match kind {
         Kind::Exclusive => locks.lock(name),
         Kind::Fair => locks.fair_lock(name),

@@ -4,9 +4,11 @@ mod absent;
 mod access;
 mod cancelling;
 mod clients;
+mod failover;
 mod hostile;
 mod network;
 mod server;
+mod slots;
 pub(crate) mod soak;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Instant};
@@ -93,6 +95,14 @@ faults! {
     20 "server cannot save (MISCONF)" server::misconf smoke;
     21 "server becomes a replica (READONLY)" server::read_only;
     22 "too few replicas (NOREPLICAS)" server::no_replicas;
+    23 "replicas behind by 3 s" failover::lagging;
+    24 "primary killed whose replicas are behind" failover::unreplicated smoke_on_sentinel;
+    25 "primary killed (Sentinel)" failover::primary_killed smoke_on_sentinel;
+    26 "killed primary comes back as one" failover::stale_primary;
+    27 "Sentinels killed, and connections" failover::sentinels_lost;
+    28 "slots migrate to and fro" slots::migrating smoke_on_cluster;
+    29 "primary killed (cluster)" failover::primary_killed smoke_on_cluster;
+    30 "names with braces (CROSSSLOT)" slots::odd_names;
     31 "command connections killed every 100 ms" network::connections_killed smoke;
     32 "pub/sub connections killed every 100 ms" network::listeners_killed smoke;
     33 "pub/sub connections closed for their buffers" network::listeners_overrun;
@@ -117,11 +127,18 @@ faults! {
     52 "fsync takes 400 ms" access::slow_disk;
     53 "sends and receives fail (ECONNRESET)" access::failing_calls;
     54 "server that answers what nobody expects" hostile::answers smoke;
+    55 "quorum: servers down, slow, paused" absent::never;
+    56 "quorum: split votes" absent::never;
+    57 "quorum: a server comes back empty" absent::never;
     58 "acquisitions dropped at every await" cancelling::cancelled smoke;
     59 "client forked or cloned" cancelling::cloned;
     60 "SIGTERM, and a runtime dropped, while holding and waiting" clients::terminated;
     61 "10,000 waiters, and 10,000 names" cancelling::crowd alone;
     62 "faults at random (soak)" soak::short smoke;
+    63 "primary stopped, and goes on later" failover::primary_stopped;
+    64 "failover by hand, twice" failover::by_hand smoke_on_sentinel smoke_on_cluster;
+    65 "old primary cut off, clients on both sides" failover::partitioned;
+    66 "node comes and goes" slots::node_comes_and_goes;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.

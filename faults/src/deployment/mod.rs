@@ -9,6 +9,7 @@ mod slots;
 use std::fmt;
 
 pub(crate) use self::{
+    between::Between,
     network::{Network, cut},
     servers::{Demand, Servers},
     slots::{name_at_home, slot_of},

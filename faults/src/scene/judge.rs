@@ -31,6 +31,8 @@ pub(crate) struct Judge {
     pub(crate) losses: bool,
     /// Which failures clients may see, besides time-outs and broken connections.
     pub(crate) failures: &'static [&'static str],
+    /// Within what time after somebody else got it the holder of a forgotten lock must be told; `None` if that is not looked at.
+    pub(crate) told: Option<Duration>,
     /// Whether lost updates are what this run is about: there must be some.
     pub(crate) must_lose_updates: bool,
     /// How much memory clients may take more than in the beginning, in kB.
@@ -46,6 +48,7 @@ impl Default for Judge {
             recovery: Duration::from_secs(1),
             losses: false,
             failures: &[],
+            told: None,
             must_lose_updates: false,
             growth: 16_000,
         }
@@ -183,8 +186,16 @@ impl Scene {
         ));
         let (lease, grace) = (self.setup.lease, judge.recovery);
         let waits = Waits { lease, within: judge.wakeup + slack, grace };
-        findings.extend(checks::wakeups(&operations, &events, waits));
+        let mut late = checks::wakeups(&operations, &events, waits);
+        // What is stranded is not free, though everybody has released it.
+        late.retain(|finding| {
+            !self.stranded.iter().any(|name| finding.message.starts_with(&format!("`{name}`:")))
+        });
+        findings.extend(late);
         self.add(findings);
+        if let Some(told) = judge.told {
+            self.look_for_forgotten(&operations, told + slack);
+        }
         self.look_for_failures(judge, &events);
         self.look_for_losses(judge, &operations);
         if let Some(healed) = self.healed {

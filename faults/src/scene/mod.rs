@@ -1,12 +1,15 @@
 //! [`Scene`]: servers, a resource, clients and perhaps a bad network, for one fault; and the judgement at its end.
 
+mod forgotten;
 mod judge;
 mod setup;
 mod staging;
 mod stall;
+mod stranded;
 mod vitals;
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -59,6 +62,8 @@ pub(crate) struct Scene {
     stall: Stall,
     seed: u64,
     healed: Option<u64>,
+    /// Names of locks that only an old primary knew to be released.
+    stranded: BTreeSet<String>,
 }
 
 impl Scene {
@@ -93,6 +98,7 @@ impl Scene {
             before: Vitals::default(),
             stall: Stall::start(),
             healed: None,
+            stranded: BTreeSet::new(),
             on: run.on,
             servers,
             directory,
@@ -156,7 +162,12 @@ impl Scene {
     async fn warm_up(&mut self) -> Result<()> {
         for index in 0..self.clients.len() {
             let other = (index + 1) % self.clients.len();
-            for place in self.staged(&format!("warm{index}")) {
+            let mut places = self.staged(&format!("warm{index}"));
+            if self.on == Deployment::Cluster {
+                // These are all at one primary; all others are to be known as well.
+                places.extend(self.places());
+            }
+            for place in places {
                 self.clients[index].order(Order::Hold(place.clone())).await?;
                 if other != index {
                     self.clients[other].order(Order::Wait(place)).await?;
