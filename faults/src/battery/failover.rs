@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore_testkit::{Conditions, Operations, monotonic};
+use lockcore_testkit::monotonic;
 
 use crate::{
-    deployment::Between,
+    deployment::{Between, Network},
     protocol::{Order, Place, Result},
     report::{Report, Run},
     scene::{Judge, LONG_LEASE, SLACK, Scene, Setup, TIMEOUT},
@@ -70,8 +70,7 @@ async fn goes_on(scene: &mut Scene, places: &[Place], since: u64, bound: Duratio
     scene.measure("new locks after the new primary", Some(fresh), bound);
     scene.release_well(2).await?;
     scene.renew_admin().await?;
-    let stranded = scene.stranded().await?;
-    scene.note(format!("{stranded} locks stranded"));
+    count_stranded(scene).await?;
     // Longer than a renewal is late: whoever had to be told has been.
     tokio::time::sleep(TOLD).await;
     scene.expect_held(places)?;
@@ -79,6 +78,12 @@ async fn goes_on(scene: &mut Scene, places: &[Place], since: u64, bound: Duratio
     scene.release_well(0).await?;
     let taken = scene.until_taken(places, released, LONG_LEASE).await?;
     scene.measure("handed over by the new primary", taken, Duration::from_millis(500));
+    Ok(())
+}
+
+async fn count_stranded(scene: &mut Scene) -> Result<()> {
+    let stranded = scene.stranded().await?;
+    scene.note(format!("{stranded} locks stranded"));
     Ok(())
 }
 
@@ -95,7 +100,7 @@ async fn finish(mut scene: Scene) -> Result<Report> {
 pub(super) async fn unreplicated(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().between()).await?;
     hold_replication(&mut scene).await?;
-    let places = scene.stage("unsent", 0, None).await?;
+    let places = scene.stage("unsent", 0, Some(1)).await?;
     scene.sleep(700).await;
     let killed = scene.fault("primary killed whose replicas are behind");
     let old = scene.servers.current_index();
@@ -173,6 +178,8 @@ pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     let old = scene.servers.current_index();
     scene.servers.current_mut().kill();
     scene.servers.follow(old).await?;
+    // A client that asks before would be sent to the old primary, by every Sentinel.
+    scene.servers.agree().await;
     scene.servers.server_mut(old).restart();
     let healed = scene.healed();
     goes_on(&mut scene, &places, healed, RECOVERY).await?;
@@ -213,50 +220,49 @@ pub(super) async fn by_hand(run: Run) -> Result<Report> {
 
 /// #65: the old primary is cut off from the other servers, with one client on its side and the others on theirs; a replica takes its place.
 /// The client on its side goes on there until the partition ends; then it is told of its losses, and joins the others.
-/// Tokens, lost updates with fencing, not those of the client that is cut off meanwhile; recovery.
+/// Tokens, lost updates with fencing; losses told; recovery.
 pub(super) async fn partitioned(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().proxied().between()).await?;
     let places = scene.stage("staged", 2, Some(1)).await?;
-    let cut_off = scene.stage("cut-off", 0, None).await?;
     scene.sleep(300).await;
-    scene.fault("old primary cut off");
+    let start = scene.fault("old primary cut off");
     let old = scene.servers.current_index();
     if let Some(between) = &scene.servers.between {
         between.cut();
     }
     scene.networks[0].cut_all_but(old);
     scene.networks[1..].iter().for_each(|network| network.cut_server(old));
+    let cut_off = scene.stage("cut-off", 0, None).await?;
     scene.servers.follow(old).await?;
     let healed = scene.healed();
-    for place in scene.staged("fresh") {
-        scene.clients[1].order(Order::Hold(place)).await?;
+    for place in &cut_off {
+        scene.clients[1].order(Order::Hold(place.clone())).await?;
     }
     let fresh = Duration::from_nanos(monotonic() - healed);
     scene.measure("new locks on the side of the others", Some(fresh), RECOVERY);
+    count_stranded(&mut scene).await?;
     scene.release_well(1).await?;
     scene.sleep(3000).await;
     scene.expect_held(&places)?;
     if let Some(between) = &scene.servers.between {
         between.heal();
     }
-    scene.networks.iter().for_each(|network| network.set(&Conditions::default()));
+    scene.networks.iter().for_each(Network::heal);
     let back = scene.healed();
-    scene.servers.settle().await;
-    scene.renew_admin().await?;
     for place in scene.staged("rejoined") {
         scene.clients[0].order(Order::Hold(place)).await?;
     }
     let rejoined = Duration::from_nanos(monotonic() - back);
     scene.note(format!("the client that was cut off is back after {} ms", rejoined.as_millis()));
-    let lost = Operations::of(&scene.events()?);
-    let lost = lost
-        .granted()
-        .filter(|hold| hold.lost.is_some() && cut_off.iter().any(|place| place.name == hold.name));
-    let count = lost.count();
-    scene.note(format!("{count} of {} holds of the client that was cut off lost", cut_off.len()));
+    let notice = scene.until_lost(&cut_off, back, LONG_LEASE).await?;
+    scene.measure("loss told after the partition", notice, TOLD);
     scene.release(0).await?;
     scene.release_well(2).await?;
-    finish(scene).await
+    scene.servers.settle().await;
+    scene.renew_admin().await?;
+    // Both sides go on while neither can know of the other.
+    let told = Duration::from_nanos(back - start) + TOLD;
+    scene.finish(Judge { told: Some(told), ..judge() }).await
 }
 
 /// #27: two of three Sentinels are killed, then the last one: whoever is connected stays so, and nothing is noticed. Then the connections

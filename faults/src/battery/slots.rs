@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore::{LockError, Locks};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::monotonic;
 
 use crate::{
-    deployment::{Demand, Deployment, Servers, slot_of},
+    deployment::{Demand, Servers, slot_of},
     protocol::{Order, Result},
     report::{Report, Run},
     scene::{Judge, LEASE, Scene, Setup},
@@ -91,7 +91,7 @@ pub(super) async fn node_comes_and_goes(run: Run) -> Result<Report> {
 const NAMES: [&str; 9] = ["o{1", "a}b", "{}x", "a{", "{", "}", "{}", "{a}b", "x{a}{b}"];
 
 /// #30: locks of each kind whose names have braces in odd places: all that belongs to one name has to be in one slot. Each works, or is
-/// refused as misconfigured.
+/// refused with an error that says why.
 pub(super) async fn odd_names(run: Run) -> Result<Report> {
     let servers = Servers::start(run.on, &Demand::default()).await?;
     let mut report = Report::new(run, &crate::protocol::Kind::ALL);
@@ -113,12 +113,7 @@ pub(super) async fn odd_names(run: Run) -> Result<Report> {
                         report.findings.push(format!("C1: `{name}` was held twice"));
                     }
                 }
-                Err(LockError::Backend(error))
-                    if error.kind() == BackendErrorKind::Configuration
-                        && run.on == Deployment::Cluster =>
-                {
-                    refused += 1;
-                }
+                Err(LockError::InvalidName { .. }) => refused += 1,
                 Err(error) => report.findings.push(format!("I9: `{name}`: {error}")),
             }
             // Kinds do not share their names.

@@ -92,12 +92,12 @@ impl Between {
     }
 }
 
-/// Ends the connections of a node's bus, which come back at once.
+/// Ends the connections that a node has made to the others of its bus. It makes new ones at once.
 async fn kill_bus(server: &RedisServer) -> Result<()> {
     let nodes: String = server.try_query(&["CLUSTER", "NODES"]).await?;
     for line in nodes.lines().filter(|line| !line.contains("myself")) {
         let id = line.split(' ').next().unwrap_or_default();
-        let () = server.try_query(&["DEBUG", "CLUSTERLINK", "KILL", "ALL", id]).await?;
+        let () = server.try_query(&["DEBUG", "CLUSTERLINK", "KILL", "TO", id]).await?;
     }
     Ok(())
 }

@@ -226,6 +226,13 @@ impl Servers {
         self.server(index).try_query::<()>(&write).await.is_ok()
     }
 
+    /// Waits until all Sentinels name the new primary; nodes of a cluster need not agree.
+    pub(crate) async fn agree(&self) {
+        if let Group::Sentinel(group) = &self.group {
+            group.primary().await;
+        }
+    }
+
     /// Waits until all running servers agree on who has which role.
     pub(crate) async fn settle(&mut self) {
         match &self.group {

@@ -322,11 +322,19 @@ const ADMIN: &str = "battery";
 pub(crate) const SECRET: &str = "canary-7f3a91";
 
 /// Whether a line of `CLIENT LIST` is of none of these: the battery's question, its monitor and its
-/// own connection, a Sentinel, a replica, a primary.
+/// own connection, a Sentinel, a replica, a primary, a node that sends keys.
 fn is_of_client(line: &&str) -> bool {
-    ["cmd=client", "flags=O", " name=battery", " name=sentinel-", " flags=S", " flags=M"]
-        .iter()
-        .all(|other| !line.contains(other))
+    [
+        "cmd=client",
+        "flags=O",
+        " name=battery",
+        " name=sentinel-",
+        " flags=S",
+        " flags=M",
+        " cmd=restore",
+    ]
+    .iter()
+    .all(|other| !line.contains(other))
 }
 
 fn unique() -> u64 {
