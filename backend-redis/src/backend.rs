@@ -19,6 +19,7 @@ use crate::{
     keys::LockKeys,
     permits, read_write, renewal, reply,
     script::{self, ScriptCall},
+    sentinel::RecentReleases,
     server::{CommandConnection, Server},
 };
 
@@ -54,6 +55,8 @@ use crate::{
 pub struct RedisBackend {
     deployment: Deployment,
     key_prefix: Arc<str>,
+    /// Of a primary with Sentinels.
+    releases: Option<Arc<RecentReleases>>,
 }
 
 /// Where the locks are.
@@ -85,9 +88,9 @@ impl RedisBackend {
     ///
     /// A failover loses what the old primary had not sent to the new one. The holder of a lost
     /// lock is told at its next renewal; until then, another owner may have acquired the lock, with
-    /// a higher fencing token. If a release is lost, the lock stays held until its lease ends. In a
+    /// a higher fencing token. The releases of the last 3 s are repeated at the new primary. In a
     /// failover by hand, the old primary goes on answering for up to a second or two, and nothing
-    /// that it answers then is kept.
+    /// else that it answers then is kept.
     ///
     /// See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
     ///
@@ -117,26 +120,53 @@ impl RedisBackend {
         RedisBackendBuilder::new()
     }
 
-    /// Connects to the Redis Cluster of these nodes, each `host:port`. One that can be reached is
-    /// enough, since it knows the others. Short for [`RedisBackendBuilder::cluster`].
+    /// Creates a builder for a Redis Cluster. `nodes` are some of its nodes, such as
+    /// `["host:7000", "other:7000"]`. One that can be reached is enough, be it a replica, since it
+    /// knows the others.
     ///
-    /// # Errors
-    /// See [`RedisBackendBuilder::connect`].
+    /// Each lock is in the slot of its name, and so on one primary and its replicas. The backend
+    /// follows slots that move, and replicas that take over: waiters and renewals go on at the new
+    /// primary. A request that a node refuses because its slot is elsewhere was not carried out, and
+    /// is sent to the right node; no other request is sent twice.
     ///
-    /// # Cancel safety
-    /// If the future is dropped before it resolves, no connection is left open.
-    pub async fn cluster(
-        nodes: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Result<Self, BackendError> {
-        Self::builder().cluster(nodes).connect().await
+    /// A failover loses what the old primary had not sent to the new one. The holder of a lost lock
+    /// is told at its next renewal; until then, another owner may have acquired the lock, with a
+    /// higher fencing token. If a release is lost, the lock stays held until its lease ends.
+    ///
+    /// See [`RedisBackendBuilder::cluster`] for credentials and TLS, and
+    /// [`ClusterMessages`](crate::ClusterMessages) for how waiters are woken.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::Locks;
+    /// use lockcore_redis::{Credentials, RedisBackend};
+    ///
+    /// # async fn connect() -> Result<(), lockcore::LockError> {
+    /// let backend = RedisBackend::cluster(["n1.internal:7000", "n2.internal:7000"])
+    ///     .credentials(Credentials::new("worker", "secret"))
+    ///     .connect()
+    ///     .await?;
+    /// let locks = Locks::new(backend);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<A: Into<String>>(nodes: impl IntoIterator<Item = A>) -> RedisBackendBuilder {
+        Self::builder().cluster(nodes)
     }
 
     pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
-        Self { deployment: Deployment::Single(Arc::new(server)), key_prefix: key_prefix.into() }
+        let (deployment, key_prefix) = (Deployment::Single(Arc::new(server)), key_prefix.into());
+        Self { deployment, key_prefix, releases: None }
+    }
+
+    pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
+        let (server, key_prefix) = (Arc::new(server), Arc::from(key_prefix));
+        let releases = Some(RecentReleases::of(&server, &key_prefix));
+        Self { deployment: Deployment::Single(server), key_prefix, releases }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
-        Self { deployment: Deployment::Cluster(cluster), key_prefix: key_prefix.into() }
+        let (deployment, key_prefix) = (Deployment::Cluster(cluster), key_prefix.into());
+        Self { deployment, key_prefix, releases: None }
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
@@ -236,7 +266,16 @@ impl Backend for RedisBackend {
                 let dispatch = Dispatch::release(keys, request)?;
                 let connection = server.connection().await?;
                 let reply = dispatch.send(&connection).await?;
-                connection.decode(reply, reply::release)
+                let outcome = connection.decode(reply, reply::release)?;
+                if let Some(releases) = &self.releases {
+                    releases.note(request);
+                    if !connection.is_usable() {
+                        // The reply may be that of a primary which has been succeeded.
+                        let again = release_call(&self.keys(&request.name)?, request)?;
+                        Box::pin(server.call(&again, reply::release)).await?;
+                    }
+                }
+                Ok(outcome)
             }
             Deployment::Cluster(cluster) => {
                 let call = release_call(&keys, request)?;
@@ -338,7 +377,10 @@ fn acquire_call(keys: &LockKeys, request: &AcquireRequest) -> Result<ScriptCall,
     }
 }
 
-fn release_call(keys: &LockKeys, request: &ReleaseRequest) -> Result<ScriptCall, BackendError> {
+pub(crate) fn release_call(
+    keys: &LockKeys,
+    request: &ReleaseRequest,
+) -> Result<ScriptCall, BackendError> {
     match request.mode {
         Mode::Read | Mode::Write => Ok(read_write::release(keys, request)),
         Mode::Permit { .. } => Ok(permits::release(keys, request)),

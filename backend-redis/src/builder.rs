@@ -11,7 +11,10 @@ use redis::{Client, ConnectionInfo};
 
 use crate::{
     CredentialsProvider, RedisBackend,
-    cluster::{Cluster, ClusterMessages, NodeOptions},
+    cluster::{
+        Cluster, ClusterMessages, NodeOptions,
+        url::{self as cluster_url, ClusterSeeds},
+    },
     credentials::Login,
     sentinel::{
         SentinelAddress, SentinelGroup,
@@ -22,7 +25,7 @@ use crate::{
         address::{FixedAddress, Locate},
         opener::Opener,
     },
-    url::{self, ClusterSeeds},
+    url,
 };
 
 /// The options of a connection. Created by [`RedisBackend::builder`].
@@ -117,22 +120,19 @@ impl RedisBackendBuilder {
         self
     }
 
-    /// Uses a Redis Cluster instead of a single server. `nodes` are some of its nodes, each
-    /// `host:port`; the default port is 6379. One that can be reached is enough, be it a replica:
-    /// it knows the others. Credentials and TLS need a URL `redis+cluster://` or
-    /// `rediss+cluster://`.
+    /// Connects to the Redis Cluster of `nodes`, each `host` or `host:port`; the default port is
+    /// 6379. See [`RedisBackend::cluster`]. This replaces [`url`](Self::url) and
+    /// [`client`](Self::client).
     ///
-    /// Each lock is in one slot of the cluster, and so on one primary and its replicas. The backend
-    /// follows slots that move and replicas that take over. A replica that takes over may not have
-    /// the last locks, because Redis replicates later than it answers; the fencing tokens rise all
-    /// the same.
-    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    /// All nodes have the same [`credentials`](Self::credentials). TLS needs a URL
+    /// `rediss+cluster://`, or a [`client`](Self::client) that leads to one of the nodes.
+    pub fn cluster<A: Into<String>>(mut self, nodes: impl IntoIterator<Item = A>) -> Self {
         self.source = ConnectionSource::Cluster(nodes.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets how waiters are woken on a cluster: [`ClusterMessages::Auto`] by default, as Redisson
-    /// chooses. Without a cluster it has no effect.
+    /// chooses. It has no effect without a cluster.
     pub fn cluster_messages(mut self, messages: ClusterMessages) -> Self {
         self.cluster_messages = messages;
         self
@@ -255,7 +255,7 @@ impl RedisBackendBuilder {
                 let address = Arc::new(SentinelAddress::new(group));
                 let server = Server::new(self.opener(address, OnceLock::from(false)));
                 server.connection().await?;
-                return Ok(RedisBackend::on_server(server, self.key_prefix));
+                return Ok(RedisBackend::on_primary(server, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
@@ -294,9 +294,11 @@ impl RedisBackendBuilder {
             ConnectionSource::Client(client) => {
                 Target::Server(client.get_connection_info().clone())
             }
-            ConnectionSource::Cluster(nodes) => Target::Cluster(url::parse_nodes(nodes, HAS_TLS)?),
-            ConnectionSource::Url(url) if url::is_of_cluster(url) => {
-                Target::Cluster(url::parse_cluster(url, HAS_TLS)?)
+            ConnectionSource::Cluster(nodes) => {
+                Target::Cluster(cluster_url::parse_nodes(nodes, HAS_TLS)?)
+            }
+            ConnectionSource::Url(url) if cluster_url::is_of_cluster(url) => {
+                Target::Cluster(cluster_url::parse(url, HAS_TLS)?)
             }
             ConnectionSource::Url(url) => match sentinel_url::parse(url, HAS_TLS) {
                 Some(sentinels) => Target::Sentinels(self.with_sentinel_client(sentinels?)),

@@ -9,6 +9,7 @@
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
 //!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
 //!   crate takes that for a reply.
+//! - [`url`] has the URLs that lead to a cluster.
 //!
 //! Requests are not batched: each is a call of its own, in the slot of its name.
 
@@ -21,6 +22,7 @@ mod refresh;
 mod renewal;
 mod slots;
 mod subscription;
+pub(crate) mod url;
 
 use std::{
     pin::pin,

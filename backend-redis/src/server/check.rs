@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 /// Which server answered: its `run_id`, which changes when it restarts. Unknown if the user has no
 /// right to `INFO`, or if the server does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity(Option<String>);
+pub(crate) struct Identity(Option<String>);
 
 impl Identity {
     fn of(info: &str) -> Self {
@@ -15,7 +15,7 @@ impl Identity {
     }
 
     /// Returns `true` if the two are certainly different servers.
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
         self.0.is_some() && other.0.is_some() && self != other
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct CommandConnection {
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
     /// The server behind the connection.
-    pub(super) identity: Identity,
+    pub(crate) identity: Identity,
     life: Arc<Life>,
     /// Gives the connection up when the server has been succeeded.
     successor: AbortHandle,
@@ -126,7 +126,7 @@ impl CommandConnection {
         }
     }
 
-    pub(super) fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.life.state.load(Ordering::Acquire) == USABLE
     }
 

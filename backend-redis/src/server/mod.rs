@@ -24,13 +24,16 @@ use std::sync::Arc;
 
 use lockcore::BackendError;
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
+pub(crate) use self::{
+    check::Identity, connection::CommandConnection, messages::RedisSubscription,
+};
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
     opener::{Opened, Opener, Purpose},
 };
-pub(crate) use self::{connection::CommandConnection, messages::RedisSubscription};
 use crate::{error, script::ScriptCall};
 
 /// A server that keeps locks.
@@ -63,6 +66,11 @@ impl Server {
     /// Returns the connection for commands, if it is open.
     pub(crate) fn current(&self) -> Option<Arc<CommandConnection>> {
         self.commands.current()
+    }
+
+    /// Notifies of each connection for commands that is opened or given up.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.commands.changes()
     }
 
     /// Returns the connection for commands, or opens a new one.
