@@ -378,7 +378,11 @@ pub(super) async fn misconf(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     // A directory in its place cannot be replaced by the file, not even by root.
-    fs::create_dir(scene.server().directory().join("dump.rdb"))?;
+    let file = scene.server().directory().join("dump.rdb");
+    if file.exists() {
+        fs::remove_file(&file)?;
+    }
+    fs::create_dir(file)?;
     scene.tell(&["CONFIG", "SET", "save", "3600 1000000"]).await?;
     let misconf = scene.fault("MISCONF");
     scene.tell(&["BGSAVE"]).await?;
