@@ -126,8 +126,8 @@ impl RedisBackend {
     ///
     /// Each lock is in the slot of its name, and so on one primary and its replicas. The backend
     /// follows slots that move, and replicas that take over: waiters and renewals go on at the new
-    /// primary. A request that a node refuses because its slot is elsewhere was not carried out, and
-    /// is sent to the right node; no other request is sent twice.
+    /// primary. A request that a node refuses because its slot is elsewhere was not carried out,
+    /// and is sent to the right node; no other request is sent twice.
     ///
     /// A failover loses what the old primary had not sent to the new one. The holder of a lost lock
     /// is told at its next renewal; until then, another owner may have acquired the lock, with a
