@@ -55,13 +55,13 @@ fn section(reports: &[Report]) -> String {
 
 const HEAD: &str = "# The fault battery\n
 Written by `./scripts/faults`; do not edit. Numbers are those of the table of faults that the battery was made from. Several client
-processes use locks of every kind while a fault is injected; what all of them saw is checked afterwards: exclusion
-by belief, fencing tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown
-outcomes, and what is left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
+processes use locks of every kind while a fault is injected; what all of them saw is checked afterwards: exclusion by belief, fencing
+tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown outcomes, and what is
+left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
 it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault.
 
-Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) has lost its
-directory; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
+Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) finds
+a directory in place of its file; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
 a suspended host (45) is the clock of the client, which jumps; the clocks of the server (43) and of clients (44) are moved by a preloaded
 library; slow disks (52) and failing calls (53) are made by `strace`. A client's bad network to several servers is a preloaded library, which leads
 each connection through a proxy whatever address a server announces; so is the network between servers (23, 24, 65).
