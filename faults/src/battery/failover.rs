@@ -63,12 +63,20 @@ async fn recover(scene: &mut Scene, places: &[Place], bound: Duration) -> Result
 }
 
 async fn goes_on(scene: &mut Scene, places: &[Place], since: u64, bound: Duration) -> Result<()> {
-    for place in scene.staged("fresh") {
-        scene.clients[2].order(Order::Hold(place)).await?;
+    // Two clients at the same time, two locks each.
+    let fresh = scene.staged("fresh");
+    for pair in fresh.chunks(2) {
+        for (client, place) in scene.clients[2..].iter_mut().zip(pair) {
+            client.send(&Order::Hold(place.clone())).await?;
+        }
+        for client in &mut scene.clients[2..] {
+            client.done().await?;
+        }
     }
     let fresh = Duration::from_nanos(monotonic() - since);
     scene.measure("new locks after the new primary", Some(fresh), bound);
     scene.release_well(2).await?;
+    scene.release_well(3).await?;
     scene.renew_admin().await?;
     count_stranded(scene).await?;
     // Longer than a renewal is late: whoever had to be told has been.
