@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::{
-    BackendError, LockName, LockState, Mode,
+    BackendError, BackendErrorKind, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
         ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
@@ -159,8 +159,8 @@ impl RedisBackend {
     }
 
     pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
-        let (server, key_prefix) = (Arc::new(server), Arc::from(key_prefix));
-        let releases = Some(RecentReleases::of(&server, &key_prefix));
+        let (server, key_prefix) = (Arc::new(server), Arc::<str>::from(key_prefix));
+        let releases = Some(Arc::new(RecentReleases::new(&server, Arc::clone(&key_prefix))));
         Self { deployment: Deployment::Single(server), key_prefix, releases }
     }
 
@@ -223,6 +223,12 @@ impl Backend for RedisBackend {
                 let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
                 let reply = dispatch.send(&connection).await;
                 let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
+                let is_granted = matches!(outcome, Ok(AcquireOutcome::Acquired { .. }));
+                let outcome = match &self.releases {
+                    // The primary may have been succeeded by one that does not know the hold.
+                    Some(_) if is_granted && !connection.is_usable() => Err(granted_too_late()),
+                    _ => outcome,
+                };
                 unanswered.disarm_if_known(&outcome);
                 outcome
             }
@@ -268,12 +274,7 @@ impl Backend for RedisBackend {
                 let reply = dispatch.send(&connection).await?;
                 let outcome = connection.decode(reply, reply::release)?;
                 if let Some(releases) = &self.releases {
-                    releases.note(request);
-                    if !connection.is_usable() {
-                        // The reply may be that of a primary which has been succeeded.
-                        let again = release_call(&self.keys(&request.name)?, request)?;
-                        Box::pin(server.call(&again, reply::release)).await?;
-                    }
+                    releases.note(request, &connection);
                 }
                 Ok(outcome)
             }
@@ -375,6 +376,11 @@ fn acquire_call(keys: &LockKeys, request: &AcquireRequest) -> Result<ScriptCall,
         Mode::Exclusive | Mode::Fair => Ok(exclusive::acquire(keys, request)),
         unknown => Err(not_supported(unknown)),
     }
+}
+
+fn granted_too_late() -> BackendError {
+    let message = "the connection to the primary was given up before it granted the hold";
+    BackendError::new(BackendErrorKind::Connection, message)
 }
 
 pub(crate) fn release_call(

@@ -127,6 +127,7 @@ mod error;
 mod exclusive;
 #[cfg(test)]
 mod fuzz;
+mod in_turn;
 mod keys;
 mod latches;
 mod permits;

@@ -1,17 +1,24 @@
 //! The check that a server can be trusted with locks.
 
+use std::sync::Arc;
+
 use lockcore::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 
 /// Which server answered: its `run_id`, which changes when it restarts. Unknown if the user has no
 /// right to `INFO`, or if the server does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(Option<String>);
+pub(crate) struct Identity(Option<Arc<str>>);
 
 impl Identity {
     fn of(info: &str) -> Self {
         let run_id = value(info, "run_id");
-        Self((!run_id.is_empty()).then(|| run_id.to_owned()))
+        Self((!run_id.is_empty()).then(|| run_id.into()))
+    }
+
+    /// Returns `true` if the two are certainly the same server.
+    pub(crate) fn is_surely(&self, other: &Self) -> bool {
+        self.0.is_some() && self == other
     }
 
     /// Returns `true` if the two are certainly different servers.
