@@ -91,6 +91,11 @@ impl Network {
         self.servers.iter().any(Proxy::has_lost_answer)
     }
 
+    /// How many script calls servers have answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.servers.iter().map(Proxy::answers).sum()
+    }
+
     /// The next request to each server arrives late.
     pub(crate) fn delay_next_request(&self, time: Duration) {
         self.servers.iter().for_each(|proxy| proxy.delay_next_request(time));
