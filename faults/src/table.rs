@@ -67,7 +67,8 @@ library; slow disks (52) and failing calls (53) are made by `strace`. A client's
 each connection through a proxy whatever address a server announces; so is the network between servers (23, 24, 65).
 
 There is a section for each deployment that was run. Faults of one server act on the primary of the locks that they watch; the other servers have the
-patience to leave it its role. In 24 to 29 and 63 to 65 they replace it after a second. A failover loses what the new primary had not
+patience to leave it its role. A node of a cluster refuses all requests for two seconds after a restart (10 to 12), which is as long as a lease:
+no renewal gets through, and holds end though the node still has them. In 24 to 29 and 63 to 65 they replace it after a second. A failover loses what the new primary had not
 been sent; *forgotten* holds are those that another client got while their holders believed in them, which must end with their next
 renewal, and *stranded* locks were released at the old primary only and stay held until their lease ends.
 

@@ -28,7 +28,10 @@ pub(super) async fn killed_durable(run: Run) -> Result<Report> {
     scene.sleep(2500).await;
     // A node of a cluster refuses requests for as long as a lease after its restart.
     let losses = scene.on == Deployment::Cluster;
-    if !losses {
+    if losses {
+        let lost = scene.lost(&places)?.len();
+        scene.note(format!("{lost} of {} watched holds lost", places.len()));
+    } else {
         scene.expect_held(&places)?;
     }
     scene.finish(Judge { losses, failures: LOADING, ..Judge::default() }).await
@@ -39,7 +42,7 @@ async fn restart(scene: &mut Scene, down: Duration) {
     scene.servers.current_mut().kill();
     tokio::time::sleep(down).await;
     scene.servers.current_mut().restart();
-    if let Err(error) = scene.servers.rejoin().await {
+    if let Err(error) = rejoin(scene).await {
         scene.finding(format!("the rig: {error}"));
     }
     scene.healed();
@@ -47,6 +50,17 @@ async fn restart(scene: &mut Scene, down: Duration) {
     if let Err(error) = scene.renew_admin().await {
         scene.finding(format!("the rig: {error}"));
     }
+}
+
+/// Waits until the server serves again, which takes a node of a cluster longer than its start.
+async fn rejoin(scene: &mut Scene) -> Result<()> {
+    let start = Instant::now();
+    scene.servers.rejoin().await?;
+    if scene.on == Deployment::Cluster {
+        let refused = start.elapsed().as_millis();
+        scene.note(format!("the node refused for {refused} ms after its restart"));
+    }
+    Ok(())
 }
 
 /// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens go on to rise, waiters come in.
@@ -86,7 +100,7 @@ pub(super) async fn power_lost(run: Run) -> Result<Report> {
     }
     scene.note(format!("{cut} bytes of the file lost"));
     scene.servers.current_mut().restart();
-    scene.servers.rejoin().await?;
+    rejoin(&mut scene).await?;
     scene.healed();
     scene.renew_admin().await?;
     scene.sleep(1500).await;

@@ -56,13 +56,18 @@ impl Scene {
         Ok(())
     }
 
-    /// Fails if somebody was told of the loss of these places.
-    pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
+    /// The places of whose loss somebody was told.
+    pub(crate) fn lost(&self, places: &[Place]) -> Result<Vec<String>> {
         let operations = Operations::of(&self.events()?);
         let lost = operations.granted().filter(|operation| operation.lost.is_some());
         let of_places =
             lost.filter(|operation| places.iter().any(|place| place.name == operation.name));
-        let names: Vec<_> = of_places.map(|operation| operation.name.clone()).collect();
+        Ok(of_places.map(|operation| operation.name.clone()).collect())
+    }
+
+    /// Fails if somebody was told of the loss of these places.
+    pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
+        let names = self.lost(places)?;
         self.expect(
             names.is_empty(),
             format!("I1: holds were lost that should have been kept: {names:?}"),
