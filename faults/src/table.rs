@@ -58,7 +58,8 @@ Written by `./scripts/faults`; do not edit. Numbers are those of the table of fa
 processes use locks of every kind while a fault is injected; what all of them saw is checked afterwards: exclusion by belief, fencing
 tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown outcomes, and what is
 left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
-it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault.
+it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault; a hold is lost to the machine if
+that stood still for so much of its lease that there was no time to renew it.
 
 Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) finds
 a directory in place of its file; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;

@@ -239,13 +239,19 @@ impl Scene {
     }
 
     fn look_for_losses(&mut self, judge: &Judge, operations: &Operations) {
-        let lost: Vec<_> =
-            operations.granted().filter(|operation| operation.lost.is_some()).collect();
+        let lost = operations.granted().filter_map(|it| Some((it.name.clone(), it.lost?)));
+        let lost: Vec<_> = lost.collect();
         self.report.losses = lost.len();
-        if let (false, Some(first)) = (judge.losses, lost.first()) {
-            let message =
-                format!("I4 losses: {} holds were lost, of `{}` first", lost.len(), first.name);
-            self.report.findings.push(message);
+        if judge.losses {
+            return;
+        }
+        let (excused, lost): (Vec<_>, Vec<_>) =
+            lost.into_iter().partition(|(_, t)| self.stood_still(*t));
+        if let Some((first, _)) = lost.first() {
+            self.finding(format!("I4 losses: {} holds were lost, of `{first}` first", lost.len()));
+        }
+        if !excused.is_empty() {
+            self.note(format!("{} holds lost while this machine stood still", excused.len()));
         }
     }
 
