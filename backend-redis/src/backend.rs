@@ -233,10 +233,11 @@ impl Backend for RedisBackend {
                 outcome
             }
             Deployment::Cluster(cluster) => {
-                let (call, trail) = (acquire_call(&keys, request)?, Trail::default());
+                let (call, batchable) = Dispatch::acquire(keys, request)?.into_parts();
+                let trail = Trail::default();
                 let sent = Sent::Cluster(cluster, &trail);
                 let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
-                let sending = cluster.call_on_trail(&call, &trail, reply::acquire);
+                let sending = cluster.call_on_trail(&call, batchable, &trail, reply::acquire);
                 // Boxed, because this future is large.
                 let outcome = Box::pin(sending).await;
                 unanswered.disarm_if_known(&outcome);
@@ -257,7 +258,7 @@ impl Backend for RedisBackend {
             });
         }
         Ok(match &self.deployment {
-            Deployment::Single(server) => renewal::renew(server, &renewals).await,
+            Deployment::Single(server) => renewal::renew(server, &renewals, None).await,
             Deployment::Cluster(cluster) => {
                 let lease = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
                 cluster::renew(cluster, renewals, lease).await
@@ -279,9 +280,11 @@ impl Backend for RedisBackend {
                 Ok(outcome)
             }
             Deployment::Cluster(cluster) => {
-                let call = release_call(&keys, request)?;
+                let (call, batchable) = Dispatch::release(keys, request)?.into_parts();
+                let trail = Trail::default();
+                let sending = cluster.call_on_trail(&call, batchable, &trail, reply::release);
                 // Boxed, because this future is large.
-                Box::pin(cluster.call(&call, reply::release)).await
+                Box::pin(sending).await
             }
         }
     }
@@ -395,7 +398,7 @@ pub(crate) fn release_call(
     }
 }
 
-/// How a request is sent to a single server.
+/// How a request is sent.
 enum Dispatch {
     Single(ScriptCall),
     Batched(BatchableRequest),
@@ -414,6 +417,14 @@ impl Dispatch {
             true => Self::Batched(BatchableRequest::release(keys, request)),
             false => Self::Single(release_call(&keys, request)?),
         })
+    }
+
+    /// The call of the request on its own, and the request if it can be sent in a batch.
+    fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
+        match self {
+            Self::Single(call) => (call, None),
+            Self::Batched(request) => (request.call(), Some(request)),
+        }
     }
 
     async fn send(self, connection: &Arc<CommandConnection>) -> Result<Value, BackendError> {
@@ -464,13 +475,14 @@ impl Drop for ReleaseUnanswered<'_> {
                 runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
             }
             Sent::Cluster(cluster, trail) => {
-                let Ok(undo) = release_call(&keys, &undo) else { return };
+                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
+                let (call, batchable) = undo.into_parts();
                 // Without a trail, no node may have granted the hold.
                 let Some(trail) = trail.take() else { return };
                 let cluster = cluster.clone();
                 runtime.spawn(async move {
-                    let undone = cluster.call_on_trail(&undo, &trail, reply::release).await;
-                    report(undone.map(drop));
+                    let undoing = cluster.call_on_trail(&call, batchable, &trail, reply::release);
+                    report(undoing.await.map(drop));
                 });
             }
         }
