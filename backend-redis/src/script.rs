@@ -93,6 +93,7 @@ pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
         function!("release", "release"),
+        include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch.lua"),
     );
     LuaScript::new("batch", SOURCE, || digest(SOURCE))
@@ -103,6 +104,7 @@ pub(crate) static BATCH_OF_SLOTS: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
         function!("release", "release"),
+        include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch_of_slots.lua"),
     );
     LuaScript::new("batch", SOURCE, || digest(SOURCE))

@@ -304,6 +304,16 @@ fn scripts() -> Vec<Bug> {
             redis_suites("batches::"),
         ),
         bug(
+            "a request of a batch is not sent again where its slot is",
+            [redis("Cluster::call_on_trail").condition("is_of_slot").never()],
+            redis_suites("cluster::batches::"),
+        ),
+        bug(
+            "a renewal of a batch is not sent again where its slot is",
+            [redis("is_elsewhere").condition("is_of_slot").never()],
+            redis_suites("cluster::batches::"),
+        ),
+        bug(
             "a takeover with a shorter lease publishes nothing",
             [lua("grant.lua").statement("PUBLISH").removed()],
             redis_suites("core::waiters_behind_a_named_owner"),

@@ -48,13 +48,6 @@ async fn assert_released(backend: &RedisBackend, requests: &[AcquireRequest]) {
     }
 }
 
-async fn assert_granted(backend: &RedisBackend, requests: &[AcquireRequest]) {
-    let tasks: Vec<_> = requests.iter().map(|request| begin(backend, request)).collect();
-    for (task, request) in tasks.into_iter().zip(requests) {
-        assert!(is_granted(task).await, "{request:?}");
-    }
-}
-
 #[tokio::test]
 async fn many_requests_share_few_calls_of_each_node() {
     let cluster = RedisCluster::builder().replicas_each(0).start().await;
