@@ -19,8 +19,7 @@ use lockcore_testkit::{EventLog, RedisServer, What, checks::Vitals, monotonic};
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 
-use self::stall::Stall;
-pub(crate) use self::{judge::Judge, setup::Setup};
+pub(crate) use self::{judge::Judge, setup::Setup, stall::Stall};
 use crate::{
     deployment::{Deployment, Network, Servers},
     monitor::Monitor,

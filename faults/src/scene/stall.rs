@@ -13,14 +13,14 @@ const NAP: Duration = Duration::from_millis(5);
 
 /// Measures by how much this process was late itself: the machine's part in what clients were late by.
 #[derive(Debug)]
-pub(super) struct Stall {
+pub(crate) struct Stall {
     /// When this process should have run again, and when it did. Short critical sections without awaits.
     late: Arc<Mutex<Vec<(u64, u64)>>>,
     measuring: JoinHandle<()>,
 }
 
 impl Stall {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let late: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
         let measuring = tokio::spawn({
             let late = late.clone();
@@ -35,7 +35,7 @@ impl Stall {
         Self { late, measuring }
     }
 
-    pub(super) fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = late.iter().map(|(due, ran)| ran.saturating_sub(*due)).max();
         Duration::from_nanos(longest.unwrap_or(0))
