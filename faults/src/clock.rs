@@ -1,47 +1,27 @@
 //! [`WallClock`]: a wall clock that can be moved, for a process that is started with it.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::time::Duration;
 
-use crate::protocol::{Result, failure};
+use crate::{protocol::Result, shim::Shim};
 
-const SHIM: &str = include_str!("../shim/clock.c");
-
-/// A preloaded library and the file that moves its clock.
+/// A preloaded library whose file says how far its clock is ahead.
 #[derive(Debug)]
-pub(crate) struct WallClock {
-    directory: PathBuf,
-}
+pub(crate) struct WallClock(Shim);
 
 impl WallClock {
     /// Compiles the library; `None` where there is no C compiler.
-    pub(crate) fn make(label: &str) -> Result<Option<Self>> {
-        let directory =
-            std::env::temp_dir().join(format!("lockcore-clock-{}-{label}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
-        let clock = Self { directory };
-        std::fs::write(clock.path("clock.c"), SHIM)?;
-        clock.set(0)?;
-        let mut compiler = Command::new("cc");
-        compiler
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(clock.path("clock.so"))
-            .arg(clock.path("clock.c"));
-        match compiler.output() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
-            Ok(made) if made.status.success() => Ok(Some(clock)),
-            Ok(made) => Err(failure(format!("cc: {}", String::from_utf8_lossy(&made.stderr)))),
+    pub(crate) fn make() -> Result<Option<Self>> {
+        let shim = Shim::compile(include_str!("../shim/clock.c"), "LOCKCORE_CLOCK")?;
+        let clock = shim.map(Self);
+        if let Some(clock) = &clock {
+            clock.set(0)?;
         }
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.directory.join(file)
+        Ok(clock)
     }
 
     /// What a process is started with.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let path = |file| self.path(file).display().to_string();
-        vec![("LD_PRELOAD".into(), path("clock.so")), ("LOCKCORE_CLOCK".into(), path("offset"))]
+        self.0.environment()
     }
 
     /// How far the clock is ahead.
@@ -61,13 +41,7 @@ impl WallClock {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(self.path("offset"))?;
+            .open(self.0.file())?;
         Ok(file.write_all_at(&offset.to_ne_bytes(), 0)?)
-    }
-}
-
-impl Drop for WallClock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -8,12 +8,15 @@
 //! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
 //! lockcore-faults list                                        which there are
 //! ```
+//! `--on single|sentinel|cluster` says how Redis is deployed; a single server by default.
+//!
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
 
 mod battery;
 mod bugs;
 mod client;
 mod clock;
+mod deployment;
 mod monitor;
 mod process;
 mod protocol;
@@ -21,16 +24,23 @@ mod report;
 mod resource;
 mod rng;
 mod scene;
+mod shim;
+mod table;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use crate::protocol::{Result, failure};
+use crate::{
+    deployment::Deployment,
+    protocol::{Result, failure},
+    report::Run,
+};
 
 /// What was asked for on the command line.
 #[derive(Debug)]
 struct Arguments {
     words: Vec<String>,
     seed: Option<u64>,
+    on: Deployment,
     jobs: usize,
     table: Option<PathBuf>,
 }
@@ -54,7 +64,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<bool> {
     let arguments = Arguments::parse(arguments)?;
-    let seed = arguments.seed.unwrap_or_else(fresh_seed);
+    let run = Run { seed: arguments.seed.unwrap_or_else(fresh_seed), on: arguments.on };
     let words: Vec<&str> = arguments.words.iter().map(String::as_str).collect();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
@@ -66,19 +76,20 @@ fn run(arguments: &[String]) -> Result<bool> {
                     "{:>3} {}{}",
                     fault.number,
                     fault.title,
-                    if fault.smoke { " (smoke)" } else { "" }
+                    if fault.is_smoke(run.on) { " (smoke)" } else { "" }
                 );
             }
             Ok(true)
         }
         ["all"] => {
-            runtime.block_on(battery::run(battery::all(), seed, jobs, arguments.table.as_deref()))
+            runtime.block_on(battery::run(battery::all(), run, jobs, arguments.table.as_deref()))
         }
         ["bugs"] => bugs::run(""),
         ["bugs", name] => bugs::run(name),
         ["smoke"] => {
-            let faults = battery::all().into_iter().filter(|fault| fault.smoke).collect();
-            runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
+            let faults =
+                battery::all().into_iter().filter(|fault| fault.is_smoke(run.on)).collect();
+            runtime.block_on(battery::run(faults, run, jobs, arguments.table.as_deref()))
         }
         ["run", numbers @ ..] if !numbers.is_empty() => {
             let mut faults = battery::all();
@@ -86,19 +97,19 @@ fn run(arguments: &[String]) -> Result<bool> {
             if faults.len() < numbers.len() {
                 return Err(failure("there is no such fault; `list` tells which there are"));
             }
-            runtime.block_on(battery::run(faults, seed, jobs, arguments.table.as_deref()))
+            runtime.block_on(battery::run(faults, run, jobs, arguments.table.as_deref()))
         }
         ["soak", minutes @ ..] if minutes.len() <= 1 => {
             let minutes: u64 = minutes.first().map_or(Ok(10), |minutes| minutes.parse())?;
-            println!("soak of {minutes} min with seed {seed}");
+            println!("soak of {minutes} min on {} with seed {}", run.on, run.seed);
             let time = std::time::Duration::from_secs(60 * minutes);
-            let mut report = runtime.block_on(battery::soak::soak(seed, time))?;
+            let mut report = runtime.block_on(battery::soak::soak(run, time))?;
             (report.number, report.title, report.took) = (62, "soak", time);
             println!("{}", report.summary());
             Ok(report.findings.is_empty())
         }
         _ => Err(failure(
-            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --seed N, --jobs N, --table FILE",
+            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --on single|sentinel|cluster, --seed N, --jobs N, --table FILE",
         )),
     }
 }
@@ -110,13 +121,15 @@ fn fresh_seed() -> u64 {
 
 impl Arguments {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut parsed = Self { words: Vec::new(), seed: None, jobs: 3, table: None };
+        let mut parsed =
+            Self { words: Vec::new(), seed: None, on: Deployment::default(), jobs: 3, table: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let mut value =
                 || arguments.next().ok_or_else(|| failure(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--seed" => parsed.seed = Some(value()?.parse()?),
+                "--on" => parsed.on = Deployment::parse(value()?)?,
                 "--jobs" => parsed.jobs = value()?.parse()?,
                 "--table" => parsed.table = Some(value()?.into()),
                 word => parsed.words.push(word.into()),

@@ -75,8 +75,14 @@ impl ClientProcess {
     /// Gives an order and waits until it is carried out.
     pub(crate) async fn order(&mut self, order: Order) -> Result<Answer> {
         self.send(&order).await?;
+        let done = self.done().await;
+        done.map_err(|error| failure(format!("{order:?}: {error}")))
+    }
+
+    /// The answer to the order before, which must not have failed.
+    pub(crate) async fn done(&mut self) -> Result<Answer> {
         match self.answer().await? {
-            Answer::Failed(error) => Err(failure(format!("{}: {order:?}: {error}", self.name()))),
+            Answer::Failed(error) => Err(failure(format!("{}: {error}", self.name()))),
             answer => Ok(answer),
         }
     }

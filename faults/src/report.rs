@@ -1,8 +1,15 @@
-//! [`Report`]: what came of one fault; and the table of all.
+//! [`Report`]: what came of one fault.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use crate::protocol::Kind;
+use crate::{deployment::Deployment, protocol::Kind};
+
+/// What a run is made again with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    pub(crate) on: Deployment,
+}
 
 /// A time that was measured.
 #[derive(Clone, Debug)]
@@ -20,7 +27,7 @@ pub(crate) struct Measure {
 pub(crate) struct Report {
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    pub(crate) seed: u64,
+    pub(crate) run: Run,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) grants: usize,
     /// Commands of clients for each acquisition.
@@ -36,18 +43,18 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
     pub(crate) stall: Duration,
     pub(crate) took: Duration,
-    /// Why it could not be made here.
+    /// Why it could not be made, on this machine or on this deployment.
     pub(crate) impossible: Option<String>,
 }
 
 impl Report {
-    pub(crate) fn new(seed: u64, kinds: &[Kind]) -> Self {
-        Self { seed, kinds: kinds.to_vec(), ..Self::default() }
+    pub(crate) fn new(run: Run, kinds: &[Kind]) -> Self {
+        Self { run, kinds: kinds.to_vec(), ..Self::default() }
     }
 
-    /// A fault that cannot be made on this machine.
-    pub(crate) fn impossible(seed: u64, why: impl Into<String>) -> Self {
-        Self { seed, impossible: Some(why.into()), ..Self::default() }
+    /// A fault that cannot be made.
+    pub(crate) fn impossible(run: Run, why: impl Into<String>) -> Self {
+        Self { run, impossible: Some(why.into()), ..Self::default() }
     }
 
     pub(crate) fn measure(&mut self, measure: Measure) {
@@ -72,10 +79,11 @@ impl Report {
         };
         let _ = write!(
             text,
-            "{verdict:>8} #{:<2} {} (seed {}): {} grants, {} losses, {:.1} commands each, {:.1} s",
+            "{verdict:>8} #{:<2} {} ({}, seed {}): {} grants, {} losses, {:.1} commands each, {:.1} s",
             self.number,
             self.title,
-            self.seed,
+            self.run.on,
+            self.run.seed,
             self.grants,
             self.losses,
             self.commands,
@@ -93,7 +101,8 @@ impl Report {
         text
     }
 
-    fn row(&self) -> String {
+    /// Its row in the table.
+    pub(crate) fn row(&self) -> String {
         let kinds: Vec<_> = self.kinds.iter().map(|kind| kind.short()).collect();
         let verdict = match (&self.impossible, self.findings.len()) {
             (Some(why), _) => format!("cannot be made here: {why}"),
@@ -107,7 +116,7 @@ impl Report {
             self.number,
             self.title,
             kinds.join(", "),
-            self.seed,
+            self.run.seed,
             self.grants,
             self.losses,
             self.checked.join(" "),
@@ -123,38 +132,3 @@ fn shown(measure: &Measure) -> String {
         None => format!("{} never (≤ {} ms)", measure.what, ms(measure.bound)),
     }
 }
-
-/// The table of a run of everything.
-pub(crate) fn table(reports: &[Report]) -> String {
-    let mut text = String::from(HEAD);
-    let sum = |count: fn(&Report) -> usize| reports.iter().map(count).sum::<usize>();
-    let _ = writeln!(
-        text,
-        "Last run: {} faults, {} grants, {} holds lost (as their faults have it), {} writes turned away by their token, **{} violations**.\n",
-        reports.len(),
-        sum(|report| report.grants),
-        sum(|report| report.losses),
-        sum(|report| report.stale_writes),
-        sum(|report| report.findings.len())
-    );
-    text.push_str("| # | fault | kinds | seed | grants | lost | checks | violations | measured (bound) |\n|---|---|---|---|---|---|---|---|---|\n");
-    for report in reports {
-        text.push_str(&report.row());
-        text.push('\n');
-    }
-    text
-}
-
-const HEAD: &str = "# The fault battery\n
-Written by `./scripts/faults`; do not edit. Numbers are those of the table of faults that the battery was made from. Several client
-processes use locks of every kind on one Redis server while a fault is injected; what all of them saw is checked afterwards: exclusion
-by belief, fencing tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown
-outcomes, and what is left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
-it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault.
-
-Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) has lost its
-directory; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
-a suspended host (45) is the clock of the client, which jumps; the clocks of the server (43) and of clients (44) are moved by a preloaded
-library; slow disks (52) and failing calls (53) are made by `strace`. 23 to 30 and 55 to 57 need several servers and are not in this battery.
-
-Run one again with its number and seed: `./scripts/faults run 39 --seed 7`.\n\n";

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, BufRead, BufReader, Write},
+    io::{self, Write},
     path::Path,
     sync::{
         Mutex, PoisonError,
@@ -215,21 +215,16 @@ impl EventLog {
         }
     }
 
-    /// Reads a log. A last line that is cut off, by the end of its writer, is left out.
+    /// Reads a log, as far as it has whole lines. The last one may be cut off by the end of its
+    /// writer, or be about to be written.
     ///
     /// # Errors
-    /// If the file cannot be read, or has a line in its middle that is no event.
+    /// If the file cannot be read, or has a line that is no event.
     pub fn read(path: &Path) -> io::Result<Vec<Event>> {
-        let mut lines = BufReader::new(File::open(path)?).lines().peekable();
-        let mut events = Vec::new();
-        while let Some(line) = lines.next() {
-            match serde_json::from_str(&line?) {
-                Ok(event) => events.push(event),
-                Err(_) if lines.peek().is_none() => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(events)
+        let bytes = std::fs::read(path)?;
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+        let whole = lines.filter_map(|line| line.strip_suffix(b"\n"));
+        whole.map(|line| Ok(serde_json::from_slice(line)?)).collect()
     }
 }
 

@@ -9,30 +9,30 @@ use rustix::process::{Pid, Rlimit, prlimit};
 
 use crate::{
     protocol::{Result, failure},
-    report::Report,
+    report::{Report, Run},
     scene::{Judge, LEASE, RENEWAL, SECRET, SLACK, Scene, Setup, TIMEOUT},
 };
 
 const USER: &str = "worker";
 
 /// A scene whose clients log in as a user of their own, with every right.
-async fn open_with_user(seed: u64, setup: Setup) -> Result<Scene> {
+async fn open_with_user(run: Run, setup: Setup) -> Result<Scene> {
     let password = format!(">{SECRET}");
     let setup = setup.server(&["--user", USER, "on", &password, "~*", "&*", "+@all"]);
-    Scene::open(seed, Setup { user: format!("{USER}:{SECRET}@"), ..setup }).await
+    Scene::open(run, Setup { user: format!("{USER}:{SECRET}@"), ..setup }).await
 }
 
 /// #47: the user loses the right to set expiries, in the middle of everything. That is told as `Permission`, and no key is left without an
 /// expiry.
 /// Exclusion, server truth; nothing endless, also right then.
-pub(super) async fn command_forbidden(seed: u64) -> Result<Report> {
-    let mut scene = open_with_user(seed, Setup::default()).await?;
+pub(super) async fn command_forbidden(run: Run) -> Result<Report> {
+    let mut scene = open_with_user(run, Setup::default()).await?;
     scene.play().await?;
     scene.stage("staged", 0, None).await?;
     scene.fault("ACL -pexpire");
     scene.tell(&["ACL", "SETUSER", USER, "-pexpire"]).await?;
     scene.sleep(1500).await;
-    let endless = scene.server.keys_without_expiry().await;
+    let endless = scene.server().keys_without_expiry().await;
     scene.expect(endless.is_empty(), format!("I7: keys without expiry: {endless:?}"));
     scene.sleep(1000).await;
     scene.tell(&["ACL", "SETUSER", USER, "+pexpire"]).await?;
@@ -43,8 +43,8 @@ pub(super) async fn command_forbidden(seed: u64) -> Result<Report> {
 
 /// #48: the user loses the right to channels, which closes the connections of those who listen. Releases go on to work.
 /// Exclusion, server truth; releases confirmed.
-pub(super) async fn channels_forbidden(seed: u64) -> Result<Report> {
-    let mut scene = open_with_user(seed, Setup::default()).await?;
+pub(super) async fn channels_forbidden(run: Run) -> Result<Report> {
+    let mut scene = open_with_user(run, Setup::default()).await?;
     scene.play().await?;
     scene.stage("staged", 0, None).await?;
     scene.fault("ACL resetchannels");
@@ -60,8 +60,8 @@ pub(super) async fn channels_forbidden(seed: u64) -> Result<Report> {
 /// #49: the password is changed and all connections closed, then the user is turned off, then all is as before. That is told as `Auth`
 /// at once; the password shows up nowhere.
 /// Errors, recovery; connections bounded by what the tasks ask for.
-pub(super) async fn logged_out(seed: u64) -> Result<Report> {
-    let mut scene = open_with_user(seed, Setup { tasks: 3, ..Setup::default() }).await?;
+pub(super) async fn logged_out(run: Run) -> Result<Report> {
+    let mut scene = open_with_user(run, Setup { tasks: 3, ..Setup::default() }).await?;
     scene.play().await?;
     scene.stage("staged", 0, None).await?;
     scene.fault("WRONGPASS");
@@ -107,13 +107,13 @@ fn certificates(directory: &Path) -> Result<()> {
 
 /// #50: certificates with a wrong name, out of date, of an unknown authority; none of the client's where one is asked for; plain text to a port
 /// for TLS. Every one of them fails closed, soon, with an error that says so; the right one works.
-pub(super) async fn tls(seed: u64) -> Result<Report> {
+pub(super) async fn tls(run: Run) -> Result<Report> {
     let directory = std::env::temp_dir().join(format!("lockcore-tls-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     if let Err(error) = certificates(&directory) {
-        return Ok(Report::impossible(seed, format!("openssl made no certificates: {error}")));
+        return Ok(Report::impossible(run, format!("openssl made no certificates: {error}")));
     }
-    let mut report = Report::new(seed, &[]);
+    let mut report = Report::new(run, &[]);
     let path = |file: &str| directory.join(file).display().to_string();
     let root = std::fs::read(path("ca.pem"))?;
     for (what, certificate, trusts, plain, works) in [
@@ -172,13 +172,13 @@ pub(super) async fn tls(seed: u64) -> Result<Report> {
 /// #51: the server takes no more connections, and a client can open no more files; connections of one client are reset. That client gets typed
 /// errors and loses its holds at worst; the holds of others are renewed on the connections that they have.
 /// Errors; no holds of others lost; descriptors back to what they were.
-pub(super) async fn limits_reached(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().proxied()).await?;
+pub(super) async fn limits_reached(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().proxied()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 1, None).await?;
     scene.fault("maxclients");
     scene.tell(&["CONFIG", "SET", "maxclients", "4"]).await?;
-    scene.proxies[0].reset();
+    scene.networks[0].reset();
     scene.sleep(2500).await;
     scene.tell(&["CONFIG", "SET", "maxclients", "10000"]).await?;
     scene.healed();
@@ -189,7 +189,7 @@ pub(super) async fn limits_reached(seed: u64) -> Result<Report> {
     // Those that are open stay so; what counts is the number of a new one.
     let limit = rustix::process::getrlimit(files);
     let before = prlimit(pid, files, Rlimit { current: Some(3), ..limit })?;
-    scene.proxies[0].reset();
+    scene.networks[0].reset();
     scene.sleep(1500).await;
     prlimit(pid, files, before)?;
     scene.healed();
@@ -206,20 +206,20 @@ pub(super) async fn limits_reached(seed: u64) -> Result<Report> {
 
 /// #52: `fsync` of the append-only file takes 400 ms now and then, with every write waiting for it. Everything is late.
 /// Exclusion, server truth; no hold is lost.
-pub(super) async fn slow_disk(seed: u64) -> Result<Report> {
+pub(super) async fn slow_disk(run: Run) -> Result<Report> {
     let setup = Setup {
         tasks: 3,
         response_timeout: Duration::from_millis(900),
         ..Setup::default().unfenced()
     };
     let setup = setup.server(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let Some(mut strace) =
-        Strace::attach(Some(scene.server.pid()), "fdatasync:delay_exit=400000:when=1+25")?
+        Strace::attach(Some(scene.server().pid()), "fdatasync:delay_exit=400000:when=1+25")?
     else {
-        return Ok(Report::impossible(seed, "there is no strace, or it may not trace"));
+        return Ok(Report::impossible(run, "there is no strace, or it may not trace"));
     };
     scene.sleep(5000).await;
     strace.detach();
@@ -231,14 +231,14 @@ pub(super) async fn slow_disk(seed: u64) -> Result<Report> {
 
 /// #53: every seventh send and every ninth receive of a client fails with `ECONNRESET`. What was not answered is undone.
 /// Exclusion, server truth, exact counts.
-pub(super) async fn failing_calls(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup { tasks: 4, ..Setup::default() }).await?;
+pub(super) async fn failing_calls(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup { tasks: 4, ..Setup::default() }).await?;
     scene.play().await?;
     scene.stage("staged", 1, None).await?;
     for inject in ["sendto:error=ECONNRESET:when=10+7", "recvfrom:error=ECONNRESET:when=10+9"] {
         scene.fault(inject);
         let Some(mut strace) = Strace::attach(scene.clients[0].pid(), inject)? else {
-            return Ok(Report::impossible(seed, "there is no strace, or it may not trace"));
+            return Ok(Report::impossible(run, "there is no strace, or it may not trace"));
         };
         scene.sleep(2000).await;
         strace.detach();

@@ -6,15 +6,15 @@ use rustix::process::Signal;
 
 use crate::{
     protocol::{Answer, Order, Result},
-    report::Report,
+    report::{Report, Run},
     scene::{Judge, LEASE, SLACK, Scene, Setup},
 };
 
 /// Not a fault of the table but the proof that the check of lost updates can see: nobody looks at tokens, holders do not look whether they
 /// still hold, and are stopped for longer than their lease. Updates must be lost, and must be found.
-pub(super) async fn control(seed: u64) -> Result<Report> {
+pub(super) async fn control(run: Run) -> Result<Report> {
     let setup = Setup { careless: true, hold_ms: (20, 200), ..Setup::default().unfenced() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     for _ in 0..3 {
         for index in [0, 1] {
@@ -34,8 +34,8 @@ pub(super) async fn control(seed: u64) -> Result<Report> {
 
 /// #1: a client that holds a lock of each kind, and works on others, is killed. Those who wait take over when its lease has ended.
 /// Exclusion, tokens, server truth, wake-ups, nothing left behind.
-pub(super) async fn holder_killed(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn holder_killed(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let pause = scene.random.ms(0, 700);
@@ -49,9 +49,9 @@ pub(super) async fn holder_killed(seed: u64) -> Result<Report> {
 /// #2: a client is stopped for longer than its lease, and goes on. Others take over; it is told of the loss before anything else, its
 /// writes are turned away by their tokens, and it releases nobody else's hold.
 /// Exclusion up to its deadline, tokens, server truth, lost updates with fencing.
-pub(super) async fn holder_stopped_long(seed: u64) -> Result<Report> {
+pub(super) async fn holder_stopped_long(run: Run) -> Result<Report> {
     let setup = Setup { careless: true, hold_ms: (20, 200), ..Setup::default() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let stopped = scene.stop_client(0)?;
@@ -73,8 +73,8 @@ pub(super) async fn holder_stopped_long(seed: u64) -> Result<Report> {
 
 /// #3: a client is stopped for less than what is left of its lease, several times. It goes on to hold, renewals resume.
 /// Exclusion, server truth; no hold is lost.
-pub(super) async fn holder_stopped_short(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn holder_stopped_short(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..3 {
@@ -129,9 +129,9 @@ impl Drop for Starvation {
 /// #4: a client gets 5 % of a processor (a cgroup, or else by being stopped 95 % of the time). Its holds are renewed, or it is told of their
 /// loss by their deadline: never is it inside with another.
 /// Exclusion, server truth, tokens.
-pub(super) async fn client_starved(seed: u64) -> Result<Report> {
+pub(super) async fn client_starved(run: Run) -> Result<Report> {
     let setup = Setup { tasks: 6, ..Setup::default() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     scene.stage("staged", 0, Some(1)).await?;
     scene.fault("starved");
@@ -173,8 +173,8 @@ pub(super) async fn client_starved(seed: u64) -> Result<Report> {
 /// #5: all threads of a client's runtime are blocked for two leases by code that does not yield. Its holds are lost, and known to be as soon as
 /// anything runs again.
 /// Exclusion up to its deadline, tokens.
-pub(super) async fn runtime_blocked(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn runtime_blocked(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let blocked = lockcore_testkit::monotonic();
@@ -198,9 +198,9 @@ pub(super) async fn runtime_blocked(seed: u64) -> Result<Report> {
 /// #45: the host of a client is suspended for two leases: its clock of leases jumps, timers know nothing of it. Holds are over at once, and
 /// that is told within the second in which the core looks.
 /// Exclusion, tokens; server truth.
-pub(super) async fn host_suspended(seed: u64) -> Result<Report> {
+pub(super) async fn host_suspended(run: Run) -> Result<Report> {
     let setup = Setup { can_suspend: true, ..Setup::default() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let suspended = lockcore_testkit::monotonic();
@@ -215,8 +215,8 @@ pub(super) async fn host_suspended(seed: u64) -> Result<Report> {
 
 /// #60: a client process that holds and waits is told to end with SIGTERM. It just ends; its holds end with their leases.
 /// Exclusion, server truth; takeover within a lease.
-pub(super) async fn terminated(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn terminated(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let t = lockcore_testkit::monotonic();
@@ -230,15 +230,15 @@ pub(super) async fn terminated(seed: u64) -> Result<Report> {
 
 /// #44: the wall clock of every client jumps ahead by a day, back by a day, and to and fro. It has no effect at all.
 /// Everything, as without a fault.
-pub(super) async fn client_wall_clock(seed: u64) -> Result<Report> {
-    let Some(clock) = crate::clock::WallClock::make("client")? else {
+pub(super) async fn client_wall_clock(run: Run) -> Result<Report> {
+    let Some(clock) = crate::clock::WallClock::make()? else {
         return Ok(Report::impossible(
-            seed,
+            run,
             "there is no C compiler (cc) for the library that moves the clock",
         ));
     };
     let setup = Setup { client_environment: clock.environment(), ..Setup::default().unfenced() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let day = Duration::from_secs(86400);

@@ -9,7 +9,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{protocol::Result, report::Report};
+use crate::{
+    protocol::Result,
+    report::{Report, Run},
+};
 
 /// What the server answers to a script, and what follows.
 #[derive(Clone, Copy)]
@@ -43,8 +46,8 @@ const ANSWERS: [Answer; 11] = [
 
 /// #54: the server answers with other types, huge lengths, errors that nobody knows, no protocol, nothing, half of an answer, and with a storm of
 /// pushes before a good one. Each is a typed error within the time-out; no panic, no memory taken for what was only announced.
-pub(super) async fn answers(seed: u64) -> Result<Report> {
-    let mut report = Report::new(seed, &[crate::protocol::Kind::Exclusive]);
+pub(super) async fn answers(run: Run) -> Result<Report> {
+    let mut report = Report::new(run, &[crate::protocol::Kind::Exclusive]);
     for answer in ANSWERS {
         let before = resident();
         let start = Instant::now();

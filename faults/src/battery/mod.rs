@@ -1,11 +1,15 @@
 //! The faults, by what they hit, and running them.
 
+mod absent;
 mod access;
 mod cancelling;
 mod clients;
+mod failover;
 mod hostile;
 mod network;
+mod restarts;
 mod server;
+mod slots;
 pub(crate) mod soak;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Instant};
@@ -16,8 +20,10 @@ use tokio::{
 };
 
 use crate::{
+    deployment::Deployment,
     protocol::Result,
-    report::{Report, table},
+    report::{Report, Run},
+    table::write_section,
 };
 
 type Running = Pin<Box<dyn Future<Output = Result<Report>> + Send>>;
@@ -28,26 +34,38 @@ pub(crate) struct Fault {
     /// As in the table of faults.
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// Whether it belongs to the part that every change has to pass.
-    pub(crate) smoke: bool,
+    /// The deployments on which it belongs to the part that every change has to pass.
+    smoke: &'static [&'static str],
     /// Whether it needs the machine for itself.
     pub(crate) alone: bool,
-    pub(crate) run: fn(u64) -> Running,
+    pub(crate) run: fn(Run) -> Running,
 }
 
-/// `1 "title" path::to::function [smoke] [alone];`
+impl Fault {
+    /// Whether it belongs to the part that every change has to pass.
+    pub(crate) fn is_smoke(&self, on: Deployment) -> bool {
+        let word = match on {
+            Deployment::Single => "smoke",
+            Deployment::Sentinel => "smoke_on_sentinel",
+            Deployment::Cluster => "smoke_on_cluster",
+        };
+        self.smoke.contains(&word)
+    }
+}
+
+/// `1 "title" path::to::function [smoke] [smoke_on_sentinel] [smoke_on_cluster] [alone];`
 macro_rules! faults {
     ($($number:literal $title:literal $($function:ident)::+ $($flag:ident)*;)*) => {
         /// All faults that there are.
         pub(crate) fn all() -> Vec<Fault> {
             vec![$({
-                let flags: &[&str] = &[$(stringify!($flag)),*];
+                const FLAGS: &[&str] = &[$(stringify!($flag)),*];
                 Fault {
                     number: $number,
                     title: $title,
-                    smoke: flags.contains(&"smoke"),
-                    alone: flags.contains(&"alone"),
-                    run: |seed| Box::pin($($function)::+(seed)),
+                    smoke: FLAGS,
+                    alone: FLAGS.contains(&"alone"),
+                    run: |run| Box::pin($($function)::+(run)),
                 }
             }),*]
         }
@@ -65,10 +83,10 @@ faults! {
     7 "server stopped for two leases" server::stopped_long smoke;
     8 "slow command (DEBUG SLEEP 1)" server::slow_command;
     9 "endless script (BUSY)" server::busy_script smoke;
-    10 "server killed, append-only file kept" server::killed_durable smoke;
-    11 "server killed, comes back empty" server::killed_empty smoke;
-    12 "power lost: append-only file cut short" server::power_lost smoke;
-    13 "server loading (DEBUG RELOAD)" server::loading;
+    10 "server killed, append-only file kept" restarts::killed_durable smoke;
+    11 "server killed, comes back empty" restarts::killed_empty smoke;
+    12 "power lost: append-only file cut short" restarts::power_lost smoke;
+    13 "server loading (DEBUG RELOAD)" restarts::loading;
     14 "scripts flushed every 10 ms" server::scripts_flushed smoke;
     15 "everything deleted (FLUSHALL)" server::flushed smoke;
     16 "keys of locks overwritten with another type" server::overwritten smoke;
@@ -78,6 +96,14 @@ faults! {
     20 "server cannot save (MISCONF)" server::misconf smoke;
     21 "server becomes a replica (READONLY)" server::read_only;
     22 "too few replicas (NOREPLICAS)" server::no_replicas;
+    23 "replicas behind by 3 s" failover::lagging;
+    24 "primary killed whose replicas are behind" failover::unreplicated smoke_on_sentinel;
+    25 "primary killed (Sentinel)" failover::primary_killed smoke_on_sentinel;
+    26 "killed primary comes back as one" failover::stale_primary;
+    27 "Sentinels killed, and connections" failover::sentinels_lost;
+    28 "slots migrate to and fro" slots::migrating smoke_on_cluster;
+    29 "primary killed (cluster)" failover::primary_killed smoke_on_cluster;
+    30 "names with braces (CROSSSLOT)" slots::odd_names;
     31 "command connections killed every 100 ms" network::connections_killed smoke;
     32 "pub/sub connections killed every 100 ms" network::listeners_killed smoke;
     33 "pub/sub connections closed for their buffers" network::listeners_overrun;
@@ -102,21 +128,28 @@ faults! {
     52 "fsync takes 400 ms" access::slow_disk;
     53 "sends and receives fail (ECONNRESET)" access::failing_calls;
     54 "server that answers what nobody expects" hostile::answers smoke;
+    55 "quorum: servers down, slow, paused" absent::never;
+    56 "quorum: split votes" absent::never;
+    57 "quorum: a server comes back empty" absent::never;
     58 "acquisitions dropped at every await" cancelling::cancelled smoke;
     59 "client forked or cloned" cancelling::cloned;
     60 "SIGTERM, and a runtime dropped, while holding and waiting" clients::terminated;
     61 "10,000 waiters, and 10,000 names" cancelling::crowd alone;
     62 "faults at random (soak)" soak::short smoke;
+    63 "primary stopped, and goes on later" failover::primary_stopped;
+    64 "failover by hand, twice" failover::by_hand smoke_on_sentinel;
+    65 "old primary cut off, clients on both sides" failover::partitioned;
+    66 "node comes and goes" slots::node_comes_and_goes;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.
 pub(crate) async fn run(
     faults: Vec<Fault>,
-    seed: u64,
+    run: Run,
     jobs: usize,
     to: Option<&Path>,
 ) -> Result<bool> {
-    println!("{} faults with seed {seed}", faults.len());
+    println!("{} faults on {} with seed {}", faults.len(), run.on, run.seed);
     let places = Arc::new(Semaphore::new(jobs.max(1)));
     let machine = Arc::new(RwLock::new(()));
     let running = faults.into_iter().map(|fault| {
@@ -125,10 +158,10 @@ pub(crate) async fn run(
             let _place = places.acquire_owned().await;
             let report = if fault.alone {
                 let _machine = machine.write().await;
-                attempt(fault, seed).await
+                attempt(fault, run).await
             } else {
                 let _machine = machine.read().await;
-                attempt(fault, seed).await
+                attempt(fault, run).await
             };
             println!("{}", report.summary());
             report
@@ -141,13 +174,13 @@ pub(crate) async fn run(
     }
     reports.sort_by_key(|report| report.number);
     if let Some(path) = to {
-        std::fs::write(path, table(&reports))?;
+        write_section(path, run.on, &reports)?;
     }
     let failed: Vec<_> = reports.iter().filter(|report| !report.findings.is_empty()).collect();
     for report in &failed {
         println!(
-            "failed: #{} {}; again: ./scripts/faults run {} --seed {seed}",
-            report.number, report.title, report.number
+            "failed: #{} {}; again: ./scripts/faults run {} --on {} --seed {}",
+            report.number, report.title, report.number, run.on, run.seed
         );
     }
     println!("{} faults, {} failed", reports.len(), failed.len());
@@ -159,20 +192,23 @@ pub(crate) async fn run(
 /// It runs outside of the workers of a runtime of its own. What it has seen takes it seconds to judge, and a worker that is
 /// busy for so long may be the one that all timers and connections depend on: proxies would stand still, of this fault and of
 /// those beside it.
-async fn attempt(fault: Fault, seed: u64) -> Report {
+async fn attempt(fault: Fault, run: Run) -> Report {
     let start = Instant::now();
     let ended = tokio::task::spawn_blocking(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on((fault.run)(seed))
+        match absent::why(fault.number, run.on) {
+            Some(why) => Ok(Report::impossible(run, why)),
+            None => runtime.block_on((fault.run)(run)),
+        }
     })
     .await;
     let mut report = match ended {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => {
-            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+            Report { run, findings: vec![format!("the rig: {error}")], ..Report::default() }
         }
         Err(error) => {
-            Report { seed, findings: vec![format!("the rig: {error}")], ..Report::default() }
+            Report { run, findings: vec![format!("the rig: {error}")], ..Report::default() }
         }
     };
     report.number = fault.number;

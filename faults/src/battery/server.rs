@@ -8,19 +8,20 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
+    deployment::{Demand, name_at_home},
     process::ClientProcess,
     protocol::{Kind, Order, Result, failure},
-    report::Report,
+    report::{Report, Run},
     scene::{self, Judge, LEASE, RENEWAL, SLACK, Scene, Setup, TIMEOUT},
 };
 
 /// What nobody is to lose by: a renewal that finds nothing, and the answer to it.
-const NOTICE: Duration = RENEWAL.saturating_add(TIMEOUT).saturating_add(SLACK);
+pub(super) const NOTICE: Duration = RENEWAL.saturating_add(TIMEOUT).saturating_add(SLACK);
 
 /// #6: the server stops for 200 ms, less than clients wait for an answer, again and again. Everything is late, and nothing else.
 /// Everything, as without a fault.
-pub(super) async fn stopped_short(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn stopped_short(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..8 {
@@ -36,8 +37,8 @@ pub(super) async fn stopped_short(seed: u64) -> Result<Report> {
 
 /// #7: the server stops for two leases. Holders are told of the loss by their own deadlines, before it goes on; then others come in.
 /// Exclusion, server truth; recovery.
-pub(super) async fn stopped_long(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn stopped_long(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let stopped = scene.fault("server stopped");
@@ -54,8 +55,8 @@ pub(super) async fn stopped_long(seed: u64) -> Result<Report> {
 
 /// #8: the server is busy with one slow command for a second, three times. What was not answered is of unknown outcome, and is undone.
 /// Exclusion, server truth, exact counts.
-pub(super) async fn slow_command(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn slow_command(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..3 {
@@ -70,13 +71,13 @@ pub(super) async fn slow_command(seed: u64) -> Result<Report> {
 
 /// #9: a script that never ends keeps the server busy, which says `BUSY` to all others, until the script is killed.
 /// `BUSY` is told as `Unavailable`, waiters bear it; recovery.
-pub(super) async fn busy_script(seed: u64) -> Result<Report> {
+pub(super) async fn busy_script(run: Run) -> Result<Report> {
     let setup = Setup::default().server(&["--busy-reply-threshold", "200"]);
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     scene.fault("BUSY");
-    let mut looping = scene::admin(&scene.server.url()).await?;
+    let mut looping = scene::admin(&scene.server().url()).await?;
     let endless = tokio::spawn(async move {
         redis::cmd("EVAL")
             .arg("while true do end")
@@ -93,110 +94,10 @@ pub(super) async fn busy_script(seed: u64) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// What a client may be told while a server reads its append-only file: that it is loading, in place of a release that it finishes
-/// by itself. Waiters bear it.
-const LOADING: &[&str] = &["Backend(Unavailable)"];
-
-/// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
-/// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
-pub(super) async fn killed_durable(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().durable()).await?;
-    scene.play().await?;
-    let places = scene.stage("staged", 0, Some(1)).await?;
-    let down = scene.random.ms(0, 500);
-    restart(&mut scene, down).await;
-    scene.sleep(2500).await;
-    scene.expect_held(&places)?;
-    scene.finish(Judge { failures: LOADING, ..Judge::default() }).await
-}
-
-async fn restart(scene: &mut Scene, down: Duration) {
-    scene.fault("server killed");
-    scene.server.kill();
-    tokio::time::sleep(down).await;
-    scene.server.restart();
-    scene.healed();
-    // Clients do not wait for the battery's own connection.
-    if let Err(error) = scene.renew_admin().await {
-        scene.finding(format!("the rig: {error}"));
-    }
-}
-
-/// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens go on to rise, waiters come in.
-/// Tokens, lost updates with fencing, recovery; not exclusion, which a server that forgets cannot keep.
-pub(super) async fn killed_empty(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
-    scene.play().await?;
-    let places = scene.stage("staged", 0, None).await?;
-    let down = scene.random.ms(0, 500);
-    restart(&mut scene, down).await;
-    let back = lockcore_testkit::monotonic();
-    let notice = scene.until_lost(&places, back, 2 * LEASE).await?;
-    // After a failure the next renewal is tried a tenth of the lease later.
-    scene.measure("loss told after the restart", notice, NOTICE);
-    scene.finish(Judge { exclusion: false, losses: true, ..Judge::default() }).await
-}
-
-/// #12: power is lost: the end of the append-only file is missing. As #11 for what is lost; tokens rise all the same.
-/// Tokens, lost updates with fencing, recovery.
-pub(super) async fn power_lost(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().durable()).await?;
-    scene.play().await?;
-    scene.stage("staged", 0, Some(1)).await?;
-    scene.fault("power lost");
-    scene.server.kill();
-    let cut = 200 + scene.random.below(40_000);
-    let mut files = vec![scene.server.directory().join("appendonly.aof")];
-    if let Ok(entries) = fs::read_dir(scene.server.directory().join("appendonlydir")) {
-        files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        files.retain(|path| path.extension().is_some_and(|extension| extension == "aof"));
-        files.retain(|path| path.to_string_lossy().contains(".incr."));
-    }
-    for path in files {
-        let file = fs::OpenOptions::new().write(true).open(path)?;
-        file.set_len(file.metadata()?.len().saturating_sub(cut))?;
-    }
-    scene.note(format!("{cut} bytes of the file lost"));
-    scene.server.restart();
-    scene.healed();
-    scene.sleep(1500).await;
-    scene
-        .finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() })
-        .await
-}
-
-/// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
-/// Exclusion, recovery.
-pub(super) async fn loading(seed: u64) -> Result<Report> {
-    let setup = Setup::default().server(&["--loading-process-events-interval-bytes", "1024"]);
-    let mut scene = Scene::open(seed, setup).await?;
-    let mut other = scene::admin(&format!("{}/1", scene.server.url())).await?;
-    let () = redis::cmd("DEBUG").arg("POPULATE").arg(60_000).query_async(&mut other).await?;
-    scene.play().await?;
-    let places = scene.stage("staged", 0, Some(1)).await?;
-    let mut longest = Duration::ZERO;
-    for _ in 0..4 {
-        let start = Instant::now();
-        scene.fault("DEBUG RELOAD");
-        scene.tell(&["DEBUG", "RELOAD"]).await?;
-        scene.healed();
-        longest = longest.max(start.elapsed());
-        scene.sleep(700).await;
-    }
-    let () = redis::cmd("FLUSHDB").query_async(&mut other).await?;
-    scene.note(format!("loading took up to {} ms", longest.as_millis()));
-    // A renewal is at most 0.67 s old when it begins.
-    let losses = longest > Duration::from_secs(1);
-    if !losses {
-        scene.expect_held(&places)?;
-    }
-    scene.finish(Judge { losses, failures: &["Backend(Unavailable)"], ..Judge::default() }).await
-}
-
 /// #14: the server forgets all scripts every 10 ms. They are loaded again, nobody notices.
 /// Everything, as without a fault.
-pub(super) async fn scripts_flushed(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn scripts_flushed(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let start = Instant::now();
@@ -211,8 +112,8 @@ pub(super) async fn scripts_flushed(seed: u64) -> Result<Report> {
 
 /// #15: an administrator deletes everything. Holders are told with the next renewal; a release says `Lost`, not Ok.
 /// Tokens, lost updates with fencing.
-pub(super) async fn flushed(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn flushed(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let flushed = scene.fault("FLUSHALL");
@@ -232,8 +133,8 @@ pub(super) async fn flushed(seed: u64) -> Result<Report> {
 /// #16: something else is stored under the names of locks that are held and waited for. That is told as `WrongType` at once; what is stored
 /// stays untouched.
 /// Errors, no hang; other locks are not concerned.
-pub(super) async fn overwritten(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn overwritten(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let overwritten = lockcore_testkit::monotonic();
@@ -246,7 +147,7 @@ pub(super) async fn overwritten(seed: u64) -> Result<Report> {
     scene.measure("loss told", notice, LEASE);
     for place in &places {
         let stored: Vec<String> =
-            scene.server.try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
+            scene.server().try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
         scene.expect(
             stored == ["foreign"],
             format!("what was stored under `{}` was touched: {stored:?}", place.name),
@@ -267,9 +168,9 @@ pub(super) async fn overwritten(seed: u64) -> Result<Report> {
 /// #17: the key of a lock loses its time to live, and its holder is killed: the lock stays held for ever. Those who wait do so without spinning,
 /// and come in when somebody deletes it, within the time after which they look at latest.
 /// Bounded commands; wake-ups.
-pub(super) async fn ttl_removed(seed: u64) -> Result<Report> {
+pub(super) async fn ttl_removed(run: Run) -> Result<Report> {
     let setup = Setup { kinds: vec![Kind::Exclusive, Kind::Fair], ..Setup::default() };
-    let mut scene = Scene::open(seed, Setup { tasks: 0, ..setup }).await?;
+    let mut scene = Scene::open(run, Setup { tasks: 0, ..setup }).await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     scene.kill_client(0)?;
     for place in &places {
@@ -293,8 +194,8 @@ pub(super) async fn ttl_removed(seed: u64) -> Result<Report> {
 
 /// #18: the server's memory is full. New holds are refused with `OutOfMemory`; those that exist are renewed and can be released.
 /// Exclusion, server truth; nothing left behind.
-pub(super) async fn out_of_memory(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default().unfenced()).await?;
+pub(super) async fn out_of_memory(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     scene.fault("OOM");
@@ -310,10 +211,10 @@ pub(super) async fn out_of_memory(seed: u64) -> Result<Report> {
 /// #19: the server evicts keys when its memory is full. Such a server is refused; a client that accepts it all the same is told of
 /// the loss with the next renewal.
 /// Tokens, lost updates with fencing; not exclusion.
-pub(super) async fn evicting(seed: u64) -> Result<Report> {
+pub(super) async fn evicting(run: Run) -> Result<Report> {
     let setup = Setup { allow_eviction: true, ..Setup::default() };
     let setup = setup.server(&["--maxmemory", "1gb", "--maxmemory-policy", "volatile-ttl"]);
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     let mut strict = scene.clients[0].config.clone();
     strict.allow_eviction = false;
     strict.log = strict.log.with_file_name("strict.log");
@@ -326,7 +227,7 @@ pub(super) async fn evicting(seed: u64) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let evicted = scene.fault("eviction");
-    let used: String = scene.server.try_query(&["INFO", "memory"]).await?;
+    let used: String = scene.server().try_query(&["INFO", "memory"]).await?;
     let used =
         used.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
     let limit = (used.ok_or_else(|| failure("no used_memory"))? + 2_000_000).to_string();
@@ -334,13 +235,13 @@ pub(super) async fn evicting(seed: u64) -> Result<Report> {
     let big = "x".repeat(500_000);
     for number in 0..12 {
         // Refused when there is nothing left to evict.
-        let _ = scene.tell(&["SET", &format!("battery:{number}"), &big]).await;
+        let _ = scene.tell(&["SET", &ballast(number), &big]).await;
     }
     let notice = scene.until_lost(&places, evicted, 2 * LEASE).await?;
     scene.measure("loss told after eviction", notice, NOTICE + SLACK);
     scene.tell(&["CONFIG", "SET", "maxmemory", "0"]).await?;
     for number in 0..12 {
-        scene.tell(&["DEL", &format!("battery:{number}")]).await?;
+        scene.tell(&["DEL", &ballast(number)]).await?;
     }
     scene.healed();
     let judge = Judge {
@@ -353,15 +254,24 @@ pub(super) async fn evicting(seed: u64) -> Result<Report> {
     scene.finish(judge).await
 }
 
+/// A key of the battery's own, at the current server.
+fn ballast(number: usize) -> String {
+    name_at_home(&format!("battery:ballast-{number}"))
+}
+
 /// #20: the server cannot save and refuses all writes (`MISCONF`), for longer than a lease. Holders are told by their deadlines, and what cannot
 /// be released expires; then all goes on.
 /// Exclusion, server truth, recovery.
-pub(super) async fn misconf(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn misconf(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
-    // A directory that is gone cannot be written to, even by root.
-    fs::remove_dir_all(scene.server.directory())?;
+    // A directory in its place cannot be replaced by the file, not even by root.
+    let file = scene.server().directory().join("dump.rdb");
+    if file.exists() {
+        fs::remove_file(&file)?;
+    }
+    fs::create_dir(file)?;
     scene.tell(&["CONFIG", "SET", "save", "3600 1000000"]).await?;
     let misconf = scene.fault("MISCONF");
     scene.tell(&["BGSAVE"]).await?;
@@ -376,8 +286,8 @@ pub(super) async fn misconf(seed: u64) -> Result<Report> {
 
 /// #21: the server becomes a replica of another and refuses writes (`READONLY`), for longer than a lease, then a primary again.
 /// Holders are told by their deadlines; recovery.
-pub(super) async fn read_only(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn read_only(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let demoted = scene.fault("REPLICAOF");
@@ -393,12 +303,12 @@ pub(super) async fn read_only(seed: u64) -> Result<Report> {
 }
 
 /// #22: the server has too few replicas and refuses writes (`NOREPLICAS`). Told as `Unavailable`; recovery.
-pub(super) async fn no_replicas(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn no_replicas(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     scene.stage("staged", 0, None).await?;
     scene.fault("NOREPLICAS");
-    scene.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await?;
+    scene.tell(&["CONFIG", "SET", "min-replicas-to-write", "9"]).await?;
     scene.sleep(2500).await;
     scene.tell(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await?;
     scene.healed();
@@ -409,15 +319,18 @@ pub(super) async fn no_replicas(seed: u64) -> Result<Report> {
 /// #43: the server's wall clock jumps ahead by a minute, which frees locks; then goes to and fro by a second; then back by an hour, which
 /// makes the leases of that time long. Tokens rise all the same, holders are told with the next renewal.
 /// Tokens, lost updates with fencing; not exclusion, since the server's leases end by that clock.
-pub(super) async fn clock_jumps(seed: u64) -> Result<Report> {
-    let Some(clock) = crate::clock::WallClock::make("server")? else {
+pub(super) async fn clock_jumps(run: Run) -> Result<Report> {
+    let Some(clock) = crate::clock::WallClock::make()? else {
         return Ok(Report::impossible(
-            seed,
+            run,
             "there is no C compiler (cc) for the library that moves the clock",
         ));
     };
-    let setup = Setup { server_environment: clock.environment(), ..Setup::default() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let setup = Setup {
+        servers: Demand { environment: clock.environment(), ..Demand::default() },
+        ..Setup::default()
+    };
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let jumped = scene.fault("clock of the server");
@@ -441,8 +354,8 @@ pub(super) async fn clock_jumps(seed: u64) -> Result<Report> {
 
 /// #46: the server pauses clients that write, then all, each for 1.5 s. What was not answered is undone; nobody spins.
 /// Exclusion, server truth; bounded commands.
-pub(super) async fn paused(seed: u64) -> Result<Report> {
-    let mut scene = Scene::open(seed, Setup::default()).await?;
+pub(super) async fn paused(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     scene.stage("staged", 0, Some(1)).await?;
     for mode in ["WRITE", "ALL"] {

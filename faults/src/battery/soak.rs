@@ -2,32 +2,33 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore_testkit::{Conditions, On, Proxy};
+use lockcore_testkit::{Conditions, On};
 use rustix::process::Signal;
 
 use crate::{
+    deployment::Network,
     protocol::{Order, Result},
-    report::Report,
+    report::{Report, Run},
     scene::{Judge, LEASE, Scene, Setup, TIMEOUT},
 };
 
 /// #62, in a run of everything: for half a minute.
-pub(super) async fn short(seed: u64) -> Result<Report> {
-    soak(seed, Duration::from_secs(30)).await
+pub(super) async fn short(run: Run) -> Result<Report> {
+    soak(run, Duration::from_secs(30)).await
 }
 
 /// #62: every few seconds another fault that exclusion has to survive, chosen by the seed; then a lease of peace.
 /// Everything: exclusion, tokens, lost updates with fencing, wake-ups outside of faults, nothing left behind.
-pub(crate) async fn soak(seed: u64, time: Duration) -> Result<Report> {
+pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
     let setup = Setup { careless: true, ..Setup::default().durable().proxied() };
-    let mut scene = Scene::open(seed, setup).await?;
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let start = Instant::now();
     let mut rounds = 0;
     while start.elapsed() < time {
         // What the server had is known from its MONITOR as long as it lives: with odd seeds it does.
         let fault = match scene.random.below(FAULTS) {
-            RESTART if seed % 2 == 1 => RESTART - 1,
+            RESTART if run.seed % 2 == 1 => RESTART - 1,
             fault => fault,
         };
         one(&mut scene, fault).await?;
@@ -77,9 +78,10 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
             scene.signal_server(Signal::CONT)?;
         }
         RESTART => {
-            scene.server.kill();
+            scene.servers.current_mut().kill();
             tokio::time::sleep(time / 3).await;
-            scene.server.restart();
+            scene.servers.current_mut().restart();
+            scene.servers.rejoin().await?;
             scene.renew_admin().await?;
         }
         4 => {
@@ -99,26 +101,26 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
                 cut_to_client: to_client,
                 ..Conditions::default()
             };
-            scene.proxies[index].set(cut);
+            scene.networks[index].set(&cut);
             tokio::time::sleep(time).await;
         }
         7 => {
             let [latency, jitter] = [20, 40].map(Duration::from_millis);
             let far = Conditions { latency, jitter, slices: true, ..Conditions::default() };
-            scene.proxies.iter().for_each(|proxy| proxy.set(far.clone()));
+            scene.networks.iter().for_each(|network| network.set(&far));
             tokio::time::sleep(time).await;
         }
         8 => {
             let on = if scene.random.one_in(2) { On::Commands } else { On::All };
-            scene.proxies[index].freeze(on);
+            scene.networks[index].freeze(on);
             tokio::time::sleep(time).await;
         }
         9 => {
-            for proxy in 0..scene.proxies.len() {
+            for proxy in 0..scene.networks.len() {
                 let k = 1 + scene.random.below(6);
-                scene.proxies[proxy].lose_answer(k);
+                scene.networks[proxy].lose_answer(k);
             }
-            scene.proxies[index].delay_next_request(2 * TIMEOUT);
+            scene.networks[index].delay_next_request(2 * TIMEOUT);
             tokio::time::sleep(time).await;
         }
         _ => {
@@ -127,7 +129,7 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
             scene.tell(&["CONFIG", "SET", "maxmemory", "0"]).await?;
         }
     }
-    scene.proxies.iter().for_each(Proxy::heal);
+    scene.networks.iter().for_each(Network::heal);
     scene.healed();
     Ok(())
 }

@@ -124,6 +124,7 @@ impl Connection {
             }
             loop {
                 let end = match resp::message(&input) {
+                    _ if self.shared.is_opaque => input.len(),
                     Ok(Some(end)) => end,
                     Ok(None) => break,
                     Err(resp::Malformed) => input.len(),
@@ -135,6 +136,7 @@ impl Connection {
                 }
                 due = due.max(Instant::now() + self.delay(way, &bytes));
                 match way {
+                    _ if self.shared.is_opaque => {}
                     Way::ToServer => self.note_request(&bytes),
                     Way::ToClient if bytes[0] == b'>' => {
                         pushes += u64::from(is_message(&bytes));
@@ -231,7 +233,12 @@ impl Connection {
     }
 
     fn note_request(&self, bytes: &[u8]) {
-        let names = [&b"\r\nSUBSCRIBE\r\n"[..], b"\r\nUNSUBSCRIBE\r\n"];
+        let names = [
+            &b"\r\nSUBSCRIBE\r\n"[..],
+            b"\r\nUNSUBSCRIBE\r\n",
+            b"\r\nSSUBSCRIBE\r\n",
+            b"\r\nSUNSUBSCRIBE\r\n",
+        ];
         if names.iter().any(|name| begins(bytes, name)) {
             // It is answered by pushes.
             self.listens.store(true, Ordering::SeqCst);
@@ -292,5 +299,5 @@ fn is_script(bytes: &[u8]) -> bool {
 
 /// Whether a push is a message, not the confirmation of a subscription.
 fn is_message(bytes: &[u8]) -> bool {
-    begins(bytes, b"\r\nmessage\r\n")
+    begins(bytes, b"\r\nmessage\r\n") || begins(bytes, b"\r\nsmessage\r\n")
 }

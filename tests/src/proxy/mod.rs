@@ -89,6 +89,8 @@ pub struct Proxy {
 /// What all connections of a proxy have in common.
 #[derive(Debug)]
 struct Shared {
+    /// Whether what passes through is not the protocol of clients, and is carried as it comes.
+    is_opaque: bool,
     /// The port of the server that new connections lead to.
     target: AtomicU16,
     conditions: watch::Sender<Conditions>,
@@ -118,9 +120,23 @@ impl Proxy {
     /// # Errors
     /// If there is no free port.
     pub async fn start(target: u16) -> io::Result<Self> {
+        Self::start_as(target, false).await
+    }
+
+    /// Starts a proxy between servers, which do not speak the protocol of clients: it looks for no
+    /// messages in what it carries.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub async fn start_opaque(target: u16) -> io::Result<Self> {
+        Self::start_as(target, true).await
+    }
+
+    async fn start_as(target: u16, is_opaque: bool) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
+            is_opaque,
             target: AtomicU16::new(target),
             conditions: watch::Sender::default(),
             resets: watch::Sender::default(),

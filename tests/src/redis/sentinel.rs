@@ -64,6 +64,7 @@ pub struct RedisSentinelBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
     options: Vec<String>,
+    environment: Vec<(String, String)>,
     sentinel_lines: Vec<String>,
 }
 
@@ -123,6 +124,18 @@ impl RedisSentinelBuilder {
         self
     }
 
+    /// Adds options of each server, as on its command line: `&["--maxmemory", "1mb"]`.
+    pub fn options(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(|&option| option.to_owned()));
+        self
+    }
+
+    /// Adds environment variables of each server and Sentinel, to preload a library for example.
+    pub fn environment(mut self, variables: &[(String, String)]) -> Self {
+        self.environment.extend_from_slice(variables);
+        self
+    }
+
     /// Adds a line to the configuration of each Sentinel: `sentinel resolve-hostnames yes`.
     pub fn sentinel_line(mut self, line: impl Into<String>) -> Self {
         self.sentinel_lines.push(line.into());
@@ -173,7 +186,7 @@ impl RedisSentinelBuilder {
             options.extend(["--replicaof", "127.0.0.1", port]);
         }
         options.extend(self.options.iter().map(String::as_str));
-        RedisServer::try_start(&options)
+        RedisServer::try_start_with_environment(&options, &self.environment)
     }
 
     fn sentinel_configuration(&self, primary_port: u16) -> String {
@@ -200,7 +213,8 @@ impl RedisSentinelBuilder {
             options.extend(["--requirepass".to_owned(), password.clone()]);
         }
         let configuration = Some(configuration.to_owned());
-        RedisServer::launch(Launch { options, configuration, ..Launch::default() }, free_port)
+        let environment = self.environment.clone();
+        RedisServer::launch(Launch { configuration, options, environment }, free_port)
     }
 }
 
@@ -223,6 +237,7 @@ impl RedisSentinel {
             password: None,
             sentinel_password: None,
             options: Vec::new(),
+            environment: Vec::new(),
             sentinel_lines: Vec::new(),
         }
     }

@@ -33,6 +33,7 @@ pub struct RedisClusterBuilder {
     node_timeout: Duration,
     password: Option<String>,
     options: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl fmt::Debug for RedisClusterBuilder {
@@ -54,6 +55,7 @@ impl RedisClusterBuilder {
             node_timeout: Duration::from_secs(1),
             password: None,
             options: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -87,6 +89,18 @@ impl RedisClusterBuilder {
         self
     }
 
+    /// Adds options of each node, as on its command line: `&["--maxmemory", "1mb"]`.
+    pub fn options(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(|&option| option.to_owned()));
+        self
+    }
+
+    /// Adds environment variables of each node, to preload a library for example.
+    pub fn environment(mut self, variables: &[(String, String)]) -> Self {
+        self.environment.extend_from_slice(variables);
+        self
+    }
+
     /// Starts the cluster, and returns when every node serves and knows all others.
     ///
     /// # Panics
@@ -102,7 +116,8 @@ impl RedisClusterBuilder {
     /// [`StartError`], with what is missing.
     pub async fn try_start(self) -> Result<RedisCluster, StartError> {
         let options = self.node_options(Version::of_server()?);
-        let launch = Launch { options, ..Launch::default() };
+        let environment = self.environment.clone();
+        let launch = Launch { options, environment, ..Launch::default() };
         let mut cluster = RedisCluster { nodes: Vec::new(), launch };
         let patience = Patience::new();
         for _ in 0..self.primaries * (1 + self.replicas_each) {

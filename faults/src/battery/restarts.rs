@@ -1,0 +1,152 @@
+//! Faults of a server that comes back, with its data or without.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use super::server::NOTICE;
+use crate::{
+    deployment::{Deployment, name_at_home},
+    protocol::Result,
+    report::{Report, Run},
+    scene::{Judge, LEASE, Scene, Setup},
+};
+
+/// What a client may be told while a server reads its append-only file, or does not serve its slots yet: that it is loading, in
+/// place of a release that it finishes by itself. Waiters bear it.
+const LOADING: &[&str] = &["Backend(Unavailable)"];
+
+/// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
+/// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
+pub(super) async fn killed_durable(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().durable()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let down = scene.random.ms(0, 500);
+    restart(&mut scene, down).await;
+    scene.sleep(2500).await;
+    // A node of a cluster refuses requests for as long as a lease after its restart.
+    let losses = scene.on == Deployment::Cluster;
+    if losses {
+        let lost = scene.lost(&places)?.len();
+        scene.note(format!("{lost} of {} watched holds lost", places.len()));
+    } else {
+        scene.expect_held(&places)?;
+    }
+    scene.finish(Judge { losses, failures: LOADING, ..Judge::default() }).await
+}
+
+async fn restart(scene: &mut Scene, down: Duration) {
+    scene.fault("server killed");
+    scene.servers.current_mut().kill();
+    tokio::time::sleep(down).await;
+    scene.servers.current_mut().restart();
+    if let Err(error) = rejoin(scene).await {
+        scene.finding(format!("the rig: {error}"));
+    }
+    scene.healed();
+    // Clients do not wait for the battery's own connection.
+    if let Err(error) = scene.renew_admin().await {
+        scene.finding(format!("the rig: {error}"));
+    }
+}
+
+/// Waits until the server serves again, which takes a node of a cluster longer than its start.
+async fn rejoin(scene: &mut Scene) -> Result<()> {
+    let start = Instant::now();
+    scene.servers.rejoin().await?;
+    if scene.on == Deployment::Cluster {
+        let refused = start.elapsed().as_millis();
+        scene.note(format!("the node refused for {refused} ms after its restart"));
+    }
+    Ok(())
+}
+
+/// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens go on to rise, waiters come in.
+/// Tokens, lost updates with fencing, recovery; not exclusion, which a server that forgets cannot keep.
+pub(super) async fn killed_empty(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, None).await?;
+    let down = scene.random.ms(0, 500);
+    restart(&mut scene, down).await;
+    let back = lockcore_testkit::monotonic();
+    let notice = scene.until_lost(&places, back, 2 * LEASE).await?;
+    // After a failure the next renewal is tried a tenth of the lease later.
+    scene.measure("loss told after the restart", notice, NOTICE);
+    let judge = Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() };
+    scene.finish(judge).await
+}
+
+/// #12: power is lost: the end of the append-only file is missing. As #11 for what is lost; tokens rise all the same.
+/// Tokens, lost updates with fencing, recovery.
+pub(super) async fn power_lost(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().durable()).await?;
+    scene.play().await?;
+    scene.stage("staged", 0, Some(1)).await?;
+    scene.fault("power lost");
+    scene.servers.current_mut().kill();
+    let cut = 200 + scene.random.below(40_000);
+    let mut files = vec![scene.server().directory().join("appendonly.aof")];
+    if let Ok(entries) = fs::read_dir(scene.server().directory().join("appendonlydir")) {
+        files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "aof"));
+        files.retain(|path| path.to_string_lossy().contains(".incr."));
+    }
+    for path in files {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.set_len(file.metadata()?.len().saturating_sub(cut))?;
+    }
+    scene.note(format!("{cut} bytes of the file lost"));
+    scene.servers.current_mut().restart();
+    rejoin(&mut scene).await?;
+    scene.healed();
+    scene.renew_admin().await?;
+    scene.sleep(1500).await;
+    scene
+        .finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() })
+        .await
+}
+
+/// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
+/// Exclusion, recovery.
+pub(super) async fn loading(run: Run) -> Result<Report> {
+    let setup = Setup::default().server(&["--loading-process-events-interval-bytes", "1024"]);
+    let mut scene = Scene::open(run, setup).await?;
+    // The tag has them in a slot of the current server.
+    let prefix = format!("battery:{{{}}}", name_at_home("loading"));
+    scene.tell(&["DEBUG", "POPULATE", &BALLAST.to_string(), &prefix]).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let mut longest = Duration::ZERO;
+    for _ in 0..4 {
+        let start = Instant::now();
+        scene.fault("DEBUG RELOAD");
+        scene.tell(&["DEBUG", "RELOAD"]).await?;
+        scene.healed();
+        longest = longest.max(start.elapsed());
+        scene.sleep(700).await;
+    }
+    remove_ballast(&scene, &prefix).await?;
+    scene.note(format!("loading took up to {} ms", longest.as_millis()));
+    // A renewal is at most 0.67 s old when it begins.
+    let losses = longest > Duration::from_secs(1);
+    if !losses {
+        scene.expect_held(&places)?;
+    }
+    scene.finish(Judge { losses, failures: &["Backend(Unavailable)"], ..Judge::default() }).await
+}
+
+/// The keys that make loading take its time.
+const BALLAST: u32 = 60_000;
+
+/// Deletes them, some at a time: the server is not to be busy with that for long.
+async fn remove_ballast(scene: &Scene, prefix: &str) -> Result<()> {
+    let delete = "for i = ARGV[2], ARGV[2] + 999 do redis.call('UNLINK', ARGV[1] .. ':' .. i) end";
+    for first in (0..BALLAST).step_by(1000) {
+        scene.tell(&["EVAL", delete, "0", prefix, &first.to_string()]).await?;
+        scene.sleep(5).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! [`Network`]: what is between one client and all servers.
+
+use std::time::Duration;
+
+use lockcore_testkit::{Conditions, On, Proxy};
+
+use super::routes::{EVERYBODY, Routes};
+use crate::protocol::Result;
+
+/// The way of one client to each server, and to each Sentinel.
+#[derive(Debug)]
+pub(crate) struct Network {
+    servers: Vec<Proxy>,
+    sentinels: Vec<Proxy>,
+    routes: Option<Routes>,
+}
+
+impl Network {
+    /// The network in front of a single server. The client connects to [`port`](Self::port).
+    pub(crate) async fn to_one(port: u16) -> Result<Self> {
+        let servers = vec![Proxy::start(port).await?];
+        Ok(Self { servers, sentinels: Vec::new(), routes: None })
+    }
+
+    /// The network in front of several servers and Sentinels. The client connects to their own
+    /// addresses, and is led through the network by its [`environment`](Self::environment).
+    pub(crate) async fn to_all(servers: &[u16], sentinels: &[u16]) -> Result<Self> {
+        let routes = Routes::make()?;
+        let mut lines = Vec::new();
+        let mut proxies = [Vec::new(), Vec::new()];
+        for (ports, proxies) in [servers, sentinels].into_iter().zip(&mut proxies) {
+            for port in ports {
+                let proxy = Proxy::start(*port).await?;
+                lines.push((EVERYBODY, *port, proxy.port()));
+                proxies.push(proxy);
+            }
+        }
+        routes.lead(lines)?;
+        let [servers, sentinels] = proxies;
+        Ok(Self { servers, sentinels, routes: Some(routes) })
+    }
+
+    /// The port that leads to the single server.
+    pub(crate) fn port(&self) -> u16 {
+        self.servers[0].port()
+    }
+
+    /// What the client is started with.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        self.routes.as_ref().map(Routes::environment).unwrap_or_default()
+    }
+
+    /// Changes what the network does on the way to every server and Sentinel.
+    pub(crate) fn set(&self, conditions: &Conditions) {
+        self.servers.iter().chain(&self.sentinels).for_each(|proxy| proxy.set(conditions.clone()));
+    }
+
+    /// Lets nothing through to or from one server, the others being reached as before.
+    pub(crate) fn cut_server(&self, index: usize) {
+        self.servers[index].set(cut());
+    }
+
+    /// Lets nothing through but to and from one server.
+    pub(crate) fn cut_all_but(&self, index: usize) {
+        let others = self.servers.iter().enumerate().filter(|(at, _)| *at != index);
+        others.map(|(_, proxy)| proxy).chain(&self.sentinels).for_each(|proxy| proxy.set(cut()));
+    }
+
+    /// Lets everything pass again.
+    pub(crate) fn heal(&self) {
+        self.servers.iter().chain(&self.sentinels).for_each(Proxy::heal);
+    }
+
+    /// Resets all connections to servers.
+    pub(crate) fn reset(&self) {
+        self.servers.iter().for_each(Proxy::reset);
+    }
+
+    /// After so many bytes from any server, its connection is reset.
+    pub(crate) fn reset_after(&self, bytes: u64) {
+        self.servers.iter().for_each(|proxy| proxy.reset_after(bytes));
+    }
+
+    /// The `k`-th answer of each server is lost, and the connection with it.
+    pub(crate) fn lose_answer(&self, k: u64) {
+        self.servers.iter().for_each(|proxy| proxy.lose_answer(k));
+    }
+
+    /// Returns `true` once a server has lost the answer that it was to lose.
+    pub(crate) fn has_lost_answer(&self) -> bool {
+        self.servers.iter().any(Proxy::has_lost_answer)
+    }
+
+    /// How many script calls servers have answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.servers.iter().map(Proxy::answers).sum()
+    }
+
+    /// The next request to each server arrives late.
+    pub(crate) fn delay_next_request(&self, time: Duration) {
+        self.servers.iter().for_each(|proxy| proxy.delay_next_request(time));
+    }
+
+    /// Makes the connections to all servers half open.
+    pub(crate) fn freeze(&self, on: On) {
+        self.servers.iter().for_each(|proxy| proxy.freeze(on));
+    }
+
+    /// The connections to servers that there have been.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.servers.iter().map(Proxy::accepted).sum()
+    }
+}
+
+/// Nothing gets through, either way.
+pub(crate) fn cut() -> Conditions {
+    Conditions { cut_to_server: true, cut_to_client: true, ..Conditions::default() }
+}

@@ -1,0 +1,261 @@
+//! [`Judge`]: what is asked of a run at its end, and how that is judged.
+
+use std::time::{Duration, Instant};
+
+use lockcore_testkit::{
+    Event, Operations, What,
+    checks::{self, Finding, ServerTruth, Vitals, Waits},
+};
+
+use super::{SECRET, SLACK, Scene};
+use crate::{
+    protocol::{Order, Result},
+    report::Report,
+};
+
+/// How many commands an acquisition may cost: attempts, subscriptions, renewals, the release.
+const COMMANDS: u64 = 12;
+
+/// What is asked of a run at its end. By default all.
+#[derive(Clone, Debug)]
+pub(crate) struct Judge {
+    /// Whether beliefs must exclude each other: not if the server lost what it knew.
+    pub(crate) exclusion: bool,
+    /// Whether beliefs must be true at the server.
+    pub(crate) truth: bool,
+    /// Within what time a free lock must be had, outside of the fault.
+    pub(crate) wakeup: Duration,
+    /// How long after the fault recovery may take.
+    pub(crate) recovery: Duration,
+    /// Whether holds may be lost.
+    pub(crate) losses: bool,
+    /// Which failures clients may see, besides time-outs and broken connections.
+    pub(crate) failures: &'static [&'static str],
+    /// Within what time after somebody else got it the holder of a forgotten lock must be told; `None` if that is not looked at.
+    pub(crate) told: Option<Duration>,
+    /// Whether lost updates are what this run is about: there must be some.
+    pub(crate) must_lose_updates: bool,
+    /// How much memory clients may take more than in the beginning, in kB.
+    pub(crate) growth: usize,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self {
+            exclusion: true,
+            truth: true,
+            wakeup: Duration::from_secs(1),
+            recovery: Duration::from_secs(1),
+            losses: false,
+            failures: &[],
+            told: None,
+            must_lose_updates: false,
+            growth: 16_000,
+        }
+    }
+}
+
+impl Scene {
+    /// Lets the clients work on for a while after the fault, has them rest, looks at what is left, ends them, and judges what
+    /// was seen.
+    pub(crate) async fn finish(mut self, judge: Judge) -> Result<Report> {
+        if self.healed.is_none() {
+            self.healed();
+        }
+        self.sleep(1500).await;
+        for client in self.clients.iter_mut().filter(|client| client.is_running()) {
+            client.order(Order::Release).await?;
+            client.order(Order::Rest).await?;
+        }
+        let commands = self.commands_so_far().await;
+        self.look_for_leftovers(judge.growth).await?;
+        self.end_clients().await?;
+        self.judge(&judge, commands)?;
+        self.report.stall = self.stall.longest();
+        if self.report.findings.is_empty() {
+            std::fs::remove_dir_all(&self.directory)?;
+        } else {
+            let (directory, late) = (self.directory.display(), self.report.stall);
+            self.note(format!("this machine was late by {late:?} at most; logs: {directory}"));
+        }
+        Ok(self.report)
+    }
+
+    /// What is left may be there for a lease after a failed release, and a little longer.
+    async fn look_for_leftovers(&mut self, growth: usize) -> Result<()> {
+        let start = Instant::now();
+        let before = self.expected_vitals();
+        loop {
+            let after = self.vitals().await?;
+            let findings = checks::leftovers(&before, &after, growth);
+            if findings.is_empty() || start.elapsed() > self.setup.lease + Duration::from_secs(2) {
+                self.measure(
+                    "quiescence",
+                    Some(start.elapsed()),
+                    self.setup.lease + Duration::from_secs(2),
+                );
+                self.add(findings);
+                return Ok(());
+            }
+            self.sleep(100).await;
+        }
+    }
+
+    /// Clients that were killed have nothing any more.
+    fn expected_vitals(&self) -> Vitals {
+        let running = self.clients.iter().filter(|client| client.is_running()).count();
+        let share = |all: usize| all * running / self.setup.clients.max(1);
+        Vitals {
+            connections: share(self.before.connections),
+            tasks: share(self.before.tasks) + running,
+            descriptors: share(self.before.descriptors) + running,
+            memory: share(self.before.memory),
+            ..Vitals::default()
+        }
+    }
+
+    async fn end_clients(&mut self) -> Result<()> {
+        let mut findings = Vec::new();
+        for client in &mut self.clients {
+            if client.is_running() {
+                client.order(Order::Exit).await?;
+                if !client.ended().await? {
+                    findings.push(format!("{} ended badly", client.name()));
+                }
+            }
+            let said = std::fs::read_to_string(&client.said)?;
+            if let Some(line) = said.lines().find(|line| line.contains("panicked")) {
+                findings.push(format!("{} panicked: {line}", client.name()));
+            }
+            if said.contains(SECRET) {
+                findings.push(format!("{} told the password", client.name()));
+            }
+        }
+        let start = Instant::now();
+        while self.client_connections().await? > 0 && start.elapsed() < Duration::from_secs(2) {
+            self.sleep(20).await;
+        }
+        if self.client_connections().await? > 0 {
+            findings.push("connections outlive their clients".into());
+        }
+        self.report.findings.extend(findings);
+        Ok(())
+    }
+
+    fn judge(&mut self, judge: &Judge, commands: u64) -> Result<()> {
+        let events = self.events()?;
+        let operations = Operations::of(&events);
+        self.report.grants = operations.granted().count();
+        let asked = operations.all().len() as u64;
+        self.report.commands = commands as f64 / asked.max(1) as f64;
+        self.expect(
+            commands <= COMMANDS * asked + 500,
+            format!("I10: clients sent {commands} commands for {asked} acquisitions"),
+        );
+        self.report.stale_writes = checks::stale_writes(&events);
+        self.report.lost_updates = checks::lost_updates(&events).len();
+        let slack = self.stall.longest() + SLACK;
+        let known = if judge.truth { self.known() } else { None };
+        self.report.checked = ["C2", "C3", "C5", "C6", "C7"].map(str::to_owned).to_vec();
+        self.report.checked.extend(judge.exclusion.then(|| "C1".into()));
+        self.report.checked.extend(known.is_some().then(|| "C4".into()));
+        self.report.checked.sort();
+        let mut findings =
+            checks::tokens(&operations, if self.setup.fenced { &events } else { &[] });
+        if judge.exclusion {
+            findings.extend(checks::exclusion(&operations));
+        }
+        if judge.must_lose_updates {
+            let found = self.report.lost_updates > 0;
+            self.expect(
+                found,
+                "C3 lost updates: none were found though nothing prevents them; the check sees nothing",
+            );
+        } else if judge.exclusion || self.setup.fenced {
+            findings.extend(checks::lost_updates(&events));
+        }
+        if let Some((truth, since)) = &known {
+            findings.extend(checks::truth(&operations, truth, *since, Duration::from_millis(5)));
+        }
+        findings.extend(checks::outcomes(
+            &operations,
+            &events,
+            known.as_ref().map(|(truth, _)| truth),
+            self.setup.lease,
+            slack,
+        ));
+        let (lease, grace) = (self.setup.lease, judge.recovery);
+        let waits = Waits { lease, within: judge.wakeup + slack, grace };
+        let mut late = checks::wakeups(&operations, &events, waits);
+        // What is stranded is not free, though everybody has released it.
+        late.retain(|finding| {
+            !self.stranded.iter().any(|name| finding.message.starts_with(&format!("`{name}`:")))
+        });
+        findings.extend(late);
+        self.add(findings);
+        if let Some(told) = judge.told {
+            self.look_for_forgotten(&operations, told + slack);
+        }
+        self.look_for_failures(judge, &events);
+        self.look_for_losses(judge, &operations);
+        if let Some(healed) = self.healed {
+            let grants =
+                operations.granted().filter_map(|operation| operation.granted).map(|(t, _)| t);
+            let first =
+                grants.filter(|t| *t > healed).min().map(|t| Duration::from_nanos(t - healed));
+            if self.setup.tasks > 0 {
+                self.measure("recovery", first, judge.recovery);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the servers had, and since when that is known: nothing if one of them was killed.
+    fn known(&self) -> Option<(ServerTruth, u64)> {
+        let since = self.monitors.iter().map(|monitor| monitor.since).max()?;
+        let mut known = ServerTruth::default();
+        for monitor in &self.monitors {
+            if !monitor.is_whole() {
+                return None;
+            }
+            for hold in monitor.truth().holds() {
+                known.add(&hold.name, &hold.owner, hold.from, hold.to);
+            }
+        }
+        Some((known, since))
+    }
+
+    fn look_for_failures(&mut self, judge: &Judge, events: &[Event]) {
+        let always = ["Backend(Timeout)", "Backend(Connection)", "Lost"];
+        for event in events {
+            if let What::Failed { kind, .. } | What::NotReleased { kind, .. } = &event.what {
+                let kind = kind.as_str();
+                *self.report.failures.entry(kind.into()).or_default() += 1;
+                if !always.contains(&kind) && !judge.failures.contains(&kind) {
+                    self.report.findings.push(format!("I9 failures: {} saw {kind}", event.client));
+                }
+            }
+        }
+    }
+
+    fn look_for_losses(&mut self, judge: &Judge, operations: &Operations) {
+        let lost = operations.granted().filter_map(|it| Some((it.name.clone(), it.lost?)));
+        let lost: Vec<_> = lost.collect();
+        self.report.losses = lost.len();
+        if judge.losses {
+            return;
+        }
+        let (excused, lost): (Vec<_>, Vec<_>) =
+            lost.into_iter().partition(|(_, t)| self.stood_still(*t));
+        if let Some((first, _)) = lost.first() {
+            self.finding(format!("I4 losses: {} holds were lost, of `{first}` first", lost.len()));
+        }
+        if !excused.is_empty() {
+            self.note(format!("{} holds lost while this machine stood still", excused.len()));
+        }
+    }
+
+    fn add(&mut self, findings: Vec<Finding>) {
+        self.report.findings.extend(findings.iter().map(Finding::to_string));
+    }
+}

@@ -1,0 +1,86 @@
+//! [`Setup`]: what a scene begins with.
+
+use std::time::Duration;
+
+use super::{LEASE, LONG_LEASE, TIMEOUT};
+use crate::{deployment::Demand, protocol::Kind};
+
+/// What a scene begins with.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) names: usize,
+    pub(crate) clients: usize,
+    pub(crate) tasks: usize,
+    pub(crate) hold_ms: (u64, u64),
+    pub(crate) servers: Demand,
+    pub(crate) client_environment: Vec<(String, String)>,
+    pub(crate) user: String,
+    pub(crate) proxied: bool,
+    pub(crate) lease: Duration,
+    pub(crate) fenced: bool,
+    pub(crate) careless: bool,
+    pub(crate) allow_eviction: bool,
+    pub(crate) can_suspend: bool,
+    pub(crate) long_holds: bool,
+    pub(crate) retry_for: Duration,
+    pub(crate) response_timeout: Duration,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            kinds: Kind::ALL.to_vec(),
+            names: 3,
+            clients: 4,
+            tasks: 16,
+            hold_ms: (5, 60),
+            servers: Demand::default(),
+            client_environment: Vec::new(),
+            user: String::new(),
+            proxied: false,
+            lease: LEASE,
+            fenced: true,
+            careless: false,
+            allow_eviction: false,
+            can_suspend: false,
+            long_holds: false,
+            retry_for: Duration::from_secs(5),
+            response_timeout: TIMEOUT,
+        }
+    }
+}
+
+impl Setup {
+    pub(crate) fn server(mut self, options: &[&str]) -> Self {
+        self.servers.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// The server keeps what it has been told.
+    pub(crate) fn durable(self) -> Self {
+        self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
+    }
+
+    /// A primary that does not answer is replaced, and holds outlive that.
+    pub(crate) fn fails_over(mut self) -> Self {
+        self.servers.fails_over = true;
+        Self { lease: LONG_LEASE, retry_for: LONG_LEASE, ..self }
+    }
+
+    /// There is a network between the servers that can be made bad.
+    pub(crate) fn between(mut self) -> Self {
+        self.servers.between = true;
+        self
+    }
+
+    /// There is a network that can be made bad, and some stay inside for long.
+    pub(crate) fn proxied(self) -> Self {
+        Self { proxied: true, long_holds: true, ..self }
+    }
+
+    /// Nobody looks at tokens: exclusion alone has to prevent lost updates.
+    pub(crate) fn unfenced(self) -> Self {
+        Self { fenced: false, ..self }
+    }
+}

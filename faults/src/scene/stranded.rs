@@ -1,0 +1,63 @@
+//! Locks that a failover has left held: their release reached the old primary only.
+
+use std::collections::BTreeSet;
+
+use lockcore_testkit::{Operations, RedisServer, checks::Ending, monotonic};
+
+use super::Scene;
+use crate::protocol::Result;
+
+/// A release that was confirmed so long ago has arrived.
+const ARRIVED: u64 = 200_000_000;
+
+/// The end of a writer's field.
+const WRITER: &str = ":lockcore:write";
+
+impl Scene {
+    /// Looks for locks whose release was confirmed and that the primaries have all the same. They
+    /// stay held until their lease ends, which the judgement at the end knows. Returns their number.
+    pub(crate) async fn stranded(&mut self) -> Result<usize> {
+        let looked = monotonic();
+        let mut stored = Vec::new();
+        for server in self.servers.primaries().await {
+            // One that is cut off may refuse to tell.
+            stored.extend(owners(server).await.unwrap_or_default());
+        }
+        let operations = Operations::of(&self.events()?);
+        let released: BTreeSet<_> = operations
+            .granted()
+            .filter(|operation| operation.nested_in.is_none())
+            .filter(|operation| {
+                matches!(operation.end, Some((t, Ending::Released)) if t + ARRIVED < looked)
+            })
+            .map(|operation| operation.owner.as_str())
+            .collect();
+        let stranded = stored.into_iter().filter(|(_, owner)| released.contains(owner.as_str()));
+        let stranded: BTreeSet<_> = stranded.map(|(name, _)| name).collect();
+        let count = stranded.len();
+        self.stranded.extend(stranded);
+        Ok(count)
+    }
+}
+
+/// The names and owners of all holds that a server has.
+async fn owners(server: &RedisServer) -> Result<Vec<(String, String)>> {
+    let keys: Vec<String> = server.try_query(&["KEYS", "*"]).await?;
+    let mut owners = Vec::new();
+    for key in keys {
+        let kind: String = server.try_query(&["TYPE", &key]).await?;
+        if kind != "hash" {
+            continue;
+        }
+        let fields: Vec<(String, String)> = server.try_query(&["HGETALL", &key]).await?;
+        let book = key.strip_prefix("lockcore_permits:{").and_then(|key| key.strip_suffix('}'));
+        for (field, value) in fields {
+            let owner = match book {
+                Some(_) => value.splitn(3, ':').nth(2).unwrap_or_default(),
+                None => field.trim_end_matches(WRITER),
+            };
+            owners.push((book.unwrap_or(&key).to_owned(), owner.to_owned()));
+        }
+    }
+    Ok(owners)
+}

@@ -1,0 +1,76 @@
+//! The table of what was measured: a section for each deployment.
+
+use std::{fmt::Write, fs, io, path::Path};
+
+use crate::{deployment::Deployment, protocol::Result, report::Report};
+
+/// Replaces the section of a deployment in the file, and leaves the others as they are.
+pub(crate) fn write_section(path: &Path, on: Deployment, reports: &[Report]) -> Result<()> {
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let mut text = String::from(HEAD);
+    for deployment in Deployment::ALL {
+        let old = before.split("\n## ").skip(1).find(|old| old.starts_with(title(deployment)));
+        if deployment == on {
+            write!(text, "\n## {}\n\n{}", title(deployment), section(reports))?;
+        } else if let Some(old) = old {
+            write!(text, "\n## {}\n", old.trim_end())?;
+        }
+    }
+    Ok(fs::write(path, text)?)
+}
+
+fn title(on: Deployment) -> &'static str {
+    match on {
+        Deployment::Single => "One server",
+        Deployment::Sentinel => "A primary with two replicas and three Sentinels",
+        Deployment::Cluster => "A cluster of three primaries with a replica each",
+    }
+}
+
+fn section(reports: &[Report]) -> String {
+    let mut text = String::new();
+    let sum = |count: fn(&Report) -> usize| reports.iter().map(count).sum::<usize>();
+    let _ = writeln!(
+        text,
+        "Last run: {} faults, {} of them cannot be made here, {} grants, {} holds lost (as their faults have it), {} writes turned \
+         away by their token, **{} violations**.\n",
+        reports.len(),
+        sum(|report| usize::from(report.impossible.is_some())),
+        sum(|report| report.grants),
+        sum(|report| report.losses),
+        sum(|report| report.stale_writes),
+        sum(|report| report.findings.len())
+    );
+    text.push_str("| # | fault | kinds | seed | grants | lost | checks | violations | measured (bound) |\n|---|---|---|---|---|---|---|---|---|\n");
+    for report in reports {
+        text.push_str(&report.row());
+        text.push('\n');
+    }
+    text
+}
+
+const HEAD: &str = "# The fault battery\n
+Written by `./scripts/faults`; do not edit. Numbers are those of the table of faults that the battery was made from. Several client
+processes use locks of every kind while a fault is injected; what all of them saw is checked afterwards: exclusion by belief, fencing
+tokens, lost updates at the resource, beliefs against what the server had (`MONITOR`), lost wake-ups, unknown outcomes, and what is
+left behind. *lost* counts holds that were lost and whose holders were told, which is right where the fault makes
+it so. A bound is exceeded only if it is by more than what the machine itself was late by during the fault; a hold is lost to the machine if
+that stood still for so much of its lease that there was no time to renew it.
+
+Where it is not what the name says: a power loss (12) is an append-only file whose end is cut off; a server that cannot save (20) finds
+a directory in place of its file; lost messages (34) are left out by the proxy, since TCP loses none; half-open connections (36, 37) are frozen in the proxy;
+a suspended host (45) is the clock of the client, which jumps; the clocks of the server (43) and of clients (44) are moved by a preloaded
+library; slow disks (52) and failing calls (53) are made by `strace`. A client's bad network to several servers is a preloaded library, which leads
+each connection through a proxy whatever address a server announces; so is the network between servers (23, 24, 65).
+
+There is a section for each deployment that was run. Faults of one server act on the primary of the locks that they watch; the other servers have the
+patience to leave it its role. A node of a cluster refuses all requests for two seconds after a restart (10 to 12), which is as long as a lease:
+no renewal gets through, and holds end though the node still has them. In 24 to 29 and 63 to 65 they replace it after a second. A failover loses what the new primary had not
+been sent; *forgotten* holds are those that another client got while their holders believed in them, which must end with their next
+renewal, and *stranded* locks were released at the old primary only and stay held until their lease ends.
+
+Run one again with its number, deployment and seed: `./scripts/faults run 39 --on sentinel --seed 7`.\n";
