@@ -64,9 +64,10 @@ impl Contender<'_> {
                 (answer, is_undone, now)
             }
         };
+        let replicas = answer.as_ref().ok().and_then(AcquireOutcome::replicas);
         let turn = match answer {
-            Ok(AcquireOutcome::Acquired { token }) => {
-                self.granted(&request, token, turn_since, sent, now)?
+            Ok(AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. }) => {
+                self.granted(&request, (token, replicas), turn_since, sent, now)?
             }
             Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
             Ok(outcome) => {
@@ -158,7 +159,7 @@ impl Contender<'_> {
     fn granted(
         &mut self,
         request: &AcquireRequest,
-        token: FencingToken,
+        (token, replicas): (FencingToken, Option<u32>),
         turn_since: Option<Moment>,
         sent: Moment,
         now: Moment,
@@ -170,7 +171,7 @@ impl Contender<'_> {
         let until = client.lanes.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
         let acquisition = self.acquisition();
-        let facts = acquisition.facts(request.hold.clone(), sent);
+        let facts = acquisition.facts(request.hold.clone(), replicas, sent);
         let mut is_closed = false;
         let held = self.place.enter(|lane, ticket, fx| {
             is_closed = client.is_closed();
