@@ -14,11 +14,12 @@ use redis::Value;
 
 use crate::{
     RedisBackendBuilder,
+    cluster::{self, Cluster, Trail},
     exclusive::{self, BatchableRequest},
     keys::LockKeys,
     permits, read_write, renewal, reply,
     script::{self, ScriptCall},
-    server::{CommandConnection, Server, opener::Opener},
+    server::{CommandConnection, Server},
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
@@ -31,6 +32,10 @@ use crate::{
 /// A server that cannot be reached is tried at most 20 times a second, and less often after a
 /// while, however many tasks wait for it. In between, requests fail with the error of the last
 /// attempt, and are retried like others.
+///
+/// On a Redis Cluster there are such connections to each node that is used, and one of two kinds
+/// for wake-ups; see [`ClusterMessages`](crate::ClusterMessages). Each request goes to the primary
+/// of its slot, and follows it when the slot moves or a replica takes over.
 ///
 /// Each request is sent at most once. If the reply to an acquisition is lost, a release follows on
 /// the same connection, so that it cannot overtake the acquisition.
@@ -47,8 +52,15 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisBackend {
-    server: Arc<Server>,
+    deployment: Deployment,
     key_prefix: Arc<str>,
+}
+
+/// Where the locks are.
+#[derive(Clone, Debug)]
+enum Deployment {
+    Single(Arc<Server>),
+    Cluster(Arc<Cluster>),
 }
 
 impl RedisBackend {
@@ -105,13 +117,33 @@ impl RedisBackend {
         RedisBackendBuilder::new()
     }
 
-    pub(crate) async fn connect_with(
-        opener: Opener,
-        key_prefix: String,
+    /// Connects to the Redis Cluster of these nodes, each `host:port`. One that can be reached is
+    /// enough, since it knows the others. Short for [`RedisBackendBuilder::cluster`].
+    ///
+    /// # Errors
+    /// See [`RedisBackendBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, no connection is left open.
+    pub async fn cluster(
+        nodes: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, BackendError> {
-        let server = Arc::new(Server::new(opener));
-        server.connection().await?;
-        Ok(Self { server, key_prefix: key_prefix.into() })
+        Self::builder().cluster(nodes).connect().await
+    }
+
+    pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
+        Self { deployment: Deployment::Single(Arc::new(server)), key_prefix: key_prefix.into() }
+    }
+
+    pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
+        Self { deployment: Deployment::Cluster(cluster), key_prefix: key_prefix.into() }
+    }
+
+    pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
+        match &self.deployment {
+            Deployment::Cluster(cluster) => Some(cluster),
+            Deployment::Single(_) => None,
+        }
     }
 
     pub(crate) fn keys(&self, name: &LockName) -> Result<LockKeys, BackendError> {
@@ -124,11 +156,17 @@ impl RedisBackend {
         call: &ScriptCall,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        self.server.call(call, decode).await
+        match &self.deployment {
+            Deployment::Single(server) => server.call(call, decode).await,
+            Deployment::Cluster(cluster) => cluster.call(call, decode).await,
+        }
     }
 
     pub(crate) async fn listen(&self, channel: String) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(Box::new(self.server.subscribe(channel).await?))
+        Ok(match &self.deployment {
+            Deployment::Single(server) => Box::new(server.subscribe(channel).await?),
+            Deployment::Cluster(cluster) => Box::new(cluster.subscribe(channel).await?),
+        })
     }
 }
 
@@ -145,18 +183,30 @@ impl Backend for RedisBackend {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let keys = self.keys(&request.name)?;
-        let dispatch = Dispatch::acquire(keys, request)?;
-        let connection = self.server.connection().await?;
         // A nested acquisition is not undone: the release would end the outer hold as well.
         let undone = (request.count == 1).then_some(request);
-        let unanswered =
-            ReleaseUnanswered { backend: self, connection: &connection, request: undone };
-        let reply = dispatch.send(&connection).await;
-        let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
-        if !matches!(&outcome, Err(error) if error.is_outcome_unknown()) {
-            unanswered.disarm();
+        match &self.deployment {
+            Deployment::Single(server) => {
+                let dispatch = Dispatch::acquire(keys, request)?;
+                let connection = server.connection().await?;
+                let sent = Sent::Single(&connection);
+                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
+                let reply = dispatch.send(&connection).await;
+                let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
+                unanswered.disarm_if_known(&outcome);
+                outcome
+            }
+            Deployment::Cluster(cluster) => {
+                let (call, trail) = (acquire_call(&keys, request)?, Trail::default());
+                let sent = Sent::Cluster(cluster, &trail);
+                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
+                let sending = cluster.call_on_trail(&call, &trail, reply::acquire);
+                // Boxed, because this future is large.
+                let outcome = Box::pin(sending).await;
+                unanswered.disarm_if_known(&outcome);
+                outcome
+            }
         }
-        outcome
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
@@ -170,14 +220,30 @@ impl Backend for RedisBackend {
                 unknown => return Err(not_supported(unknown)),
             });
         }
-        Ok(renewal::renew(&self.server, &renewals).await)
+        Ok(match &self.deployment {
+            Deployment::Single(server) => renewal::renew(server, &renewals).await,
+            Deployment::Cluster(cluster) => {
+                let lease = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
+                cluster::renew(cluster, renewals, lease).await
+            }
+        })
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let dispatch = Dispatch::release(self.keys(&request.name)?, request)?;
-        let connection = self.server.connection().await?;
-        let reply = dispatch.send(&connection).await?;
-        connection.decode(reply, reply::release)
+        let keys = self.keys(&request.name)?;
+        match &self.deployment {
+            Deployment::Single(server) => {
+                let dispatch = Dispatch::release(keys, request)?;
+                let connection = server.connection().await?;
+                let reply = dispatch.send(&connection).await?;
+                connection.decode(reply, reply::release)
+            }
+            Deployment::Cluster(cluster) => {
+                let call = release_call(&keys, request)?;
+                // Boxed, because this future is large.
+                Box::pin(cluster.call(&call, reply::release)).await
+            }
+        }
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -202,6 +268,7 @@ impl Backend for RedisBackend {
                 keys.permits_channel(),
                 keys.lease_prefix(),
             ],
+            optional: 7,
         };
         self.call(&call, |reply| reply::flag(&reply, "force_release")).await
     }
@@ -223,6 +290,7 @@ impl Backend for RedisBackend {
                 expiries,
             ],
             args: vec![keys.lease_prefix()],
+            optional: 7,
         };
         self.call(&call, reply::inspect).await
     }
@@ -261,7 +329,25 @@ fn not_supported(mode: Mode) -> BackendError {
     BackendError::unsupported(format_args!("locks in {mode} mode"))
 }
 
-/// How a request is sent.
+fn acquire_call(keys: &LockKeys, request: &AcquireRequest) -> Result<ScriptCall, BackendError> {
+    match request.mode {
+        Mode::Read | Mode::Write => read_write::acquire(keys, request),
+        Mode::Permit { count, limit, .. } => Ok(permits::acquire(keys, request, count, limit)),
+        Mode::Exclusive | Mode::Fair => Ok(exclusive::acquire(keys, request)),
+        unknown => Err(not_supported(unknown)),
+    }
+}
+
+fn release_call(keys: &LockKeys, request: &ReleaseRequest) -> Result<ScriptCall, BackendError> {
+    match request.mode {
+        Mode::Read | Mode::Write => Ok(read_write::release(keys, request)),
+        Mode::Permit { .. } => Ok(permits::release(keys, request)),
+        Mode::Exclusive | Mode::Fair => Ok(exclusive::release(keys, request)),
+        unknown => Err(not_supported(unknown)),
+    }
+}
+
+/// How a request is sent to a single server.
 enum Dispatch {
     Single(ScriptCall),
     Batched(BatchableRequest),
@@ -269,28 +355,16 @@ enum Dispatch {
 
 impl Dispatch {
     fn acquire(keys: LockKeys, request: &AcquireRequest) -> Result<Self, BackendError> {
-        Ok(match request.mode {
-            Mode::Read | Mode::Write => Self::Single(read_write::acquire(&keys, request)?),
-            Mode::Permit { count, limit, .. } => {
-                Self::Single(permits::acquire(&keys, request, count, limit))
-            }
-            Mode::Exclusive if BatchableRequest::can_acquire(request) => {
-                Self::Batched(BatchableRequest::acquire(keys, request))
-            }
-            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::acquire(&keys, request)),
-            unknown => return Err(not_supported(unknown)),
+        Ok(match BatchableRequest::can_acquire(request) {
+            true => Self::Batched(BatchableRequest::acquire(keys, request)),
+            false => Self::Single(acquire_call(&keys, request)?),
         })
     }
 
     fn release(keys: LockKeys, request: &ReleaseRequest) -> Result<Self, BackendError> {
-        Ok(match request.mode {
-            Mode::Read | Mode::Write => Self::Single(read_write::release(&keys, request)),
-            Mode::Permit { .. } => Self::Single(permits::release(&keys, request)),
-            Mode::Exclusive if BatchableRequest::can_release(request) => {
-                Self::Batched(BatchableRequest::release(keys, request))
-            }
-            Mode::Exclusive | Mode::Fair => Self::Single(exclusive::release(&keys, request)),
-            unknown => return Err(not_supported(unknown)),
+        Ok(match BatchableRequest::can_release(request) {
+            true => Self::Batched(BatchableRequest::release(keys, request)),
+            false => Self::Single(release_call(&keys, request)?),
         })
     }
 
@@ -309,13 +383,22 @@ impl Dispatch {
 /// may read that connection first.
 struct ReleaseUnanswered<'a> {
     backend: &'a RedisBackend,
-    connection: &'a Arc<CommandConnection>,
+    sent: Sent<'a>,
     request: Option<&'a AcquireRequest>,
 }
 
+/// Where an acquisition was sent.
+enum Sent<'a> {
+    Single(&'a Arc<CommandConnection>),
+    Cluster(&'a Arc<Cluster>, &'a Trail),
+}
+
 impl ReleaseUnanswered<'_> {
-    fn disarm(mut self) {
-        self.request = None;
+    /// Nothing is to be undone after a reply that says whether the hold was granted.
+    fn disarm_if_known(mut self, outcome: &Result<AcquireOutcome, BackendError>) {
+        if !matches!(outcome, Err(error) if error.is_outcome_unknown()) {
+            self.request = None;
+        }
     }
 }
 
@@ -325,12 +408,29 @@ impl Drop for ReleaseUnanswered<'_> {
         // Without a runtime, the connection does not work either.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let Ok(undo) = Dispatch::release(keys, &request.undo()) else { return };
-        let connection = self.connection.clone();
-        runtime.spawn(async move {
-            if let Err(error) = undo.send(&connection).await {
-                tracing::debug!(%error, "failed to release a hold after a lost reply to acquire");
+        let undo = request.undo();
+        match self.sent {
+            Sent::Single(connection) => {
+                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
+                let connection = connection.clone();
+                runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
             }
-        });
+            Sent::Cluster(cluster, trail) => {
+                let Ok(undo) = release_call(&keys, &undo) else { return };
+                // Without a trail, no node may have granted the hold.
+                let Some(trail) = trail.take() else { return };
+                let cluster = cluster.clone();
+                runtime.spawn(async move {
+                    let undone = cluster.call_on_trail(&undo, &trail, reply::release).await;
+                    report(undone.map(drop));
+                });
+            }
+        }
+    }
+}
+
+fn report(undone: Result<(), BackendError>) {
+    if let Err(error) = undone {
+        tracing::debug!(%error, "failed to release a hold after a lost reply to acquire");
     }
 }

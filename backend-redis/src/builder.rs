@@ -1,18 +1,27 @@
 //! [`RedisBackendBuilder`].
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
     CredentialsProvider, RedisBackend,
+    cluster::{
+        Cluster, ClusterMessages, NodeOptions,
+        url::{self as cluster_url, ClusterSeeds},
+    },
     credentials::Login,
     sentinel::{
         SentinelAddress, SentinelGroup,
         url::{self as sentinel_url, SentinelUrl},
     },
     server::{
+        Server,
         address::{FixedAddress, Locate},
         opener::Opener,
     },
@@ -48,11 +57,13 @@ pub struct RedisBackendBuilder {
     connect_timeout: Duration,
     key_prefix: String,
     eviction_allowed: bool,
+    cluster_messages: ClusterMessages,
 }
 
 enum ConnectionSource {
     Url(String),
     Client(Box<Client>),
+    Cluster(Vec<String>),
 }
 
 /// The Sentinels as the user gave them.
@@ -65,6 +76,8 @@ struct SentinelSource {
 enum Target {
     Server(ConnectionInfo),
     Sentinels(SentinelUrl),
+    /// Some nodes of a cluster; at least one.
+    Cluster(ClusterSeeds),
 }
 
 impl RedisBackendBuilder {
@@ -79,6 +92,7 @@ impl RedisBackendBuilder {
             connect_timeout: Duration::from_secs(5),
             key_prefix: String::new(),
             eviction_allowed: false,
+            cluster_messages: ClusterMessages::Auto,
         }
     }
 
@@ -93,11 +107,37 @@ impl RedisBackendBuilder {
     ///   [Sentinels](Self::sentinel) of the primary `name`, and the credentials and the database of
     ///   the primary itself
     /// - `rediss+sentinel://...`: the same over TLS, to the Sentinels and to the primary
+    /// - `redis+cluster://[user][:password@]host[:port],host[:port]`: some nodes of a
+    ///   [Redis Cluster](Self::cluster), and the credentials of all nodes
+    /// - `rediss+cluster://...`: the same over TLS
+    ///
+    /// The URL of one node of a cluster leads to the cluster as well.
     ///
     /// `valkey://` and `valkeys://` work like `redis://` and `rediss://`. Percent-encode characters
     /// that are special in URLs.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.source = ConnectionSource::Url(url.into());
+        self
+    }
+
+    /// Uses a Redis Cluster instead of a single server. `nodes` are some of its nodes, each
+    /// `host:port`; the default port is 6379. One that can be reached is enough, be it a replica:
+    /// it knows the others. Credentials and TLS need a URL `redis+cluster://` or
+    /// `rediss+cluster://`.
+    ///
+    /// Each lock is in one slot of the cluster, and so on one primary and its replicas. The backend
+    /// follows slots that move and replicas that take over. A replica that takes over may not have
+    /// the last locks, because Redis replicates later than it answers; the fencing tokens rise all
+    /// the same.
+    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.source = ConnectionSource::Cluster(nodes.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets how waiters are woken on a cluster: [`ClusterMessages::Auto`] by default, as Redisson
+    /// chooses. Without a cluster it has no effect.
+    pub fn cluster_messages(mut self, messages: ClusterMessages) -> Self {
+        self.cluster_messages = messages;
         self
     }
 
@@ -188,9 +228,10 @@ impl RedisBackendBuilder {
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
-    ///   needs the feature `tls` in a build without it, for a server that evicts keys, is a
-    ///   Sentinel, or is part of a cluster, and for Sentinels that are none or do not know the name
-    ///   of the primary.
+    ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
+    ///   Sentinel, for Sentinels that are none or do not know the name of the primary, for a
+    ///   database other than 0 on a cluster, and for nodes without a cluster, or without the
+    ///   [messages](Self::cluster_messages) that were asked for.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
     /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
     ///   no Sentinel can be asked, and if the provider of the credentials fails.
@@ -204,62 +245,91 @@ impl RedisBackendBuilder {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
-        let opener = Opener {
-            address: self.address()?,
-            login: self.login,
-            response_timeout: self.response_timeout,
-            connect_timeout: self.connect_timeout,
-            eviction_allowed: self.eviction_allowed,
-        };
-        RedisBackend::connect_with(opener, self.key_prefix).await
-    }
-
-    fn target(&self) -> Result<Target, BackendError> {
-        let has_tls = cfg!(feature = "tls");
-        let servers = match &self.source {
-            ConnectionSource::Client(client) => client.get_connection_info().clone(),
-            ConnectionSource::Url(url) => match sentinel_url::parse(url, has_tls) {
-                None => url::parse(url, has_tls, url::SERVER_PORT)?,
-                Some(parsed) if self.sentinels.is_none() => {
-                    return parsed.map(|url| self.sentinel_target(url));
-                }
-                Some(_) => {
-                    return Err(misconfigured("set the Sentinels with `url` or with `sentinel`"));
-                }
-            },
-        };
-        let Some(SentinelSource { addresses, name }) = &self.sentinels else {
-            return Ok(Target::Server(servers));
-        };
-        if addresses.is_empty() || name.is_empty() {
-            return Err(misconfigured("`sentinel` needs an address and the name of a primary"));
-        }
-        let parsed = addresses.iter().map(|address| sentinel_url::parse_address(address, has_tls));
-        let sentinels = parsed.collect::<Result<_, _>>()?;
-        Ok(self.sentinel_target(SentinelUrl { servers, sentinels, name: name.clone() }))
-    }
-
-    fn sentinel_target(&self, url: SentinelUrl) -> Target {
-        Target::Sentinels(match &self.sentinel_client {
-            Some(client) => url.with_sentinels_like(client.get_connection_info()),
-            None => url,
-        })
-    }
-
-    fn address(&self) -> Result<Arc<dyn Locate>, BackendError> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
         if target.uses_tls() {
             ensure_crypto_provider();
         }
-        Ok(match target {
-            Target::Server(info) => Arc::new(FixedAddress(info)),
+        let seeds = match target {
+            Target::Cluster(seeds) => seeds,
             Target::Sentinels(target) => {
                 let login = self.sentinel_login.clone();
                 let group = SentinelGroup::new(target, login, self.connect_timeout);
-                Arc::new(SentinelAddress::new(group))
+                let address = Arc::new(SentinelAddress::new(group));
+                let server = Server::new(self.opener(address, OnceLock::from(false)));
+                server.connection().await?;
+                return Ok(RedisBackend::on_server(server, self.key_prefix));
             }
-        })
+            Target::Server(info) => {
+                let address = Arc::new(FixedAddress(info.clone()));
+                let server = Server::new(self.opener(address, OnceLock::new()));
+                if !server.is_cluster_node().await? {
+                    return Ok(RedisBackend::on_server(server, self.key_prefix));
+                }
+                ClusterSeeds::of_node(info)?
+            }
+        };
+        let options = NodeOptions {
+            info: seeds.info,
+            login: self.login,
+            response_timeout: self.response_timeout,
+            connect_timeout: self.connect_timeout,
+            eviction_allowed: self.eviction_allowed,
+        };
+        let cluster = Cluster::connect(options, seeds.nodes, self.cluster_messages).await?;
+        Ok(RedisBackend::on_cluster(cluster, self.key_prefix))
+    }
+
+    fn opener(&self, address: Arc<dyn Locate>, is_cluster_node: OnceLock<bool>) -> Opener {
+        Opener {
+            address,
+            login: self.login.clone(),
+            response_timeout: self.response_timeout,
+            connect_timeout: self.connect_timeout,
+            eviction_allowed: self.eviction_allowed,
+            is_cluster_node,
+        }
+    }
+
+    fn target(&self) -> Result<Target, BackendError> {
+        const HAS_TLS: bool = cfg!(feature = "tls");
+        let target = match &self.source {
+            ConnectionSource::Client(client) => {
+                Target::Server(client.get_connection_info().clone())
+            }
+            ConnectionSource::Cluster(nodes) => {
+                Target::Cluster(cluster_url::parse_nodes(nodes, HAS_TLS)?)
+            }
+            ConnectionSource::Url(url) if cluster_url::is_of_cluster(url) => {
+                Target::Cluster(cluster_url::parse(url, HAS_TLS)?)
+            }
+            ConnectionSource::Url(url) => match sentinel_url::parse(url, HAS_TLS) {
+                Some(sentinels) => Target::Sentinels(self.with_sentinel_client(sentinels?)),
+                None => Target::Server(url::parse(url, HAS_TLS, url::SERVER_PORT)?),
+            },
+        };
+        let Some(SentinelSource { addresses, name }) = &self.sentinels else { return Ok(target) };
+        let Target::Server(servers) = target else {
+            return Err(misconfigured(
+                "with `sentinel`, the URL is that of a server: set the Sentinels with `url` or \
+                 with `sentinel`, and no nodes of a cluster",
+            ));
+        };
+        if addresses.is_empty() || name.is_empty() {
+            return Err(misconfigured("`sentinel` needs an address and the name of a primary"));
+        }
+        let parsed = addresses.iter().map(|address| sentinel_url::parse_address(address, HAS_TLS));
+        let sentinels = parsed.collect::<Result<_, _>>()?;
+        let name = name.clone();
+        let target = self.with_sentinel_client(SentinelUrl { servers, sentinels, name });
+        Ok(Target::Sentinels(target))
+    }
+
+    fn with_sentinel_client(&self, url: SentinelUrl) -> SentinelUrl {
+        match &self.sentinel_client {
+            Some(client) => url.with_sentinels_like(client.get_connection_info()),
+            None => url,
+        }
     }
 }
 
@@ -269,6 +339,7 @@ impl Target {
         let (servers, sentinels) = match self {
             Self::Server(servers) => (servers, &[][..]),
             Self::Sentinels(target) => (&target.servers, target.sentinels.as_slice()),
+            Self::Cluster(seeds) => (&seeds.info, &[][..]),
         };
         let mut all = sentinels.iter().chain([servers]);
         all.any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }))
@@ -342,6 +413,8 @@ mod fuzz {
             "redis+unix",
             "redis+sentinel",
             "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
             "unix",
             "http",
             "REDIS",
@@ -382,8 +455,14 @@ mod fuzz {
         arbtest(|u| {
             let url = url(u)?;
             let builder = RedisBackendBuilder::new().url(&*url);
-            let shown = match builder.address() {
-                Ok(address) => format!("{address:?}"),
+            let shown = match builder.target() {
+                Ok(Target::Server(info)) => format!("{:?}", FixedAddress(info)),
+                Ok(Target::Cluster(seeds)) => format!("{seeds:?}"),
+                Ok(Target::Sentinels(target)) => {
+                    let limit = Duration::from_secs(1);
+                    let group = SentinelGroup::new(target, Login::default(), limit);
+                    format!("{:?}", SentinelAddress::new(group))
+                }
                 Err(error) => {
                     assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url:?}");
                     format!("{error} {error:?} {:?}", error.source())

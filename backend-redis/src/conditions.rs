@@ -23,7 +23,7 @@ impl Conditions for RedisBackend {
     ) -> Result<(), BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        let call = ScriptCall { script: &script::CONDITION_JOIN, keys, args };
+        let call = ScriptCall { script: &script::CONDITION_JOIN, keys, args, optional: 0 };
         self.call(&call, |reply| reply::flag(&reply, "join").map(drop)).await
     }
 
@@ -35,7 +35,7 @@ impl Conditions for RedisBackend {
     ) -> Result<bool, BackendError> {
         let keys = self.keys(&condition.lock)?.condition(&condition.name).to_vec();
         let args = vec![waiter.into(), millis(keep).to_string()];
-        let call = ScriptCall { script: &script::CONDITION_STAY, keys, args };
+        let call = ScriptCall { script: &script::CONDITION_STAY, keys, args, optional: 0 };
         self.call(&call, |reply| reply::flag(&reply, "stay")).await
     }
 
@@ -49,7 +49,7 @@ impl Conditions for RedisBackend {
         let keys = names.condition(&condition.name).to_vec();
         let pass_on = u8::from(departure == Departure::Cancelled);
         let args = vec![waiter.into(), pass_on.to_string(), names.condition_channel()];
-        let call = ScriptCall { script: &script::CONDITION_LEAVE, keys, args };
+        let call = ScriptCall { script: &script::CONDITION_LEAVE, keys, args, optional: 0 };
         self.call(&call, |reply| reply::flag(&reply, "leave")).await
     }
 
@@ -57,7 +57,7 @@ impl Conditions for RedisBackend {
         let names = self.keys(&condition.lock)?;
         let keys = names.condition(&condition.name).to_vec();
         let args = vec![count.to_string(), names.condition_channel()];
-        let call = ScriptCall { script: &script::CONDITION_NOTIFY, keys, args };
+        let call = ScriptCall { script: &script::CONDITION_NOTIFY, keys, args, optional: 0 };
         self.call(&call, |reply| reply::number(reply, "notify")).await
     }
 

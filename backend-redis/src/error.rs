@@ -1,12 +1,30 @@
 //! Conversion of errors of the redis crate and of the server to [`BackendError`].
 
+use std::fmt::Display;
+
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{ErrorKind, RedisError};
 
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: RedisError, doing: &str) -> BackendError {
+    converted(error, format!("{doing} on Redis failed"))
+}
+
+/// Converts the error of a request to the `node` of a cluster.
+pub(crate) fn of_node(error: RedisError, doing: &str, node: impl Display) -> BackendError {
+    let message = match error.code() {
+        Some("CLUSTERDOWN") => format!(
+            "{doing} on Redis failed: the cluster of {node} does not serve; it has too few \
+             primaries, or slots without one, see CLUSTER INFO there"
+        ),
+        _ => format!("{doing} on Redis at {node} failed"),
+    };
+    converted(error, message)
+}
+
+fn converted(error: RedisError, message: String) -> BackendError {
     let (kind, applied) = classify(&error);
-    let mapped = BackendError::new(kind, format!("{doing} on Redis failed"));
+    let mapped = BackendError::new(kind, message);
     let mapped = if applied == Applied::No { mapped.not_applied() } else { mapped };
     mapped.with_source(error)
 }
@@ -77,6 +95,18 @@ pub(crate) fn says_not_here(text: &str) -> bool {
     find_code(text).is_some_and(|code| ["READONLY", "MASTERDOWN", "LOADING"].contains(&code))
 }
 
+/// Returns `true` if a node of a cluster has refused to select a database.
+pub(crate) fn is_of_cluster_database(error: &RedisError) -> bool {
+    text_of(error).contains("SELECT is not allowed in cluster mode")
+}
+
+/// Returns `true` if a node of a cluster answers with this error because it is not the right place,
+/// or not now. The map of the cluster may be out of date.
+pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
+    use BackendErrorKind::{Configuration, ReadOnly, Unavailable};
+    matches!(classify(error).0, Unavailable | ReadOnly | Configuration)
+}
+
 /// Returns `true` if the server refused a whole call because of one of its keys, without running
 /// it: the user has no right to the key, or the keys belong to different servers of a cluster. A
 /// call for each name fails only where it has to.
@@ -118,7 +148,10 @@ fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
     if let Some(code) = find_code(text) {
         return CODES.iter().find(|(listed, _)| *listed == code).map(|(_, kind)| *kind);
     }
-    if text.contains("max number of clients") {
+    // A script has met a key whose slot is on its way to another node of the cluster, or a cluster
+    // that does not serve.
+    let hindrances = ["max number of clients", "non local key", "the cluster is down"];
+    if hindrances.iter().any(|hindrance| text.contains(hindrance)) {
         return Some(BackendErrorKind::Unavailable);
     }
     // Redis 7.0 omits the code if a command of a script lacks a right.
@@ -147,6 +180,10 @@ mod tests {
                 BackendErrorKind::Permission,
             ),
             ("READONLY You can't write against a read only replica.", BackendErrorKind::ReadOnly),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: f_1",
+                BackendErrorKind::Unavailable,
+            ),
         ] {
             assert_eq!(kind_of_message(text), Some(kind), "{text}");
         }

@@ -113,7 +113,7 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
         },
         keys.channel().to_string(),
     ];
-    ScriptCall { script, keys: names, args }
+    ScriptCall { script, keys: names, args, optional: 0 }
 }
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
@@ -128,7 +128,9 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
         _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock(), keys.hold()]),
         _ => (&script::RELEASE, vec![keys.lock()]),
     };
-    ScriptCall { script, keys, args }
+    // Nobody may wait for a fair lock, and its owner may have no name.
+    let optional = if request.mode == Mode::Fair { keys.len() - 1 } else { 0 };
+    ScriptCall { script, keys, args, optional }
 }
 
 pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> Renewal {

@@ -71,6 +71,8 @@
 //! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
 //! releases, and by grants that end earlier than the waiters were told.
 //!
+//! On a cluster, the channels are sharded ones if the servers have them; see [`ClusterMessages`].
+//!
 //! ## Names to avoid
 //! By Redisson's rules, different names can have the same derived keys:
 //!
@@ -80,6 +82,8 @@
 //!   `WrongType`.
 //! - If names have hash tags, the names of owners of read-write locks should have no colon: `{s}:p`
 //!   with the owner `eu:job` and `{s}:p:eu` with the owner `job` have the same lease.
+//! - On a cluster with sharded messages, a latch must not have a hash tag: Redisson puts braces
+//!   around its whole name, so that its channel is in another slot. It is refused.
 //! - A lock must not have the name of the key of a semaphore's leases, `{x}:timeout`. The second of
 //!   the two to be used is refused with `WrongType`.
 //!
@@ -99,6 +103,13 @@
 //! locks, read-write locks, semaphores with conditions, and latches. Each of these needs its own
 //! line and all lines before it.
 //!
+//! On a cluster, the user also needs these rights, the second line for sharded messages (Redis 7.0),
+//! and `&redisson_* &lockcore_*` for their channels as well:
+//! ```text
+//! +asking +cluster|slots
+//! +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe
+//! ```
+//!
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
@@ -108,6 +119,7 @@
 
 mod backend;
 mod builder;
+mod cluster;
 mod conditions;
 mod credentials;
 mod error;
@@ -128,4 +140,5 @@ mod wire;
 
 pub use backend::RedisBackend;
 pub use builder::RedisBackendBuilder;
+pub use cluster::ClusterMessages;
 pub use credentials::{Credentials, CredentialsProvider};

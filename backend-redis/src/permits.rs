@@ -33,6 +33,7 @@ pub(crate) fn acquire(
             request.hold.owner().into(),
             token_ttl(request.lease).to_string(),
         ],
+        optional: 1,
     }
 }
 
@@ -41,6 +42,7 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
         script: &script::RELEASE_PERMITS,
         keys: vec![keys.lock(), leases(keys, request.mode), keys.permit_holds()],
         args: vec![request.hold.id().into(), keys.permits_channel()],
+        optional: 0,
     }
 }
 
@@ -62,10 +64,10 @@ pub(crate) fn resize(keys: &LockKeys, request: &ResizeRequest) -> ScriptCall {
         request.permits.to_string(),
         u8::from(request.only_if_unset).to_string(),
     ];
-    ScriptCall { script: &script::RESIZE, keys: semaphore_keys(keys, mode), args }
+    ScriptCall { script: &script::RESIZE, keys: semaphore_keys(keys, mode), args, optional: 1 }
 }
 
-/// The keys of a semaphore, in the order of `semaphore.lua`.
+/// The keys of a semaphore, in the order of `semaphore.lua`. A semaphore has no state of a latch.
 fn semaphore_keys(keys: &LockKeys, mode: Mode) -> Vec<String> {
     vec![
         keys.lock(),

@@ -22,7 +22,7 @@ pub(crate) fn acquire(
                        these fields have another meaning for Redisson";
         return Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied());
     }
-    let mut names = vec![keys.lock(), keys.token().to_string(), keys.writers(), keys.lease(&field)];
+    let mut names = vec![keys.lock(), keys.token().to_string(), keys.lease(&field), keys.writers()];
     let mut args = vec![
         field,
         millis(request.lease).to_string(),
@@ -45,7 +45,8 @@ pub(crate) fn acquire(
         &script::ACQUIRE_READ
     };
     args.extend([keys.read_write_channel(), keys.lease_prefix()]);
-    Ok(ScriptCall { script, keys: names, args })
+    let optional = names.len() - 3;
+    Ok(ScriptCall { script, keys: names, args, optional })
 }
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
@@ -66,6 +67,7 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
             writers,
             keys.lease_prefix(),
         ],
+        optional: 0,
     }
 }
 

@@ -1,18 +1,15 @@
 //! Renewal: many holds in one call of a script, as long as the server allows it and is not kept
 //! from other requests.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::sync::Arc;
 
+use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind, backend::RenewOutcome};
 use redis::Cmd;
 
 use crate::{
-    error, reply, script,
+    error, reply,
+    script::{self, ScriptCall},
     server::{CommandConnection, Server},
 };
 
@@ -27,6 +24,14 @@ pub(crate) struct Renewal {
     pub(crate) args: [String; 5],
     /// The number of leases on the server.
     pub(crate) leases: u32,
+}
+
+impl Renewal {
+    /// The call that renews this hold only.
+    pub(crate) fn into_call(self) -> ScriptCall {
+        let Self { keys, args, .. } = self;
+        ScriptCall { script: &script::RENEW, keys, args: args.into(), optional: 0 }
+    }
 }
 
 /// Renews holds. Each has its own outcome.
@@ -100,27 +105,7 @@ async fn renew_each(connection: &CommandConnection, chunk: &[Renewal]) -> Vec<Re
             renewed.unwrap_or_else(failed)
         }
     });
-    join(renewals).await.into_iter().flatten().collect()
-}
-
-/// Runs futures at the same time, and returns their outputs in order.
-async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in running.iter_mut().zip(&mut outputs) {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
+    join_all(renewals).await.into_iter().flatten().collect()
 }
 
 fn command(renewals: &[Renewal], by_digest: bool) -> Cmd {

@@ -1,8 +1,10 @@
 //! The Lua scripts, and the commands that call them.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+
+use crate::cluster::Publishing;
 
 /// A script and its digest.
 #[derive(Debug)]
@@ -11,24 +13,49 @@ pub(crate) struct LuaScript {
     pub(crate) name: &'static str,
     source: &'static str,
     digest: LazyLock<String>,
+    /// The script as it runs on the nodes of a cluster, for each way to publish.
+    on_cluster: [OnceLock<ClusterScript>; Publishing::COUNT],
+}
+
+#[derive(Debug)]
+struct ClusterScript {
+    source: String,
+    digest: String,
 }
 
 impl LuaScript {
     const fn new(name: &'static str, source: &'static str, digest: fn() -> String) -> Self {
-        Self { name, source, digest: LazyLock::new(digest) }
+        let on_cluster = [const { OnceLock::new() }; Publishing::COUNT];
+        Self { name, source, digest: LazyLock::new(digest), on_cluster }
     }
 
     /// Creates a command that calls the script. The caller adds `keys` keys and then `args`
     /// arguments. `size` is about how many bytes they have together.
     pub(crate) fn command(&self, by_digest: bool, keys: usize, args: usize, size: usize) -> Cmd {
-        let (name, script) = match by_digest {
-            true => ("EVALSHA", self.digest.as_str()),
-            false => ("EVAL", self.source),
-        };
-        let mut command = Cmd::with_capacity(3 + keys + args, name.len() + script.len() + 8 + size);
-        command.arg(name).arg(script).arg(keys);
-        command
+        let script = if by_digest { self.digest.as_str() } else { self.source };
+        command(by_digest, script, keys, args, size)
     }
+
+    fn on_cluster(&self, publishing: Publishing) -> &ClusterScript {
+        self.on_cluster[publishing.index()].get_or_init(|| {
+            let body = self.source.replace("redis.pcall('PUBLISH', ", "publish(");
+            let source = [
+                publishing.header(),
+                include_str!("scripts/cluster_begin.lua"),
+                &body,
+                include_str!("scripts/cluster_end.lua"),
+            ];
+            let source = source.concat();
+            ClusterScript { digest: digest(&source), source }
+        })
+    }
+}
+
+fn command(by_digest: bool, script: &str, keys: usize, args: usize, size: usize) -> Cmd {
+    let name = if by_digest { "EVALSHA" } else { "EVAL" };
+    let mut command = Cmd::with_capacity(3 + keys + args, name.len() + script.len() + 8 + size);
+    command.arg(name).arg(script).arg(keys);
+    command
 }
 
 /// Makes a script a Lua function of its KEYS and ARGV, for use in another script.
@@ -89,13 +116,13 @@ script!(
 );
 script!(
     INSPECT, "inspect",
-    "now" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
+    "now" "exists" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
 );
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
-script!(LATCH_SET, "set_count", "now" "latch" "latch_set");
-script!(LATCH_COUNT_DOWN, "count_down", "now" "latch" "latch_count_down");
-script!(LATCH_COUNT, "count", "now" "latch" "latch_count");
-script!(LATCH_OPEN, "open", "now" "latch" "latch_open");
+script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");
+script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down");
+script!(LATCH_COUNT, "count", "now" "exists" "latch" "latch_count");
+script!(LATCH_OPEN, "open", "now" "exists" "latch" "latch_open");
 script!(CONDITION_JOIN, "join", "now" "queue" "condition" "condition_join");
 script!(CONDITION_STAY, "stay", "now" "queue" "condition" "condition_stay");
 script!(CONDITION_LEAVE, "leave", "now" "queue" "condition" "condition_leave");
@@ -116,6 +143,9 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static LuaScript,
     pub(crate) keys: Vec<String>,
     pub(crate) args: Vec<String>,
+    /// How many of the last keys may be absent while the first ones exist. On a cluster they are
+    /// not declared, because that would fail the call while their slot moves.
+    pub(crate) optional: usize,
 }
 
 impl ScriptCall {
@@ -134,5 +164,95 @@ impl ScriptCall {
             command.arg(arg);
         }
         command
+    }
+
+    /// The command for a node of a cluster, with a key declared at least. After an ASK the others
+    /// are not declared: a key that is not there would fail the call, and there is no other place
+    /// where they could be. The reply then has the messages that were published.
+    pub(crate) fn cluster_command(
+        &self,
+        by_digest: bool,
+        publishing: Publishing,
+        is_asking: bool,
+    ) -> Cmd {
+        let script = self.script.on_cluster(publishing);
+        let source = if by_digest { &script.digest } else { &script.source };
+        let required = self.keys.len().saturating_sub(self.optional);
+        let declared = if is_asking { 1 } else { required.max(1) };
+        let (declared, others) = self.keys.split_at(declared.min(self.keys.len()));
+        let parts = self.keys.iter().chain(&self.args);
+        let size = parts.map(String::len).sum();
+        let args = 2 + others.len() + self.args.len();
+        let mut command = command(by_digest, source, declared.len(), args, size);
+        for key in declared {
+            command.arg(key);
+        }
+        command.arg(u8::from(is_asking)).arg(others.len());
+        for part in others.iter().chain(&self.args) {
+            command.arg(part);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_cluster_every_message_of_a_script_goes_where_it_is_to_be_published() {
+        for publishing in [Publishing::Sharded, Publishing::Plain, Publishing::Both] {
+            let script = RELEASE_FAIR.on_cluster(publishing);
+            let (_, body) = script.source.split_once("Releases a hold of a fair lock").unwrap();
+            assert!(body.contains("publish(ARGV[3], '0')"), "{body}");
+        }
+        let scripts = [
+            &ACQUIRE,
+            &ACQUIRE_FAIR,
+            &ACQUIRE_READ,
+            &ACQUIRE_WRITE,
+            &ACQUIRE_PERMITS,
+            &RENEW,
+            &RELEASE,
+            &RELEASE_FAIR,
+            &RELEASE_READ_WRITE,
+            &RELEASE_PERMITS,
+            &FORCE_RELEASE,
+            &INSPECT,
+            &RESIZE,
+            &LATCH_SET,
+            &LATCH_COUNT_DOWN,
+            &LATCH_COUNT,
+            &LATCH_OPEN,
+            &CONDITION_JOIN,
+            &CONDITION_STAY,
+            &CONDITION_LEAVE,
+            &CONDITION_NOTIFY,
+        ];
+        for script in scripts {
+            let sharded = &script.on_cluster(Publishing::Sharded).source;
+            assert!(!sharded.contains("'PUBLISH'"), "{}", script.name);
+        }
+    }
+
+    #[test]
+    fn keys_that_may_be_absent_are_not_declared_on_a_cluster() {
+        let [keys, args] = [["k1", "k2", "k3"], ["a1", "a2", "a3"]];
+        let call = ScriptCall {
+            script: &RELEASE,
+            keys: keys.map(str::to_owned).to_vec(),
+            args: args.map(str::to_owned).to_vec(),
+            optional: 1,
+        };
+        let parts = |is_asking| {
+            let command = call.cluster_command(true, Publishing::Plain, is_asking);
+            let parts = command.args_iter().skip(2).map(|part| match part {
+                redis::Arg::Simple(part) => String::from_utf8(part.to_vec()).unwrap(),
+                other => panic!("{other:?}"),
+            });
+            parts.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(parts(false), "2 k1 k2 0 1 k3 a1 a2 a3");
+        assert_eq!(parts(true), "1 k1 1 2 k2 k3 a1 a2 a3");
     }
 }

@@ -68,6 +68,13 @@ pub trait Fixture: Sized + Send + Sync + 'static {
         tokio::time::sleep(time)
     }
 
+    /// Returns `true` if the store cannot have a latch of this name, so that the backend must refuse it with an error of
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration). By default every name can be that of a latch.
+    fn refuses_latch(&self, name: &LockName) -> bool {
+        let _ = name;
+        false
+    }
+
     /// The lease of holds that are to end during a test. Longer than a few round trips and than the pauses of a busy
     /// machine: default 500 ms.
     fn short_lease(&self) -> Duration {

@@ -44,7 +44,8 @@ return_expired()
 -- Removes what is left of an earlier semaphore or latch, and of an earlier hold with this id, some
 -- of whose permits may have ended.
 if not available then
-    redis.call('DEL', KEYS[3], KEYS[4])
+    redis.call('DEL', KEYS[3])
+    redis.call('DEL', KEYS[4])
     redis.call('ZREM', KEYS[5], 'latch')
 end
 end_hold(KEYS[1], KEYS[3], KEYS[4], ARGV[2], ARGV[5])

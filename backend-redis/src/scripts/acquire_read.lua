@@ -3,8 +3,8 @@
 --
 -- KEYS  1 the lock: hash of mode and counts
 --       2 the last fencing token
---       3 the waiting writers that block new readers, and until when
---       4 the lease of the hold: its token and id
+--       3 the lease of the hold: its token and id
+--       4 the waiting writers that block new readers, and until when
 --       5 the lease of the write hold that this hold is to be inside; may be absent
 -- ARGV  1 field
 --       2 lease in ms
@@ -31,7 +31,7 @@ if not count then
         return {0, reply_ms(found.writer)}
     end
     local waiting = not within and ARGV[3] == '1'
-        and redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+        and redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')[2]
     if waiting and tonumber(waiting) > now then
         if found then
             remove_ended(found)

@@ -21,7 +21,14 @@ end
 local function notify(count, channel)
     local notified = 0
     while notified < count do
-        local waiter, _, expired = queue_head(KEYS[1], KEYS[2])
+        local ok, waiter, _, expired = pcall(queue_head, KEYS[1], KEYS[2])
+        if not ok then
+            -- In a cluster, an empty queue cannot be read while its slot moves.
+            if notified > 0 then
+                break
+            end
+            error(waiter, 0)
+        end
         remove_first(KEYS[1], KEYS[2], waiter and expired + 1 or expired)
         if not waiter then
             break

@@ -23,9 +23,11 @@ if mode == 'read' or mode == 'write' then
 elseif redis.call('EXISTS', KEYS[1]) == 0 then
     return 0
 end
-redis.call('DEL', KEYS[1], KEYS[2])
-redis.pcall('PUBLISH', ARGV[1], '0')
 local ok, head = pcall(queue_head, KEYS[3], KEYS[4])
+redis.call('DEL', KEYS[1])
+-- With pcall: in a cluster, a key that is not there cannot be deleted while its slot moves.
+redis.pcall('DEL', KEYS[2])
+redis.pcall('PUBLISH', ARGV[1], '0')
 if ok and head then
     redis.pcall('PUBLISH', ARGV[1] .. ':' .. head, '0')
 end

@@ -17,7 +17,7 @@ local function clean_up()
         remove_ended(found)
     end
     if place then
-        redis.call('ZREM', KEYS[3], ARGV[7])
+        redis.call('ZREM', KEYS[4], ARGV[7])
     end
 end
 
@@ -27,7 +27,7 @@ if is_same_hold then
     end
     local reply = extend(KEYS[1])
     if type(reply) ~= 'table' then
-        reply = extend(KEYS[4])
+        reply = extend(KEYS[3])
     end
     clean_up()
     return type(reply) == 'table' and reply or {1, token}
@@ -46,7 +46,7 @@ redis.call('HSET', KEYS[1], 'mode', mode, ARGV[1], ARGV[3])
 -- not stay without one.
 local reply = extend(KEYS[1])
 if not reply or reply == 1 then
-    reply = redis.pcall('SET', KEYS[4], token .. ':' .. ARGV[5], 'PX', ARGV[2])
+    reply = redis.pcall('SET', KEYS[3], token .. ':' .. ARGV[5], 'PX', ARGV[2])
 end
 if type(reply) == 'table' and reply.err then
     redis.call('HDEL', KEYS[1], ARGV[1])

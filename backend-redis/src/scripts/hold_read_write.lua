@@ -7,13 +7,13 @@ local count, mode = unpack(redis.call('HMGET', KEYS[1], ARGV[1], 'mode'))
 if mode ~= 'read' and mode ~= 'write' and redis.call('EXISTS', KEYS[1]) == 1 then
     return redis.error_reply('WRONGTYPE the name is in use as an exclusive or fair lock')
 end
-local token, id = read_lease(KEYS[4])
+local token, id = read_lease(KEYS[3])
 -- A field without a lease belongs to a hold that has ended.
 count = id and count
 local is_same_hold = count and id == ARGV[5]
 if count and not is_same_hold and is_older_than(id) then
-    return {0, redis.call('PTTL', KEYS[4])}
+    return {0, redis.call('PTTL', KEYS[3])}
 end
-local announced = count and not is_same_hold and ttl_of(KEYS[4]) or -2
+local announced = count and not is_same_hold and ttl_of(KEYS[3]) or -2
 local found, place
 

@@ -20,7 +20,7 @@ end
 local mode = redis.call('HGET', KEYS[1], 'mode')
 local waiting = {}
 -- Checked first: a user with rights for exclusive locks only may not read queues.
-local queue = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('LRANGE', KEYS[7], 0, -1) or {}
+local queue = exists(KEYS[7]) and redis.call('LRANGE', KEYS[7], 0, -1) or {}
 for _, owner in ipairs(queue) do
     if tonumber(redis.call('ZSCORE', KEYS[8], owner) or 0) > now then
         table.insert(waiting, owner)

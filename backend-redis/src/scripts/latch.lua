@@ -1,7 +1,7 @@
 -- Latches, in the layout of Redisson's RCountDownLatch: a key with the count, which is missing
 -- while the latch is open. A sorted set of our own has the requests that are remembered, with the
 -- times until which they are, in epoch ms, and the member `latch` while the latch is closed. Needs
--- now.lua.
+-- now.lua and exists.lua.
 --
 -- KEYS  1 the count
 --       2 the state: remembered requests, and `latch`
@@ -9,7 +9,7 @@
 -- ARGV  1 id of the request
 --       2 channel
 local count = redis.call('GET', KEYS[1])
-if count and redis.call('EXISTS', KEYS[3]) == 1 then
+if count and exists(KEYS[3]) then
     return redis.error_reply('WRONGTYPE the name is in use as a semaphore')
 elseif count and not tonumber(count) then
     return redis.error_reply('WRONGTYPE the value stored under the name is not a latch')

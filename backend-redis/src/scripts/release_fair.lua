@@ -24,11 +24,12 @@ if mode == 'read' or mode == 'write' then
 end
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
     if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
-        local head = queue_head(KEYS[4], KEYS[5])
-        if head then
+        -- With pcall: see below, and the queue may be gone with its last place.
+        local ok, head = pcall(queue_head, KEYS[4], KEYS[5])
+        if ok and head then
             wake(head)
         else
-            redis.call('DEL', KEYS[6])
+            redis.pcall('DEL', KEYS[6])
         end
     end
     return 0
@@ -39,7 +40,8 @@ if ARGV[2] ~= '0' then
     end
     return 2
 end
--- Before the first write: a queue of the wrong type must not stop a release halfway.
+-- Before the first write: a queue of the wrong type must not stop a release halfway. Nor must one
+-- that cannot be read: in a cluster, that is so for a queue that is not there while its slot moves.
 local ok, head, _, expired = pcall(queue_head, KEYS[4], KEYS[5])
 redis.call('DEL', KEYS[1])
 if ARGV[4] ~= '' then

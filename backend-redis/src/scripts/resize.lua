@@ -13,7 +13,8 @@ local added = ARGV[3] - (available and available + taken or 0)
 -- The first write: if memory is full, it fails.
 redis.call('HSET', KEYS[4], 'kind', ARGV[1])
 if not available then
-    redis.call('DEL', KEYS[3], KEYS[4])
+    redis.call('DEL', KEYS[3])
+    redis.call('DEL', KEYS[4])
     redis.call('ZREM', KEYS[5], 'latch')
     redis.call('HSET', KEYS[4], 'kind', ARGV[1])
 end

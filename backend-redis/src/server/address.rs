@@ -19,6 +19,9 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
 
     /// Notes that no connection to `place` could be opened.
     fn reject(&self, _place: &Place) {}
+
+    /// Notes that a connection was lost.
+    fn lost(&self) {}
 }
 
 /// Where a server is, and how to log in.

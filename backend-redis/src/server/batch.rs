@@ -19,8 +19,7 @@
 //! - No request depends on the future or the runtime of another caller: the task runs on the
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
-//! All keys of a batch have to be on one server. With a cluster, there would be a batch for each
-//! slot.
+//! All keys of a batch have to be on one server, so requests to a cluster are not batched.
 
 use std::{
     collections::VecDeque,

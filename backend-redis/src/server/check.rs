@@ -20,17 +20,37 @@ impl Identity {
     }
 }
 
-/// Checks the server behind a new connection.
+/// What a server says about itself.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// `None` if the user has no right to `INFO`.
+    info: Option<String>,
+    pub(super) is_cluster_node: bool,
+}
+
+impl Facts {
+    /// Asks the server behind a new connection.
+    pub(super) async fn of(connection: &mut MultiplexedConnection) -> Result<Self, BackendError> {
+        let info = ask(redis::cmd("INFO"), connection).await?;
+        let is_cluster_node = match &info {
+            Some(info) => is_cluster_node(info),
+            None => serves_slots(connection).await?,
+        };
+        Ok(Self { info, is_cluster_node })
+    }
+}
+
+/// Checks a server by what it says.
 ///
-/// Refuses a replica, a Sentinel, a node of a cluster, a server that is loading its data and,
+/// Refuses a replica, a Sentinel, a server that is loading its data and,
 /// unless `eviction_allowed`, a server that evicts keys. Logs settings that may lose locks. If the
 /// user has no right to `INFO`, logs a warning that the server was not checked.
-pub(super) async fn check(
-    connection: &mut MultiplexedConnection,
+pub(super) fn check(
+    facts: &Facts,
     address: &str,
     eviction_allowed: bool,
 ) -> Result<Identity, BackendError> {
-    let Some(info) = ask(redis::cmd("INFO"), connection).await? else {
+    let Some(info) = &facts.info else {
         tracing::warn!(
             address,
             "the user has no right to run INFO, so this server was not checked: \
@@ -38,8 +58,18 @@ pub(super) async fn check(
         );
         return Ok(Identity(None));
     };
-    check_info(&info, address, eviction_allowed)?;
-    Ok(Identity::of(&info))
+    check_info(info, address, eviction_allowed)?;
+    Ok(Identity::of(info))
+}
+
+/// Finds out without `INFO` whether the server is a node of a cluster: others refuse the command.
+async fn serves_slots(connection: &mut MultiplexedConnection) -> Result<bool, BackendError> {
+    let reply = redis::cmd("CLUSTER").arg("SLOTS").query_async::<redis::Value>(connection).await;
+    match reply.map_err(|error| crate::error::of_request(error, "CLUSTER SLOTS").not_applied()) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Asks which server a new connection leads to.
@@ -69,26 +99,22 @@ fn value<'a>(info: &'a str, field: &str) -> &'a str {
     lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map_or("", str::trim)
 }
 
-/// Describes a server that is a part of something else. Returns `None` for a single server. Valkey
-/// 8 has `server_mode` in place of `redis_mode`.
-fn foreign_mode(info: &str) -> Option<&'static str> {
-    let modes = ["redis_mode", "server_mode"].map(|field| value(info, field));
-    if modes.contains(&"cluster") || value(info, "cluster_enabled") == "1" {
-        Some("a node of a cluster, which is not supported")
-    } else if modes.contains(&"sentinel") {
-        Some(
-            "a Sentinel; connect to the primary that it monitors with `RedisBackend::sentinel`, \
-             or with a redis+sentinel:// URL",
-        )
-    } else {
-        None
-    }
+/// The mode of the server. Valkey 8 has `server_mode` in place of `redis_mode`.
+fn has_mode(info: &str, mode: &str) -> bool {
+    ["redis_mode", "server_mode"].iter().any(|field| value(info, field) == mode)
+}
+
+fn is_cluster_node(info: &str) -> bool {
+    has_mode(info, "cluster") || value(info, "cluster_enabled") == "1"
 }
 
 fn check_info(info: &str, address: &str, eviction_allowed: bool) -> Result<(), BackendError> {
     let value = |field| value(info, field);
-    if let Some(mode) = foreign_mode(info) {
-        let message = format!("the server at {address} is {mode}");
+    if has_mode(info, "sentinel") {
+        let message = format!(
+            "the server at {address} is a Sentinel; connect to the primary that it monitors with \
+             `RedisBackend::sentinel`, or with a redis+sentinel:// URL"
+        );
         return Err(BackendError::new(BackendErrorKind::Configuration, message));
     }
     if value("role") == "slave" {
@@ -163,22 +189,19 @@ mod tests {
             Ok(())
         );
     }
+
     #[test]
     fn a_cluster_and_a_sentinel_are_recognized_by_each_of_their_signs() {
         // The fields of Redis 7, of Valkey 8, and of Valkey 8 with `extended-redis-compatibility`.
         for mode in ["redis_mode", "server_mode"] {
-            for (from, to) in
-                [("redis_mode:standalone", "cluster"), ("redis_mode:standalone", "sentinel")]
-            {
-                let refused = check_with(from, &format!("{mode}:{to}"), false);
-                assert_eq!(refused, Err(BackendErrorKind::Configuration), "{mode}:{to}");
-            }
-            let sound = check_with("redis_mode", mode, false);
-            assert_eq!(sound, Ok(()), "{mode}:standalone");
+            let with = |it| SOUND.replace("redis_mode:standalone", &format!("{mode}:{it}"));
+            assert!(is_cluster_node(&with("cluster")), "{mode}");
+            assert!(!is_cluster_node(&with("standalone")), "{mode}");
+            let refused = check_with("redis_mode:standalone", &format!("{mode}:sentinel"), false);
+            assert_eq!(refused, Err(BackendErrorKind::Configuration), "{mode}");
         }
-        let enabled = check_with("redis_mode:standalone", "cluster_enabled:1", false);
-        assert_eq!(enabled, Err(BackendErrorKind::Configuration));
-        assert_eq!(check_with("redis_mode:standalone", "cluster_enabled:0", false), Ok(()));
+        assert!(is_cluster_node("cluster_enabled:1\r\n"));
+        assert!(!is_cluster_node("cluster_enabled:0\r\n"));
     }
 
     #[test]

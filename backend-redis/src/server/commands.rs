@@ -171,6 +171,7 @@ impl Commands {
         drop(slot);
         drop(unusable);
         self.changes.send_replace(());
+        self.opener.address.lost();
     }
 }
 

@@ -164,15 +164,43 @@ impl CommandConnection {
         }
     }
 
+    /// Like [`try_send`](Self::try_send), to a node that its slot is on its way to. `ASKING` is
+    /// written together with the command, because it is about the next command of the connection.
+    pub(crate) async fn try_ask(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
+        let by_digest = self.ask(command(true)).await;
+        match by_digest {
+            Err(error) if script::is_unknown_script(&error) => {
+                Box::pin(self.ask(command(false))).await
+            }
+            reply => reply,
+        }
+    }
+
+    async fn ask(&self, command: Cmd) -> RedisResult<Value> {
+        let mut asking = redis::pipe();
+        asking.cmd("ASKING").add_command(command);
+        let mut inner = self.inner.clone();
+        let request = async {
+            let mut replies = inner.send_packed_commands(&asking, 1, 1).await?;
+            Ok(replies.pop().unwrap_or(Value::Nil))
+        };
+        self.reply(request).await
+    }
+
     /// Sends one command. Unlike `Cmd::query_async`, this allocates no box.
     ///
     /// If the connection fails or times out, it is given up: a command on a connection that does
     /// not answer may arrive much later.
-    pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
+    pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let mut inner = self.inner.clone();
+        self.reply(inner.send_packed_command(&command)).await
+    }
+
+    /// Waits for the reply to a request.
+    async fn reply(&self, request: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
         let reply = tokio::select! {
             biased;
-            reply = inner.send_packed_command(&command) => reply.and_then(Value::extract_error),
+            reply = request => reply.and_then(Value::extract_error),
             () = self.life.severed() => Ok(Value::Nil),
         };
         match self.life.state.load(Ordering::Acquire) {

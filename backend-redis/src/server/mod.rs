@@ -23,23 +23,46 @@ mod pace;
 use std::sync::Arc;
 
 use lockcore::BackendError;
-use redis::Value;
+use redis::{Cmd, Value};
 
-use self::{commands::Commands, messages::MessageListener, opener::Opener};
+use self::{
+    commands::Commands,
+    messages::{ChannelKind, MessageListener},
+    opener::{Opened, Opener, Purpose},
+};
 pub(crate) use self::{connection::CommandConnection, messages::RedisSubscription};
-use crate::script::ScriptCall;
+use crate::{error, script::ScriptCall};
 
 /// A server that keeps locks.
 #[derive(Debug)]
 pub(crate) struct Server {
     commands: Arc<Commands>,
     listener: Arc<MessageListener>,
+    /// For sharded channels, of a node of a cluster.
+    sharded: Arc<MessageListener>,
 }
 
 impl Server {
     pub(crate) fn new(opener: Opener) -> Self {
         let commands = Arc::new(Commands::new(opener));
-        Self { listener: Arc::new(MessageListener::new(commands.clone())), commands }
+        let [listener, sharded] = [ChannelKind::Plain, ChannelKind::Sharded]
+            .map(|kind| Arc::new(MessageListener::new(commands.clone(), kind)));
+        Self { commands, listener, sharded }
+    }
+
+    /// Connects, and returns `true` if the server is a node of a cluster.
+    pub(crate) async fn is_cluster_node(&self) -> Result<bool, BackendError> {
+        let connection = self.connection().await;
+        // A replica of a cluster is refused, but it is a place to begin with.
+        match self.commands.opener().is_cluster_node.get() {
+            Some(true) => Ok(true),
+            _ => connection.map(|_| false),
+        }
+    }
+
+    /// Returns the connection for commands, if it is open.
+    pub(crate) fn current(&self) -> Option<Arc<CommandConnection>> {
+        self.commands.current()
     }
 
     /// Returns the connection for commands, or opens a new one.
@@ -58,11 +81,33 @@ impl Server {
         connection.decode(reply, decode)
     }
 
+    /// Sends a command that does not depend on the role of the server, if need be through a
+    /// connection that is closed afterwards.
+    pub(crate) async fn ask(&self, command: Cmd, doing: &str) -> Result<Value, BackendError> {
+        let reply = match self.current() {
+            Some(connection) => connection.query(command).await,
+            None => {
+                let opening = self.commands.opener().open(Purpose::Messages, |_| ());
+                let Opened { mut connection, .. } = opening.await?;
+                connection.send_packed_command(&command).await.and_then(Value::extract_error)
+            }
+        };
+        reply.map_err(|error| error::of_request(error, doing).not_applied())
+    }
+
     /// Subscribes to `channel`. The subscription is in effect when this returns.
     pub(crate) async fn subscribe(
         &self,
         channel: String,
     ) -> Result<RedisSubscription, BackendError> {
         self.listener.subscribe(channel).await
+    }
+
+    /// Subscribes to the sharded channel. The subscription is in effect when this returns.
+    pub(crate) async fn subscribe_sharded(
+        &self,
+        channel: String,
+    ) -> Result<RedisSubscription, BackendError> {
+        self.sharded.subscribe(channel).await
     }
 }

@@ -1,6 +1,9 @@
 //! [`Opener`]: opens connections.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
@@ -10,7 +13,7 @@ use redis::{
 
 use super::{
     address::{Locate, Place},
-    check::{self, Identity},
+    check::{self, Facts, Identity},
 };
 use crate::{credentials::Login, error};
 
@@ -22,6 +25,8 @@ pub(crate) struct Opener {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
+    /// Whether the server is a node of a cluster. Found out with the first connection.
+    pub(crate) is_cluster_node: OnceLock<bool>,
 }
 
 impl Opener {
@@ -69,11 +74,31 @@ impl Opener {
         let mut connection = self.connect(place, &address, on_push).await?;
         let identity = match purpose {
             Purpose::Commands => {
-                check::check(&mut connection, &address, self.eviction_allowed).await?
+                let facts = Facts::of(&mut connection).await?;
+                self.check_deployment(facts.is_cluster_node, &address)?;
+                check::check(&facts, &address, self.eviction_allowed)?
             }
             Purpose::Messages => check::identify(&mut connection).await?,
         };
         Ok((connection, identity))
+    }
+
+    /// Checks that the server belongs to a cluster if the first one did.
+    fn check_deployment(&self, is_node: bool, address: &str) -> Result<(), BackendError> {
+        if *self.is_cluster_node.get_or_init(|| is_node) == is_node {
+            return Ok(());
+        }
+        let message = match is_node {
+            true => format!(
+                "the server at {address} is a node of a cluster; connect to it with \
+                 `RedisBackend::cluster`, or with a redis+cluster:// URL"
+            ),
+            false => format!(
+                "the server at {address} is not a node of a cluster any more; create the backend \
+                 anew"
+            ),
+        };
+        Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
     }
 
     async fn connect(
@@ -94,7 +119,16 @@ impl Opener {
         let connected = async {
             Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
         };
-        connected.await.map_err(|error| error::of_connecting(error, address))
+        match connected.await {
+            Err(error) if error::is_of_cluster_database(&error) => {
+                let message = format!(
+                    "the server at {address} is a node of a cluster, which has the database 0 \
+                     only; leave the number out of the URL"
+                );
+                Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
+            }
+            connected => connected.map_err(|error| error::of_connecting(error, address)),
+        }
     }
 }
 

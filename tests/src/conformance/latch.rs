@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use lockcore::{
-    LockName,
+    BackendErrorKind, LockName,
     backend::{Backend, Latches, Wakeups},
 };
 use tokio::task::JoinSet;
@@ -78,6 +78,14 @@ impl<'a> Latch<'a> {
             "the latch had a count: it cannot be set"
         );
         self.has_left(left).await;
+    }
+
+    /// Cannot be: the store has no latch of this name.
+    pub(crate) async fn is_refused(self) {
+        let answer = soon(self.latches.set_count(self.name, 1, &new_id())).await;
+        let refusal = answer.expect_err("a latch that the store cannot have is refused");
+        assert_eq!(refusal.kind(), BackendErrorKind::Configuration, "{refusal}");
+        assert!(!refusal.is_outcome_unknown(), "{refusal}");
     }
 
     pub(crate) async fn counts_down_as(self, id: &str) -> u32 {

@@ -123,9 +123,14 @@ pub async fn the_greatest_count_is_kept<F: Fixture>(fixture: &F) {
 
 /// C30: every name has a latch of its own, whatever characters it has, also for requests with one id.
 pub async fn every_name_has_a_latch_of_its_own<F: Fixture>(fixture: &F) {
-    let (scene, names) = (Scene::of(fixture).await, look_alikes());
+    let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
     let (set, counted) = (new_id(), new_id());
+    let (refused, names): (Vec<_>, Vec<_>) =
+        look_alikes().into_iter().partition(|name| fixture.refuses_latch(name));
+    for name in &refused {
+        one.under(name).is_refused().await;
+    }
     for (count, name) in (2..).zip(&names) {
         assert!(
             one.under(name).asks_to_set(count, &set).await,

@@ -299,10 +299,11 @@ async fn a_server_that_evicts_locks_is_refused_unless_that_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_cluster_node_is_refused() {
+async fn a_node_that_belongs_to_no_cluster_yet_is_refused() {
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let error = RedisBackend::connect(server.url()).await.unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("has no slots"), "{error}");
 }
 
 #[tokio::test]

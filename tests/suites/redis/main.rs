@@ -9,6 +9,7 @@
 mod agreement;
 mod batches;
 mod braces;
+mod cluster;
 mod conditions;
 mod conformance;
 mod core;

@@ -6,6 +6,7 @@
 //! message may have been missed.
 
 mod channels;
+mod subscribing;
 mod task;
 
 use std::{
@@ -34,10 +35,20 @@ use super::commands::Commands;
 /// The pause before a listener asks again for a channel that it lost.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Subscribes to channels.
+/// Which channels a listener subscribes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChannelKind {
+    /// Those of `PUBLISH`.
+    Plain,
+    /// Those of `SPUBLISH`, which belong to the slots of a cluster.
+    Sharded,
+}
+
+/// Subscribes to channels of one kind.
 #[derive(Debug)]
 pub(super) struct MessageListener {
     commands: Arc<Commands>,
+    kind: ChannelKind,
     channels: Arc<ChannelMap>,
     /// The requests to the task, if one runs: a task ends with its runtime. Critical sections are
     /// short and do not await.
@@ -45,8 +56,8 @@ pub(super) struct MessageListener {
 }
 
 impl MessageListener {
-    pub(super) fn new(commands: Arc<Commands>) -> Self {
-        Self { commands, channels: Arc::default(), requests: Mutex::default() }
+    pub(super) fn new(commands: Arc<Commands>, kind: ChannelKind) -> Self {
+        Self { commands, kind, channels: Arc::default(), requests: Mutex::default() }
     }
 
     /// Subscribes to `channel`. The subscription is in effect when this returns.
@@ -93,7 +104,8 @@ impl MessageListener {
             Some(requests) => requests.clone(),
             None => {
                 let (sender, receiver) = unbounded_channel();
-                let task = ListenerTask::new(self.commands.clone(), self.channels.clone());
+                let (commands, channels) = (self.commands.clone(), self.channels.clone());
+                let task = ListenerTask::new(commands, channels, self.kind);
                 tokio::spawn(task.serve(receiver));
                 *requests = Some(sender.clone());
                 sender
@@ -144,6 +156,11 @@ impl Wakeups for RedisSubscription {
 }
 
 impl RedisSubscription {
+    /// Returns `true` if the subscription was lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.retry_at.is_some()
+    }
+
     /// Subscribes again. Retries until it succeeds, or until another listener has succeeded.
     async fn resubscribe(&mut self) {
         while let Some(retry_at) = self.retry_at {

@@ -2,24 +2,24 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{PushInfo, PushKind, RedisResult, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind};
 use tokio::sync::{Notify, mpsc::UnboundedReceiver, oneshot, watch};
 
-use super::channels::ChannelMap;
-use crate::{
-    error,
-    server::{
-        CommandConnection,
-        commands::Commands,
-        opener::{Opened, Purpose},
-        pace::Pace,
-    },
+use super::{
+    ChannelKind,
+    channels::ChannelMap,
+    subscribing::{Leaving, RefusedChannels, Subscriptions},
+};
+use crate::server::{
+    CommandConnection,
+    commands::Commands,
+    opener::{Opened, Purpose},
+    pace::Pace,
 };
 
 /// The interval of pings on an idle connection that has subscriptions.
@@ -36,13 +36,11 @@ pub(super) enum ListenerRequest {
     Unsubscribe { channel: String },
 }
 
-/// The channels that the server refused to subscribe to, and its errors.
-type RefusedChannels = HashMap<String, BackendError>;
-
 /// The task that owns the connection.
 pub(super) struct ListenerTask {
     commands: Arc<Commands>,
     channels: Arc<ChannelMap>,
+    kind: ChannelKind,
     /// The channels to be subscribed to, on this connection or on the next.
     subscribed: HashSet<String>,
     connection: Option<MessageConnection>,
@@ -54,7 +52,7 @@ pub(super) struct ListenerTask {
 }
 
 struct MessageConnection {
-    inner: MultiplexedConnection,
+    inner: Subscriptions,
     /// The connection for commands that this one belongs to.
     partner: Weak<CommandConnection>,
 }
@@ -64,26 +62,32 @@ impl MessageConnection {
         self.partner.upgrade().is_some_and(|partner| partner.is_usable())
     }
 
-    /// Waits for the reply to a request. There is none to wait for once the partner was given up.
-    async fn reply<T>(
+    /// Waits for the reply to a request. Returns `None` once the partner was given up: there is none
+    /// to wait for then.
+    async fn reply<F: Future>(
         &self,
         mut changes: watch::Receiver<()>,
-        request: impl Future<Output = RedisResult<T>>,
-    ) -> RedisResult<T> {
+        request: F,
+    ) -> Option<F::Output> {
         let lost = async { while self.has_partner() && changes.changed().await.is_ok() {} };
         tokio::select! {
             biased;
-            reply = request => reply,
-            () = lost => Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+            reply = request => Some(reply),
+            () = lost => None,
         }
     }
 }
 
 impl ListenerTask {
-    pub(super) fn new(commands: Arc<Commands>, channels: Arc<ChannelMap>) -> Self {
+    pub(super) fn new(
+        commands: Arc<Commands>,
+        channels: Arc<ChannelMap>,
+        kind: ChannelKind,
+    ) -> Self {
         Self {
             commands,
             channels,
+            kind,
             subscribed: HashSet::new(),
             connection: None,
             broken: Arc::default(),
@@ -132,6 +136,7 @@ impl ListenerTask {
 
     fn lose_connection(&mut self) {
         if self.connection.take().is_some() {
+            self.commands.opener().address.lost();
             tracing::debug!("lost the connection for wake-ups");
         }
     }
@@ -176,9 +181,8 @@ impl ListenerTask {
         if !ended.is_empty()
             && let Some(connection) = &self.connection
         {
-            let mut inner = connection.inner.clone();
-            let reply = connection.reply(self.commands.changes(), inner.unsubscribe(&ended));
-            if reply.await.is_err() {
+            let reply = connection.reply(self.commands.changes(), connection.inner.end(&ended));
+            if !matches!(reply.await, Some(Ok(()))) {
                 // The next connection starts without them.
                 self.lose_connection();
             }
@@ -232,9 +236,14 @@ impl ListenerTask {
         let partner = self.commands.connection().await?;
         let (channels, broken) = (self.channels.clone(), Arc::new(Notify::new()));
         self.broken = broken.clone();
+        let leaving = Arc::new(Leaving::default());
+        let expected = leaving.clone();
         let on_push = move |push: PushInfo| match push.kind {
-            PushKind::Message => channels.on_message(&push),
+            PushKind::Message | PushKind::SMessage => channels.on_message(&push),
             PushKind::Disconnection => broken.notify_one(),
+            // The slot of the channel has moved. The redis crate takes this for a reply to another
+            // request, so no reply on this connection can be trusted any more.
+            PushKind::SUnsubscribe if !expected.remove(&push) => broken.notify_one(),
             _ => {}
         };
         let opening = self.commands.opener().open(Purpose::Messages, on_push);
@@ -251,6 +260,7 @@ impl ListenerTask {
         } else {
             self.strays = 0;
         }
+        let inner = Subscriptions::new(inner, self.kind, leaving);
         self.connection = Some(MessageConnection { inner, partner: Arc::downgrade(&partner) });
         Ok(())
     }
@@ -264,44 +274,24 @@ impl ListenerTask {
         Ok(refused)
     }
 
-    /// Subscribes to `channels`, with one command if the server accepts all of them. If the
-    /// connection fails, it is dropped. Refused channels are not kept, and their listeners are
-    /// told.
+    /// Subscribes to `channels`. If the connection fails, it is dropped. Refused channels are not
+    /// kept, and their listeners are told.
     async fn add(&mut self, channels: &[String]) -> Result<RefusedChannels, BackendError> {
-        let mut refused = RefusedChannels::new();
-        let Err(error) = self.subscribe_to(channels).await? else { return Ok(refused) };
-        if let [channel] = channels {
-            refused.insert(channel.clone(), error);
-        } else {
-            // The server refuses the whole command if the user has no right to one channel.
-            for channel in channels {
-                if let Err(error) = self.subscribe_to(std::slice::from_ref(channel)).await? {
-                    refused.insert(channel.clone(), error);
-                }
+        let Some(connection) = &self.connection else { return Ok(RefusedChannels::new()) };
+        let begin = connection.inner.begin(channels);
+        let begun = connection.reply(self.commands.changes(), begin).await;
+        let refused = match begun.unwrap_or_else(|| Err(without_partner())) {
+            Ok(refused) => refused,
+            Err(error) => {
+                self.lose_connection();
+                return Err(error);
             }
-        }
+        };
         for channel in refused.keys() {
             self.subscribed.remove(channel);
             self.channels.set_allowed(channel, false);
         }
         Ok(refused)
-    }
-
-    /// Sends one command. The inner result is the reply of the server.
-    async fn subscribe_to(
-        &mut self,
-        channels: &[String],
-    ) -> Result<Result<(), BackendError>, BackendError> {
-        let Some(connection) = &self.connection else { return Ok(Ok(())) };
-        let mut inner = connection.inner.clone();
-        let reply = connection.reply(self.commands.changes(), inner.subscribe(channels)).await;
-        match reply.map_err(|error| error::of_request(error, "subscribe").not_applied()) {
-            Err(error) if error.is_retryable() || error.kind() == BackendErrorKind::Protocol => {
-                self.lose_connection();
-                Err(error)
-            }
-            reply => Ok(reply),
-        }
     }
 
     /// Tries to reconnect.
@@ -319,10 +309,14 @@ impl ListenerTask {
     /// Detects a connection that is dead but was not closed.
     async fn ping(&mut self) {
         let Some(connection) = &self.connection else { return };
-        let (mut inner, ping) = (connection.inner.clone(), redis::cmd("PING"));
-        let reply = connection.reply(self.commands.changes(), ping.query_async::<()>(&mut inner));
-        if reply.await.is_err_and(|error| error.is_io_error()) {
+        let reply = connection.reply(self.commands.changes(), connection.inner.ping()).await;
+        if reply.is_none_or(|reply| reply.is_err_and(|error| error.is_io_error())) {
             self.lose_connection();
         }
     }
+}
+
+fn without_partner() -> BackendError {
+    let message = "the connection for commands was given up, and the one for wake-ups with it";
+    BackendError::new(BackendErrorKind::Connection, message).not_applied()
 }

@@ -22,7 +22,14 @@ pub(super) struct NodeState {
     pub(super) is_connected: bool,
 }
 
+/// The primary of a node, its epoch, and its slots.
+type Place<'a> = (Option<&'a str>, u64, &'a [RangeInclusive<u16>]);
+
 impl NodeState {
+    fn place(&self) -> Place<'_> {
+        (self.primary.as_deref(), self.epoch, &self.slots)
+    }
+
     pub(super) fn has(&self, slot: u16) -> bool {
         self.primary.is_none() && self.slots.iter().any(|range| range.contains(&slot))
     }
@@ -54,12 +61,12 @@ impl View {
         Some(Self { nodes, myself: myself? })
     }
 
-    /// Who has which slots and who replicates whom, which nodes agree about in the end.
-    pub(super) fn topology(&self) -> BTreeMap<&str, (Option<&str>, &[RangeInclusive<u16>])> {
-        self.nodes
-            .iter()
-            .map(|(id, node)| (id.as_str(), (node.primary.as_deref(), node.slots.as_slice())))
-            .collect()
+    /// What nodes agree about in the end: who has which slots, who replicates whom, and since which
+    /// epoch. A node that does not know the last epoch may take the same one for its next change;
+    /// then a slot may end at no node at all.
+    pub(super) fn topology(&self) -> BTreeMap<&str, Place<'_>> {
+        let places = self.nodes.iter().map(|(id, node)| (id.as_str(), node.place()));
+        places.collect()
     }
 }
 

@@ -1,0 +1,231 @@
+//! A Redis Cluster: a server for each node, and the map that says which of them serves a slot.
+//!
+//! - [`slots`] has the map, and finds the slot of a key.
+//! - [`nodes`] has a [`Server`](crate::server::Server) for each address, with its own connections.
+//! - [`refresh`] keeps the map up to date.
+//! - [`redirect`] says what follows from an error. A request that a node has refused because of its
+//!   slot was not run, so it is sent to the right one. After any other failure it is not sent again.
+//! - [`passing`] publishes at both nodes while a slot moves.
+//! - [`subscription`] follows the slot of its channel. Messages and commands never share a
+//!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
+//!   crate takes that for a reply.
+//! - [`url`] has the URLs that lead to a cluster.
+//!
+//! Requests are not batched: each is a call of its own, in the slot of its name.
+
+mod connect;
+mod messages;
+mod nodes;
+mod passing;
+mod redirect;
+mod refresh;
+mod renewal;
+mod slots;
+mod subscription;
+pub(crate) mod url;
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use lockcore::{BackendError, BackendErrorKind};
+use redis::{RedisResult, Value};
+use tokio::sync::watch;
+
+pub use self::messages::ClusterMessages;
+pub(crate) use self::{
+    messages::Publishing, nodes::NodeOptions, renewal::renew, slots::NodeAddress,
+};
+use self::{
+    nodes::Nodes,
+    redirect::Redirect,
+    refresh::RefreshState,
+    slots::{SlotMap, slot_of_call},
+    subscription::moved_away,
+};
+use crate::{error, script::ScriptCall, server::CommandConnection};
+
+/// How often a request follows its slot.
+const MAX_HOPS: u32 = 5;
+/// A node whose replies take longer may be down.
+const PROMPT_REPLY: Duration = Duration::from_millis(250);
+
+/// A cluster that keeps locks.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Nodes,
+    /// The nodes that the user named.
+    seeds: Vec<NodeAddress>,
+    topology: watch::Sender<Arc<SlotMap>>,
+    refresh: RefreshState,
+    /// Set when the cluster is connected.
+    publishing: OnceLock<Publishing>,
+}
+
+/// A connection that a request was sent on.
+#[derive(Clone, Debug)]
+struct Hop {
+    node: NodeAddress,
+    connection: Arc<CommandConnection>,
+    is_asking: bool,
+}
+
+impl Hop {
+    async fn send(&self, call: &ScriptCall, publishing: Publishing) -> RedisResult<Value> {
+        let command = |by_digest| call.cluster_command(by_digest, publishing, self.is_asking);
+        match self.is_asking {
+            true => Box::pin(self.connection.try_ask(command)).await,
+            false => self.connection.try_send(command).await,
+        }
+    }
+}
+
+/// Where a request may have been carried out: the connection on which it waits for its reply, or on
+/// which it waited in vain.
+#[derive(Debug, Default)]
+pub(crate) struct Trail(Mutex<Option<Hop>>);
+
+impl Trail {
+    fn set(&self, hop: Option<Hop>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hop;
+    }
+
+    fn get(&self) -> Option<Hop> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes the trail, if the request may have been carried out.
+    pub(crate) fn take(&self) -> Option<Self> {
+        let hop = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        hop.map(|hop| Self(Mutex::new(Some(hop))))
+    }
+}
+
+impl Cluster {
+    fn map(&self) -> Arc<SlotMap> {
+        self.topology.borrow().clone()
+    }
+
+    pub(crate) fn publishing(&self) -> Publishing {
+        self.publishing.get().copied().unwrap_or(Publishing::Plain)
+    }
+
+    /// Sends `call` once, and decodes the reply.
+    pub(crate) async fn call<T>(
+        self: &Arc<Self>,
+        call: &ScriptCall,
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        self.call_on_trail(call, &Trail::default(), decode).await
+    }
+
+    /// Sends `call` once, and decodes the reply. While the request may have been carried out
+    /// without a reply, `trail` leads to the place.
+    ///
+    /// If `trail` comes from an earlier request, the call is sent behind that one, on the same
+    /// connection. If the slot has moved since then, so have the keys, and the call follows.
+    pub(crate) async fn call_on_trail<T>(
+        self: &Arc<Self>,
+        call: &ScriptCall,
+        trail: &Trail,
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let slot = slot_of_call(call)?;
+        self.refresh_if_old();
+        let mut next = trail.get();
+        for _ in 0..=MAX_HOPS {
+            let hop = match next.take() {
+                Some(hop) => hop,
+                None => self.hop_to_owner(slot).await?,
+            };
+            trail.set(Some(hop.clone()));
+            let error = match self.send(&hop, call).await {
+                Ok(reply) if hop.is_asking => {
+                    let reply = self.pass_on(slot, &hop.node, reply);
+                    return hop.connection.decode(reply, decode);
+                }
+                Ok(reply) => return hop.connection.decode(reply, decode),
+                Err(error) => error,
+            };
+            match Redirect::of(&error, &hop.node) {
+                Redirect::Moved(owner) => {
+                    trail.set(None);
+                    self.note_move(slot, owner);
+                }
+                Redirect::Ask(node) => {
+                    trail.set(None);
+                    let connection = self.nodes.server(&node).connection().await?;
+                    next = Some(Hop { node, connection, is_asking: true });
+                }
+                Redirect::Nowhere => {
+                    if error::is_of_cluster(&error) {
+                        self.refresh_soon();
+                    }
+                    return Err(error::of_node(error, call.script.name, &hop.node));
+                }
+            }
+        }
+        self.refresh_soon();
+        let message = format!("the nodes of the cluster do not agree who serves slot {slot}");
+        Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+    }
+
+    /// Sends `call` once. While there is no reply, another node may be taking over.
+    async fn send(self: &Arc<Self>, hop: &Hop, call: &ScriptCall) -> RedisResult<Value> {
+        let mut sending = pin!(hop.send(call, self.publishing()));
+        loop {
+            match tokio::time::timeout(PROMPT_REPLY, &mut sending).await {
+                Ok(reply) => return reply,
+                Err(_) => self.refresh_soon(),
+            }
+        }
+    }
+
+    /// The node that serves a slot.
+    fn owner(self: &Arc<Self>, slot: u16) -> Result<NodeAddress, BackendError> {
+        self.map().owner(slot).cloned().ok_or_else(|| {
+            self.refresh_soon();
+            let message = format!("no node of the cluster serves slot {slot}");
+            BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+        })
+    }
+
+    /// Connects to the node that serves a slot. If that is another one before there is a
+    /// connection, connects to that.
+    async fn hop_to_owner(self: &Arc<Self>, slot: u16) -> Result<Hop, BackendError> {
+        loop {
+            let node = self.owner(slot)?;
+            let server = self.nodes.server(&node);
+            if let Some(connection) = server.current() {
+                return Ok(Hop { node, connection, is_asking: false });
+            }
+            let mut topology = self.topology.subscribe();
+            tokio::select! {
+                connection = server.connection() => {
+                    return Ok(Hop { node, connection: connection?, is_asking: false });
+                }
+                () = moved_away(&mut topology, slot, &node) => {}
+            }
+        }
+    }
+
+    /// Notes that another node serves a slot now.
+    fn note_move(self: &Arc<Self>, slot: u16, owner: NodeAddress) {
+        self.topology.send_if_modified(|map| {
+            let has_moved = map.owner(slot) != Some(&owner);
+            if has_moved {
+                Arc::make_mut(map).set_owner(slot, owner);
+            }
+            has_moved
+        });
+        self.refresh_soon();
+    }
+}
+
+/// The error of an attempt that ended because its node does not serve the slot any more.
+fn moved_meanwhile(node: &NodeAddress) -> BackendError {
+    let message = format!("{node} does not serve the slot any more");
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}

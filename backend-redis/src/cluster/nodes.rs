@@ -1,0 +1,163 @@
+//! [`Nodes`]: the servers of a cluster, by their addresses.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use lockcore::{BackendError, backend::async_trait};
+use redis::{ConnectionAddr, ConnectionInfo};
+
+use super::{
+    Cluster,
+    slots::{NodeAddress, SlotMap},
+};
+use crate::{
+    credentials::Login,
+    server::{
+        Server,
+        address::{Locate, Place},
+        opener::Opener,
+    },
+};
+
+/// How to connect to a node of a cluster, but for its address.
+pub(crate) struct NodeOptions {
+    /// Its credentials and TLS settings are those for all nodes.
+    pub(crate) info: ConnectionInfo,
+    pub(crate) login: Login,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) eviction_allowed: bool,
+}
+
+impl NodeOptions {
+    fn info_for(&self, node: &NodeAddress) -> ConnectionInfo {
+        let (host, port) = (node.host.to_string(), node.port);
+        let address = match self.info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.info.clone().set_addr(address)
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for NodeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeOptions").finish_non_exhaustive()
+    }
+}
+
+/// The servers that were needed so far and have not left the cluster. Each has connections of its
+/// own.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    options: NodeOptions,
+    cluster: Weak<Cluster>,
+    /// Critical sections are short and do not await.
+    servers: Mutex<HashMap<NodeAddress, Arc<Server>>>,
+}
+
+impl Nodes {
+    pub(super) fn new(options: NodeOptions, cluster: Weak<Cluster>) -> Self {
+        Self { options, cluster, servers: Mutex::default() }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, HashMap<NodeAddress, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a node may take to connect and answer.
+    pub(super) fn longest_answer(&self) -> Duration {
+        self.options.connect_timeout + self.options.response_timeout
+    }
+
+    /// Returns the server at `node`. It connects when it is used.
+    pub(super) fn server(&self, node: &NodeAddress) -> Arc<Server> {
+        let mut servers = self.servers();
+        if let Some(server) = servers.get(node) {
+            return server.clone();
+        }
+        let (info, cluster) = (self.options.info_for(node), self.cluster.clone());
+        let server = Arc::new(Server::new(Opener {
+            address: Arc::new(NodeLocation { node: node.clone(), info, cluster }),
+            login: self.options.login.clone(),
+            response_timeout: self.options.response_timeout,
+            connect_timeout: self.options.connect_timeout,
+            eviction_allowed: self.options.eviction_allowed,
+            is_cluster_node: OnceLock::from(true),
+        }));
+        servers.insert(node.clone(), server.clone());
+        server
+    }
+
+    /// Drops the servers that are not primaries of the cluster any more.
+    pub(super) fn retain(&self, map: &SlotMap) {
+        let mut servers = self.servers();
+        let left = servers.extract_if(|node, _| !map.primaries().contains(node));
+        let left: Vec<_> = left.collect();
+        drop(servers);
+        // Closes connections that no request uses.
+        drop(left);
+    }
+
+    /// The nodes that have a connection.
+    pub(super) fn connected(&self) -> Vec<NodeAddress> {
+        let servers = self.servers();
+        let connected = servers.iter().filter(|(_, server)| server.current().is_some());
+        connected.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+/// Where one node is. Tells the cluster when it cannot be reached there.
+struct NodeLocation {
+    node: NodeAddress,
+    info: ConnectionInfo,
+    cluster: Weak<Cluster>,
+}
+
+#[async_trait]
+impl Locate for NodeLocation {
+    async fn locate(&self) -> Result<Place, BackendError> {
+        Ok(Place { info: self.info.clone(), named_by: None, epoch: None })
+    }
+
+    /// A primary of the cluster has moved when it is none any more: a replica has taken over, or
+    /// its slots have.
+    async fn moved(&self, _: &Place) {
+        let topology = self.cluster.upgrade().map(|cluster| cluster.topology.subscribe());
+        let Some(mut topology) = topology else { return pending().await };
+        let is_primary = |map: &Arc<SlotMap>| map.primaries().contains(&self.node);
+        let was_primary = is_primary(&topology.borrow());
+        if !was_primary || topology.wait_for(|map| !is_primary(map)).await.is_err() {
+            // A node to ask only, or the cluster is gone.
+            pending::<()>().await;
+        }
+    }
+
+    fn reject(&self, _: &Place) {
+        self.lost();
+    }
+
+    fn lost(&self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.refresh_soon();
+        }
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for NodeLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodeLocation").field(&self.node.to_string()).finish()
+    }
+}

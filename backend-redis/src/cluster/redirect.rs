@@ -1,0 +1,63 @@
+//! [`Redirect`]: what follows from an error of a node. Pure.
+
+use std::error::Error;
+
+use lockcore::BackendError;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::slots::NodeAddress;
+
+/// What follows from an error. Only errors with which a node says that it has not run the request
+/// lead elsewhere; after any other, the request is not sent again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// Another node serves the slot.
+    Moved(NodeAddress),
+    /// The slot is on its way to another node, and the keys may already be there.
+    Ask(NodeAddress),
+    /// The error is that of the request.
+    Nowhere,
+}
+
+impl Redirect {
+    /// `sender` is the node that answered.
+    pub(super) fn of(error: &RedisError, sender: &NodeAddress) -> Self {
+        let Some((address, _)) = error.redirect_node() else { return Self::Nowhere };
+        match (NodeAddress::parse(address, sender), error.kind()) {
+            (Some(node), ErrorKind::Server(ServerErrorKind::Moved)) => Self::Moved(node),
+            (Some(node), _) => Self::Ask(node),
+            (None, _) => Self::Nowhere,
+        }
+    }
+
+    /// The same for an error that has been converted.
+    pub(super) fn of_converted(error: &BackendError, sender: &NodeAddress) -> Self {
+        let source = error.source().and_then(|source| source.downcast_ref());
+        source.map_or(Self::Nowhere, |error| Self::of(error, sender))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(line: &str) -> RedisError {
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        reply.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn only_moved_and_ask_lead_to_another_node() {
+        let sender = NodeAddress::new("h", 1);
+        let other = NodeAddress::new("10.0.0.1", 7001);
+        let of = |line| Redirect::of(&error(line), &sender);
+        assert_eq!(of("MOVED 5 10.0.0.1:7001"), Redirect::Moved(other.clone()));
+        assert_eq!(of("ASK 5 10.0.0.1:7001"), Redirect::Ask(other.clone()));
+        assert_eq!(of("MOVED 5 :7001"), Redirect::Moved(NodeAddress::new("h", 7001)));
+        for line in ["TRYAGAIN", "CLUSTERDOWN The cluster is down", "MOVED 5", "ERR MOVED 5 h:1"] {
+            assert_eq!(of(line), Redirect::Nowhere, "{line}");
+        }
+        let converted = crate::error::of_request(error("MOVED 5 10.0.0.1:7001"), "subscribe");
+        assert_eq!(Redirect::of_converted(&converted, &sender), Redirect::Moved(other));
+    }
+}

@@ -1,0 +1,171 @@
+//! Ways to a cluster, and wrong ones.
+
+use std::time::{Duration, Instant};
+
+use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore_redis::{ClusterMessages, RedisBackend};
+use lockcore_testkit::{RedisCluster, RedisServer};
+
+use super::{backend, builder, locks, name_at, places, shared};
+use crate::support::soon;
+
+async fn assert_works(backend: RedisBackend, name: &str) {
+    let locks = Locks::new(backend);
+    // In several slots.
+    for number in 0..10 {
+        let guard = locks.lock(format!("{name}:{number}")).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn any_node_leads_to_the_cluster_be_it_a_replica() {
+    let cluster = shared().await;
+    for index in 0..6 {
+        let node = cluster.node(index);
+        let one = RedisBackend::cluster([node.address()]).await.unwrap();
+        assert_works(one, "of-one-node").await;
+        assert_works(RedisBackend::connect(node.url()).await.unwrap(), "of-a-plain-url").await;
+    }
+    let mut nodes = cluster.addresses();
+    nodes.insert(0, "127.0.0.1:1".into());
+    let url = format!("redis+cluster://{}", nodes.join(","));
+    assert_works(RedisBackend::connect(url).await.unwrap(), "of-a-url").await;
+}
+
+#[tokio::test]
+async fn all_nodes_have_the_password_of_the_url() {
+    let cluster = RedisCluster::builder().replicas_each(0).password("c4n4ry").start().await;
+    let nodes = cluster.addresses().join(",");
+    let right = RedisBackend::connect(format!("redis+cluster://:c4n4ry@{nodes}")).await.unwrap();
+    assert!(!format!("{right:?}").contains("c4n4ry"));
+    assert_works(right, "with-a-password").await;
+    for url in [format!("redis+cluster://:wr0ng@{nodes}"), format!("redis+cluster://{nodes}")] {
+        let error = RedisBackend::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Auth, "{error}");
+        let shown = format!("{error} {error:?}");
+        assert!(!shown.contains("wr0ng") && !shown.contains("c4n4ry"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_ways_to_a_cluster_are_refused_with_the_right_one() {
+    let cluster = shared().await;
+    let single = RedisServer::start();
+    let address = cluster.node(0).address();
+    for (url, says) in [
+        (format!("redis+cluster://{address}/1"), "database 0"),
+        (format!("redis://{address}/1"), "database 0"),
+        (format!("redis+cluster://{}", single.address()), "redis://"),
+    ] {
+        let error = RedisBackend::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}: {error}");
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+    let error = RedisBackend::cluster(["127.0.0.1:1"]).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_evicts_keys_is_refused() {
+    let evicting = RedisCluster::builder()
+        .replicas_each(0)
+        .option("--maxmemory", "50mb")
+        .option("--maxmemory-policy", "allkeys-lru");
+    let cluster = evicting.start().await;
+    let error = backend(&cluster).connect().await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+    backend(&cluster).allow_eviction().connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_latch_whose_channel_is_in_another_slot_is_refused() {
+    let cluster = shared().await;
+    let sharded = backend(&cluster).cluster_messages(ClusterMessages::Sharded).connect().await;
+    let latch = Locks::new(sharded.unwrap()).latch("{tag}:latch");
+    let LockError::Backend(error) = latch.set_count(1).await.unwrap_err() else { panic!() };
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("without braces"), "{error}");
+
+    let plain = backend(&cluster).cluster_messages(ClusterMessages::Plain).connect().await;
+    let latch = Locks::new(plain.unwrap()).latch("{tag}:latch");
+    latch.set_count(1).await.unwrap();
+    latch.count_down().await.unwrap();
+    soon("the open latch", latch.wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn half_a_cluster_serves_nothing_and_says_where_and_why() {
+    let mut cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let mut names = Vec::new();
+    for node in 0..3 {
+        names.push((name_at(&cluster, node, "name").await, cluster.addresses()[node].clone()));
+    }
+    let before = locks(&cluster).await;
+    for node in [1, 2] {
+        cluster.node_mut(node).kill();
+    }
+    // A client that comes now is no worse off.
+    let after = locks(&cluster).await;
+    for locks in [before, after] {
+        for (name, address) in &names {
+            let refusal = soon("a refusal", refusal(&locks, name)).await;
+            assert!(refusal.contains(address), "{refusal}");
+            let is_up = *address == cluster.node(0).address();
+            assert!(!is_up || refusal.contains("CLUSTER INFO"), "{refusal}");
+        }
+    }
+}
+
+/// Tries a lock until the cluster refuses it: its nodes may not know yet that some are down.
+async fn refusal(locks: &Locks, name: &str) -> String {
+    loop {
+        match locks.lock(name).try_acquire().await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(LockError::Backend(error)) if error.is_retryable() => return error.to_string(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn sharded_messages_need_nodes_that_have_them() {
+    let user = ["ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"];
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    for node in 0..3 {
+        let node = cluster.node(node);
+        node.query::<()>(&[&user[..], &["-pubsub|shardnumsub"]].concat()).await;
+    }
+    let nodes = cluster.addresses();
+    let url = format!("redis+cluster://worker:secret@{}", nodes.join(","));
+    let builder = || RedisBackend::builder().url(&url);
+    for messages in [ClusterMessages::Sharded, ClusterMessages::Both] {
+        let error = builder().cluster_messages(messages).connect().await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        let shown = error.to_string();
+        assert!(nodes.iter().any(|node| shown.contains(node)), "{shown}");
+        assert!(shown.contains("+pubsub|shardnumsub") && !shown.contains("secret"), "{shown}");
+    }
+    assert_works(builder().connect().await.unwrap(), "plain-by-itself").await;
+}
+
+/// What redirects lead to and fro is given up, and tried again for as long as the user wants.
+#[tokio::test]
+async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let (slot, owner, other) = places(&cluster, "lock").await;
+    let ids = [
+        cluster.node(owner).query::<String>(&["CLUSTER", "MYID"]).await,
+        cluster.node(other).query::<String>(&["CLUSTER", "MYID"]).await,
+    ];
+    // The owner hears of this change from nobody but the test, and the other node never does.
+    let slot = slot.to_string();
+    cluster.node(owner).query::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await;
+    let lock = builder(&cluster).await.retry_for(Duration::ZERO).build().unwrap().lock("lock");
+    let start = Instant::now();
+    let LockError::Backend(error) = lock.acquire().await.unwrap_err() else { panic!() };
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    assert!(error.to_string().contains(&slot), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}

@@ -1,0 +1,206 @@
+//! Slots that move while their locks are used.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
+use lockcore_testkit::RedisCluster;
+
+use super::{builder, locks, places};
+use crate::support::soon;
+
+const LEASE: Duration = Duration::from_millis(1500);
+/// How many times a slot moves under contention.
+const MIGRATIONS: u32 = 40;
+/// How much later than without the migration a lock may be granted.
+const PROMPT: Duration = Duration::from_millis(200);
+
+async fn cluster() -> RedisCluster {
+    RedisCluster::builder().replicas_each(0).start().await
+}
+
+/// A hold of each kind, all in one slot.
+async fn holds_of_all_kinds(locks: &Locks) -> Vec<LockGuard> {
+    let named = Owner::named("somebody");
+    vec![
+        locks.lock("{slot}:plain").acquire().await.unwrap(),
+        locks.lock("{slot}:named").owned_by(&named).acquire().await.unwrap(),
+        locks.fair_lock("{slot}:fair").acquire().await.unwrap(),
+        locks.rw_lock("{slot}:read").read().acquire().await.unwrap(),
+        locks.rw_lock("{slot}:write").write().acquire().await.unwrap(),
+        locks.semaphore("{slot}:leased", 5).permits(2).acquire().await.unwrap(),
+        locks.plain_semaphore("{slot}:unleased", 5).permits(2).acquire().await.unwrap(),
+    ]
+}
+
+async fn outlives_the_lease(guards: &[LockGuard]) {
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    for guard in guards {
+        assert!(guard.is_held(), "{} was renewed", guard.name());
+    }
+}
+
+#[tokio::test]
+async fn holds_of_all_kinds_outlive_a_migration_that_is_longer_than_the_lease() {
+    let cluster = cluster().await;
+    let locks = builder(&cluster).await.lease(LEASE).build().unwrap();
+    let guards = holds_of_all_kinds(&locks).await;
+    let (slot, _, to) = places(&cluster, "{slot}").await;
+
+    let migration = cluster.begin_migration(slot, to).await;
+    outlives_the_lease(&guards).await;
+    cluster.move_keys(&migration).await;
+    outlives_the_lease(&guards).await;
+    cluster.finish_migration(migration).await;
+    outlives_the_lease(&guards).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn holds_of_all_kinds_are_released_before_and_after_their_keys_have_moved() {
+    let cluster = cluster().await;
+    let locks = locks(&cluster).await;
+    let (slot, _, to) = places(&cluster, "{slot}").await;
+    for have_moved in [false, true] {
+        let guards = holds_of_all_kinds(&locks).await;
+        let migration = cluster.begin_migration(slot, to).await;
+        if have_moved {
+            cluster.move_keys(&migration).await;
+        }
+        for guard in guards {
+            let name = guard.name().to_owned();
+            guard.release().await.unwrap_or_else(|error| panic!("{name}, {have_moved}: {error}"));
+        }
+        cluster.cancel_migration(migration).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_used_at_once_where_its_slot_has_gone() {
+    let cluster = cluster().await;
+    let locks = locks(&cluster).await;
+    let (slot, from, to) = places(&cluster, "lock").await;
+    locks.lock("lock").acquire().await.unwrap().release().await.unwrap();
+    cluster.migrate_slot(slot, to).await;
+    let start = Instant::now();
+    let guard = locks.lock("lock").acquire().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(cluster.node(to).query::<bool>(&["EXISTS", "lock"]).await);
+    guard.release().await.unwrap();
+    cluster.migrate_slot(slot, from).await;
+    locks.lock("lock").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn new_locks_of_all_kinds_begin_at_the_target_of_a_migration() {
+    let cluster = cluster().await;
+    let locks = locks(&cluster).await;
+    let (slot, from, to) = places(&cluster, "{slot}").await;
+    let migration = cluster.begin_migration(slot, to).await;
+    let guards = soon("all kinds", holds_of_all_kinds(&locks)).await;
+    let number = slot.to_string();
+    let count_keys = ["CLUSTER", "COUNTKEYSINSLOT", &number];
+    let keys_at = async |node| cluster.node(node).query::<usize>(&count_keys).await;
+    assert_eq!(keys_at(from).await, 0);
+    assert!(keys_at(to).await > guards.len());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    let latch = locks.latch("slot");
+    latch.set_count(1).await.unwrap();
+    latch.count_down().await.unwrap();
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+}
+
+#[tokio::test]
+async fn a_name_whose_keys_are_on_both_sides_is_tried_again() {
+    let cluster = cluster().await;
+    let locks = locks(&cluster).await;
+    let (slot, _, to) = places(&cluster, "lock").await;
+    // Leaves the token.
+    locks.lock("lock").acquire().await.unwrap().release().await.unwrap();
+    let migration = cluster.begin_migration(slot, to).await;
+    let LockError::Backend(error) = locks.lock("lock").try_acquire().await.unwrap_err() else {
+        panic!("not an error of the backend")
+    };
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    let acquiring = tokio::spawn({
+        let lock = locks.lock("lock");
+        async move { lock.acquire().await }
+    });
+    cluster.move_keys(&migration).await;
+    soon("the lock", acquiring).await.unwrap().unwrap().release().await.unwrap();
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+}
+
+/// What contenders for one lock have seen.
+#[derive(Default)]
+struct Contention {
+    is_inside: AtomicBool,
+    is_over: AtomicBool,
+    entries: AtomicU32,
+    /// When a contender entered, and the longest time in which none did.
+    last: Mutex<(Option<Instant>, Duration)>,
+}
+
+impl Contention {
+    fn entered(&self) {
+        assert!(!self.is_inside.swap(true, Ordering::AcqRel), "granted twice");
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last.lock().unwrap();
+        let now = Instant::now();
+        let pause = last.0.replace(now).map_or(Duration::ZERO, |last| now - last);
+        last.1 = last.1.max(pause);
+    }
+
+    fn left(&self) {
+        assert!(self.is_inside.swap(false, Ordering::AcqRel));
+    }
+
+    async fn contend(self: Arc<Self>, lock: Lock) {
+        let mut last = None;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let guard = lock.acquire().await.unwrap();
+            self.entered();
+            assert!(last.replace(guard.token()) < Some(guard.token()), "tokens rise");
+            tokio::task::yield_now().await;
+            self.left();
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nobody() {
+    let cluster = cluster().await;
+    let (slot, from, to) = places(&cluster, "lock").await;
+    let contention = Arc::new(Contention::default());
+    let mut contenders = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        contenders.spawn(contention.clone().contend(locks(&cluster).await.lock("lock")));
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..MIGRATIONS / 2 {
+        for to in [to, from] {
+            let start = Instant::now();
+            cluster.migrate_slot(slot, to).await;
+            longest = longest.max(start.elapsed());
+        }
+    }
+    contention.is_over.store(true, Ordering::Relaxed);
+    soon("all contenders", contenders.join_all()).await;
+    let (entries, pause) =
+        (contention.entries.load(Ordering::Relaxed), contention.last.lock().unwrap().1);
+    println!("{entries} entries, {pause:?} without one, a migration took {longest:?} at most");
+    assert!(entries > 100, "{entries}");
+    assert!(pause < longest + PROMPT, "{pause:?}, while a migration took {longest:?} at most");
+}

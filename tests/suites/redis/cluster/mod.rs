@@ -1,0 +1,76 @@
+//! Locks on a Redis Cluster.
+
+mod conformance;
+mod connecting;
+mod failover;
+mod migration;
+mod wakeups;
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use lockcore::{Locks, LocksBuilder};
+use lockcore_redis::{RedisBackend, RedisBackendBuilder};
+use lockcore_testkit::{Feature, RedisCluster, server_lacks};
+use tokio::sync::Mutex;
+
+/// A cluster of three primaries and three replicas for all tests that change nothing in it. It is
+/// stopped when no test uses it.
+pub(crate) async fn shared() -> Arc<RedisCluster> {
+    static SHARED: Mutex<Weak<RedisCluster>> = Mutex::const_new(Weak::new());
+    let mut shared = SHARED.lock().await;
+    match shared.upgrade() {
+        Some(cluster) => cluster,
+        None => {
+            let cluster = Arc::new(RedisCluster::start().await);
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        }
+    }
+}
+
+fn backend(cluster: &RedisCluster) -> RedisBackendBuilder {
+    RedisBackend::builder()
+        .cluster(cluster.addresses())
+        .response_timeout(Duration::from_secs(1))
+        .connect_timeout(Duration::from_secs(1))
+}
+
+/// A client of its own, as another process would be.
+async fn builder(cluster: &RedisCluster) -> LocksBuilder {
+    Locks::builder(backend(cluster).connect().await.unwrap())
+}
+
+async fn locks(cluster: &RedisCluster) -> Locks {
+    builder(cluster).await.build().unwrap()
+}
+
+/// The primary of a name, and another one.
+async fn places(cluster: &RedisCluster, name: &str) -> (u16, usize, usize) {
+    let slot = cluster.slot_of(name).await;
+    let primary = cluster.primary_of(slot).await;
+    (slot, primary, (primary + 1) % 3)
+}
+
+/// A name whose slot is at the node.
+async fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
+    for number in 0.. {
+        let name = format!("{stem}:{number}");
+        if cluster.primary_of(cluster.slot_of(&name).await).await == node {
+            return name;
+        }
+    }
+    unreachable!("every node has slots")
+}
+
+/// The number of subscriptions to channels of the name at a node.
+async fn listeners(cluster: &RedisCluster, node: usize, name: &str) -> usize {
+    let node = cluster.node(node);
+    let mut channels = node.channels().await;
+    if !server_lacks(Feature::ShardedChannels) {
+        channels.extend(node.query::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).await);
+    }
+    channels.iter().filter(|channel| channel.contains(name)).count()
+}
