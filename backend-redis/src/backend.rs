@@ -6,20 +6,21 @@ use lockcore::{
     BackendError, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeups, async_trait,
+        ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 use redis::Value;
 
 use crate::{
-    RedisBackendBuilder,
-    cluster::{self, Cluster, Trail},
-    exclusive::{self, BatchableRequest},
+    RedisBackendBuilder, acquire,
+    cluster::{self, Cluster},
+    dispatch::{Dispatch, not_supported, release_call},
+    exclusive,
     keys::LockKeys,
     permits, read_write, renewal, reply,
     script::{self, ScriptCall},
-    server::{CommandConnection, Server},
+    server::Server,
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
@@ -54,11 +55,13 @@ use crate::{
 pub struct RedisBackend {
     deployment: Deployment,
     key_prefix: Arc<str>,
+    /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
+    replicas: Option<Replicas>,
 }
 
 /// Where the locks are.
 #[derive(Clone, Debug)]
-enum Deployment {
+pub(crate) enum Deployment {
     Single(Arc<Server>),
     Cluster(Arc<Cluster>),
 }
@@ -132,11 +135,27 @@ impl RedisBackend {
     }
 
     pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
-        Self { deployment: Deployment::Single(Arc::new(server)), key_prefix: key_prefix.into() }
+        let deployment = Deployment::Single(Arc::new(server));
+        Self { deployment, key_prefix: key_prefix.into(), replicas: None }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
-        Self { deployment: Deployment::Cluster(cluster), key_prefix: key_prefix.into() }
+        let deployment = Deployment::Cluster(cluster);
+        Self { deployment, key_prefix: key_prefix.into(), replicas: None }
+    }
+
+    /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
+    pub(crate) fn with_replicas(self, replicas: Option<Replicas>) -> Self {
+        Self { replicas, ..self }
+    }
+
+    pub(crate) fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        self.replicas
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
@@ -178,35 +197,12 @@ impl Backend for RedisBackend {
             | Capabilities::READ_WRITE
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
+            | Capabilities::REPLICAS
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
-        let keys = self.keys(&request.name)?;
-        // A nested acquisition is not undone: the release would end the outer hold as well.
-        let undone = (request.count == 1).then_some(request);
-        match &self.deployment {
-            Deployment::Single(server) => {
-                let dispatch = Dispatch::acquire(keys, request)?;
-                let connection = server.connection().await?;
-                let sent = Sent::Single(&connection);
-                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
-                let reply = dispatch.send(&connection).await;
-                let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
-                unanswered.disarm_if_known(&outcome);
-                outcome
-            }
-            Deployment::Cluster(cluster) => {
-                let (call, trail) = (acquire_call(&keys, request)?, Trail::default());
-                let sent = Sent::Cluster(cluster, &trail);
-                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
-                let sending = cluster.call_on_trail(&call, &trail, reply::acquire);
-                // Boxed, because this future is large.
-                let outcome = Box::pin(sending).await;
-                unanswered.disarm_if_known(&outcome);
-                outcome
-            }
-        }
+        acquire::acquire(self, request).await
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
@@ -321,116 +317,5 @@ impl Backend for RedisBackend {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
-    }
-}
-
-/// The error for a mode that is newer than this backend.
-fn not_supported(mode: Mode) -> BackendError {
-    BackendError::unsupported(format_args!("locks in {mode} mode"))
-}
-
-fn acquire_call(keys: &LockKeys, request: &AcquireRequest) -> Result<ScriptCall, BackendError> {
-    match request.mode {
-        Mode::Read | Mode::Write => read_write::acquire(keys, request),
-        Mode::Permit { count, limit, .. } => Ok(permits::acquire(keys, request, count, limit)),
-        Mode::Exclusive | Mode::Fair => Ok(exclusive::acquire(keys, request)),
-        unknown => Err(not_supported(unknown)),
-    }
-}
-
-fn release_call(keys: &LockKeys, request: &ReleaseRequest) -> Result<ScriptCall, BackendError> {
-    match request.mode {
-        Mode::Read | Mode::Write => Ok(read_write::release(keys, request)),
-        Mode::Permit { .. } => Ok(permits::release(keys, request)),
-        Mode::Exclusive | Mode::Fair => Ok(exclusive::release(keys, request)),
-        unknown => Err(not_supported(unknown)),
-    }
-}
-
-/// How a request is sent to a single server.
-enum Dispatch {
-    Single(ScriptCall),
-    Batched(BatchableRequest),
-}
-
-impl Dispatch {
-    fn acquire(keys: LockKeys, request: &AcquireRequest) -> Result<Self, BackendError> {
-        Ok(match BatchableRequest::can_acquire(request) {
-            true => Self::Batched(BatchableRequest::acquire(keys, request)),
-            false => Self::Single(acquire_call(&keys, request)?),
-        })
-    }
-
-    fn release(keys: LockKeys, request: &ReleaseRequest) -> Result<Self, BackendError> {
-        Ok(match BatchableRequest::can_release(request) {
-            true => Self::Batched(BatchableRequest::release(keys, request)),
-            false => Self::Single(release_call(&keys, request)?),
-        })
-    }
-
-    async fn send(self, connection: &Arc<CommandConnection>) -> Result<Value, BackendError> {
-        match self {
-            Self::Batched(request) => connection.send_batched(request).await,
-            // Boxed, because this future is large.
-            Self::Single(call) => Box::pin(connection.call(&call)).await,
-        }
-    }
-}
-
-/// Sends a release behind an acquisition whose reply is lost, on the same connection.
-///
-/// The core releases such a hold as well. But it may do so through a new connection, and the server
-/// may read that connection first.
-struct ReleaseUnanswered<'a> {
-    backend: &'a RedisBackend,
-    sent: Sent<'a>,
-    request: Option<&'a AcquireRequest>,
-}
-
-/// Where an acquisition was sent.
-enum Sent<'a> {
-    Single(&'a Arc<CommandConnection>),
-    Cluster(&'a Arc<Cluster>, &'a Trail),
-}
-
-impl ReleaseUnanswered<'_> {
-    /// Nothing is to be undone after a reply that says whether the hold was granted.
-    fn disarm_if_known(mut self, outcome: &Result<AcquireOutcome, BackendError>) {
-        if !matches!(outcome, Err(error) if error.is_outcome_unknown()) {
-            self.request = None;
-        }
-    }
-}
-
-impl Drop for ReleaseUnanswered<'_> {
-    fn drop(&mut self) {
-        let Some(request) = self.request.take() else { return };
-        // Without a runtime, the connection does not work either.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let undo = request.undo();
-        match self.sent {
-            Sent::Single(connection) => {
-                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
-                let connection = connection.clone();
-                runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
-            }
-            Sent::Cluster(cluster, trail) => {
-                let Ok(undo) = release_call(&keys, &undo) else { return };
-                // Without a trail, no node may have granted the hold.
-                let Some(trail) = trail.take() else { return };
-                let cluster = cluster.clone();
-                runtime.spawn(async move {
-                    let undone = cluster.call_on_trail(&undo, &trail, reply::release).await;
-                    report(undone.map(drop));
-                });
-            }
-        }
-    }
-}
-
-fn report(undone: Result<(), BackendError>) {
-    if let Err(error) = undone {
-        tracing::debug!(%error, "failed to release a hold after a lost reply to acquire");
     }
 }

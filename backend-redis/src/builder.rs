@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
@@ -58,6 +58,7 @@ pub struct RedisBackendBuilder {
     key_prefix: String,
     eviction_allowed: bool,
     cluster_messages: ClusterMessages,
+    replicas: Option<Replicas>,
 }
 
 enum ConnectionSource {
@@ -93,6 +94,7 @@ impl RedisBackendBuilder {
             key_prefix: String::new(),
             eviction_allowed: false,
             cluster_messages: ClusterMessages::Auto,
+            replicas: None,
         }
     }
 
@@ -224,6 +226,40 @@ impl RedisBackendBuilder {
         self
     }
 
+    /// Acquires only holds that at least `count` replicas have acknowledged within `timeout`, which
+    /// is 1 ms to 1 s. The default is 0: Redis answers before it replicates. A lock can have its own
+    /// setting, see [`Lock::replicas`](lockcore::Lock::replicas).
+    ///
+    /// `count` is compared with the answer to `WAIT`, and never with the replicas that the server
+    /// has: one that is cut off from all its replicas must not acknowledge holds. If fewer replicas
+    /// acknowledge a hold in time, it is released, and the attempt fails with an error of the kind
+    /// [`Unavailable`](BackendErrorKind::Unavailable), which is retried for
+    /// [`retry_for`](lockcore::LocksBuilder::retry_for). A hold of which it is unknown whether
+    /// replicas have it is released as well. On a cluster, the replicas are those of the node that
+    /// has the lock.
+    ///
+    /// `WAIT` blocks its connection, so such acquisitions share a connection of their own, which is
+    /// opened with the first. They cost one more round trip, which acquisitions at the same time
+    /// share, and wait behind each other while replicas do not answer; all other requests do not.
+    ///
+    /// Nested acquisitions send nothing, or are not waited for, and so are renewals, extensions and
+    /// releases. A hold that is [handed over](lockcore::LocksBuilder::hand_over) was acknowledged
+    /// when it was acquired.
+    ///
+    /// # What it does not promise
+    /// - A failover can promote a replica that has not acknowledged the hold, unless `count` is the
+    ///   number of all replicas.
+    /// - The promoted replica may lack the last renewals, so that the lease ends earlier than the
+    ///   holder believes. The next renewal tells the holder, a third of a lease later at most.
+    /// - An old primary that is cut off goes on granting locks that ask for no replicas. Set
+    ///   `min-replicas-to-write` on the servers, so that it stops within `min-replicas-max-lag`.
+    /// - `INFO` may report a replica as connected that has acknowledged nothing yet, such as with
+    ///   diskless synchronization. Only `WAIT` tells.
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas::new(count, timeout));
+        self
+    }
+
     /// Connects, and checks that the server can be trusted with locks.
     ///
     /// # Errors
@@ -245,6 +281,13 @@ impl RedisBackendBuilder {
         check_timeout("response_timeout", self.response_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
+        check_replicas(self.replicas)?;
+        let replicas = self.replicas;
+        Ok(self.deploy().await?.with_replicas(replicas))
+    }
+
+    /// Connects to whatever was named.
+    async fn deploy(self) -> Result<RedisBackend, BackendError> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
         if target.uses_tls() {
@@ -366,6 +409,17 @@ fn check_timeout(option: &str, timeout: Duration) -> Result<(), BackendError> {
         return Err(misconfigured(format!("`{option}` must be at least 1 ms, but is {timeout:?}")));
     }
     Ok(())
+}
+
+fn check_replicas(replicas: Option<Replicas>) -> Result<(), BackendError> {
+    match replicas {
+        Some(Replicas { timeout, .. }) if !Replicas::TIMEOUTS.contains(&timeout) => {
+            Err(misconfigured(format!(
+                "the timeout of `replicas` must be 1 ms to 1 s, but is {timeout:?}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_prefix(prefix: &str) -> Result<(), BackendError> {

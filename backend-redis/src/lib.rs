@@ -110,6 +110,8 @@
 //! +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe
 //! ```
 //!
+//! Holds that [replicas](RedisBackendBuilder::replicas) have to acknowledge need `+wait` as well.
+//!
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
@@ -117,11 +119,13 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
 mod backend;
 mod builder;
 mod cluster;
 mod conditions;
 mod credentials;
+mod dispatch;
 mod error;
 mod exclusive;
 #[cfg(test)]

@@ -45,7 +45,11 @@ use self::{
     slots::{SlotMap, slot_of_call},
     subscription::moved_away,
 };
-use crate::{error, script::ScriptCall, server::CommandConnection};
+use crate::{
+    error,
+    script::ScriptCall,
+    server::{CommandConnection, Purpose},
+};
 
 /// How often a request follows its slot.
 const MAX_HOPS: u32 = 5;
@@ -84,22 +88,35 @@ impl Hop {
 
 /// Where a request may have been carried out: the connection on which it waits for its reply, or on
 /// which it waited in vain.
-#[derive(Debug, Default)]
-pub(crate) struct Trail(Mutex<Option<Hop>>);
+#[derive(Debug)]
+pub(crate) struct Trail {
+    hop: Mutex<Option<Hop>>,
+    /// Which connection of a node it leads over.
+    purpose: Purpose,
+}
 
 impl Trail {
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Self { hop: Mutex::default(), purpose }
+    }
+
     fn set(&self, hop: Option<Hop>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hop;
+        *self.hop.lock().unwrap_or_else(PoisonError::into_inner) = hop;
     }
 
     fn get(&self) -> Option<Hop> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hop.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes the trail, if the request may have been carried out.
     pub(crate) fn take(&self) -> Option<Self> {
-        let hop = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        hop.map(|hop| Self(Mutex::new(Some(hop))))
+        let hop = self.hop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        hop.map(|hop| Self { hop: Mutex::new(Some(hop)), purpose: self.purpose })
+    }
+
+    /// The connection that the request was sent on.
+    pub(crate) fn connection(&self) -> Option<Arc<CommandConnection>> {
+        self.get().map(|hop| hop.connection)
     }
 }
 
@@ -118,7 +135,7 @@ impl Cluster {
         call: &ScriptCall,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        self.call_on_trail(call, &Trail::default(), decode).await
+        self.call_on_trail(call, &Trail::new(Purpose::Commands), decode).await
     }
 
     /// Sends `call` once, and decodes the reply. While the request may have been carried out
@@ -138,7 +155,7 @@ impl Cluster {
         for _ in 0..=MAX_HOPS {
             let hop = match next.take() {
                 Some(hop) => hop,
-                None => self.hop_to_owner(slot).await?,
+                None => self.hop_to_owner(slot, trail.purpose).await?,
             };
             trail.set(Some(hop.clone()));
             let error = match self.send(&hop, call).await {
@@ -156,7 +173,8 @@ impl Cluster {
                 }
                 Redirect::Ask(node) => {
                     trail.set(None);
-                    let connection = self.nodes.server(&node).connection().await?;
+                    let server = self.nodes.server(&node);
+                    let connection = server.connection_for(trail.purpose).await?;
                     next = Some(Hop { node, connection, is_asking: true });
                 }
                 Redirect::Nowhere => {
@@ -194,16 +212,22 @@ impl Cluster {
 
     /// Connects to the node that serves a slot. If that is another one before there is a
     /// connection, connects to that.
-    async fn hop_to_owner(self: &Arc<Self>, slot: u16) -> Result<Hop, BackendError> {
+    async fn hop_to_owner(
+        self: &Arc<Self>,
+        slot: u16,
+        purpose: Purpose,
+    ) -> Result<Hop, BackendError> {
         loop {
             let node = self.owner(slot)?;
             let server = self.nodes.server(&node);
-            if let Some(connection) = server.current() {
+            if let Purpose::Commands = purpose
+                && let Some(connection) = server.current()
+            {
                 return Ok(Hop { node, connection, is_asking: false });
             }
             let mut topology = self.topology.subscribe();
             tokio::select! {
-                connection = server.connection() => {
+                connection = server.connection_for(purpose) => {
                     return Ok(Hop { node, connection: connection?, is_asking: false });
                 }
                 () = moved_away(&mut topology, slot, &node) => {}

@@ -19,6 +19,7 @@ use super::{
     check::Identity,
     commands::Home,
     opener::{Opened, Opener, Purpose},
+    replicas::Unacknowledged,
 };
 use crate::{
     error,
@@ -33,6 +34,8 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
+    /// The acquisitions that wait for replicas.
+    pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(super) identity: Identity,
     life: Arc<Life>,
@@ -101,7 +104,11 @@ impl Drop for EndOnDrop {
 }
 
 impl CommandConnection {
-    pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
+    pub(super) async fn open(
+        opener: &Opener,
+        purpose: Purpose,
+        home: Home,
+    ) -> Result<Arc<Self>, BackendError> {
         let (state, severed) = (AtomicU8::new(USABLE), Notify::new());
         let life = Arc::new(Life { state, home, severed });
         // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
@@ -112,12 +119,12 @@ impl CommandConnection {
                 driver.0.end(GIVEN_UP);
             }
         };
-        let Opened { connection: inner, identity, place } =
-            opener.open(Purpose::Commands, on_push).await?;
+        let Opened { connection: inner, identity, place } = opener.open(purpose, on_push).await?;
         let (runtime, queue) = (Handle::current(), SendQueue::default());
+        let unacknowledged = Unacknowledged::default();
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();
-        let connection = Self { inner, runtime, queue, identity, life, successor };
+        let connection = Self { inner, runtime, queue, unacknowledged, identity, life, successor };
         if connection.is_usable() {
             Ok(Arc::new(connection))
         } else {

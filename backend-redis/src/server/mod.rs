@@ -19,24 +19,29 @@ mod connection;
 mod messages;
 pub(crate) mod opener;
 mod pace;
+mod replicas;
 
 use std::sync::Arc;
 
-use lockcore::BackendError;
+use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, Value};
 
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
-    opener::{Opened, Opener, Purpose},
+    opener::{Opened, Opener},
 };
-pub(crate) use self::{connection::CommandConnection, messages::RedisSubscription};
+pub(crate) use self::{
+    connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+};
 use crate::{error, script::ScriptCall};
 
 /// A server that keeps locks.
 #[derive(Debug)]
 pub(crate) struct Server {
     commands: Arc<Commands>,
+    /// For acquisitions that replicas have to acknowledge, because `WAIT` blocks its connection.
+    acknowledged: Arc<Commands>,
     listener: Arc<MessageListener>,
     /// For sharded channels, of a node of a cluster.
     sharded: Arc<MessageListener>,
@@ -44,10 +49,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(opener: Opener) -> Self {
-        let commands = Arc::new(Commands::new(opener));
+        let opener = Arc::new(opener);
+        let [commands, acknowledged] = [Purpose::Commands, Purpose::Acknowledged]
+            .map(|purpose| Arc::new(Commands::new(opener.clone(), purpose)));
         let [listener, sharded] = [ChannelKind::Plain, ChannelKind::Sharded]
             .map(|kind| Arc::new(MessageListener::new(commands.clone(), kind)));
-        Self { commands, listener, sharded }
+        Self { commands, acknowledged, listener, sharded }
     }
 
     /// Connects, and returns `true` if the server is a node of a cluster.
@@ -68,6 +75,35 @@ impl Server {
     /// Returns the connection for commands, or opens a new one.
     pub(crate) async fn connection(&self) -> Result<Arc<CommandConnection>, BackendError> {
         self.commands.connection().await
+    }
+
+    /// Returns the connection for commands, or the one for acquisitions that replicas have to
+    /// acknowledge.
+    pub(crate) async fn connection_for(
+        &self,
+        purpose: Purpose,
+    ) -> Result<Arc<CommandConnection>, BackendError> {
+        match purpose {
+            // Boxed, because this future is large and rarely needed.
+            Purpose::Acknowledged => Box::pin(self.acknowledged_connection()).await,
+            Purpose::Commands | Purpose::Messages => self.connection().await,
+        }
+    }
+
+    /// Both connections have to lead to the same server: one that was succeeded may still answer,
+    /// and have replicas.
+    async fn acknowledged_connection(&self) -> Result<Arc<CommandConnection>, BackendError> {
+        for _ in 0..2 {
+            let commands = self.commands.connection().await?;
+            let acknowledged = self.acknowledged.connection().await?;
+            if !acknowledged.identity.contradicts(&commands.identity) {
+                return Ok(acknowledged);
+            }
+            commands.give_up();
+            acknowledged.give_up();
+        }
+        let message = "the connections to Redis lead to different servers";
+        Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
     }
 
     /// Sends `call` once, and decodes the reply.

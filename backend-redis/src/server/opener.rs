@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
@@ -16,6 +16,10 @@ use super::{
     check::{self, Facts, Identity},
 };
 use crate::{credentials::Login, error};
+
+/// At most this many calls of `WAIT` are answered while a command waits for its reply: the one that
+/// blocks the connection when the command is sent, the one that was sent before it, and its own.
+const MAX_WAITS: u32 = 3;
 
 /// Opens connections to one server, wherever it is by then.
 #[derive(Debug)]
@@ -71,9 +75,9 @@ impl Opener {
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Identity), BackendError> {
         let address = place.address();
-        let mut connection = self.connect(place, &address, on_push).await?;
+        let mut connection = self.connect(place, &address, purpose, on_push).await?;
         let identity = match purpose {
-            Purpose::Commands => {
+            Purpose::Commands | Purpose::Acknowledged => {
                 let facts = Facts::of(&mut connection).await?;
                 self.check_deployment(facts.is_cluster_node, &address)?;
                 check::check(&facts, &address, self.eviction_allowed)?
@@ -105,13 +109,14 @@ impl Opener {
         &self,
         place: &Place,
         address: &str,
+        purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, BackendError> {
         let info = self.login.apply(place.info.clone(), self.connect_timeout).await?;
         let info = with_our_settings(info);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout))
+            .set_response_timeout(Some(self.response_timeout + purpose.longest_block()))
             .set_push_sender(move |push| {
                 on_push(push);
                 Ok::<(), ()>(())
@@ -133,12 +138,24 @@ impl Opener {
 }
 
 /// What a connection is for.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
     /// Commands: the server has to be one that can be trusted with locks.
     Commands,
+    /// The same, for acquisitions that replicas have to acknowledge.
+    Acknowledged,
     /// Messages: it matters whether they come from the server of the commands.
     Messages,
+}
+
+impl Purpose {
+    /// How long the server may leave a command unread, because it waits for replicas.
+    fn longest_block(self) -> Duration {
+        match self {
+            Self::Acknowledged => MAX_WAITS * *Replicas::TIMEOUTS.end(),
+            Self::Commands | Self::Messages => Duration::ZERO,
+        }
+    }
 }
 
 /// A new connection, and where it leads.

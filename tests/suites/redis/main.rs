@@ -34,6 +34,7 @@ mod read_write;
 mod redis_crate;
 mod refused;
 mod regressions;
+mod replicas;
 mod rights;
 mod secrets;
 mod sentinel;

@@ -1,0 +1,162 @@
+//! What becomes of a hold that waits for replicas when something else happens.
+
+use lockcore::{BackendErrorKind, LockError, Locks};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::{Proxy, RedisSentinel, RedisServer};
+
+use super::{ENOUGH, Group, MS, replica_of, too_few};
+use crate::{
+    errors::{LEAST_RIGHTS, connect_as, set_user},
+    support::{LONG, assert_nothing_left, soon, until},
+};
+
+#[tokio::test]
+async fn dropped_in_the_middle_of_a_wait_it_leaves_nothing() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, ENOUGH).await;
+    group.replicas[0].freeze();
+    let acquiring = tokio::spawn(locks.lock("a").acquire());
+    group.someone_waits().await;
+    assert!(group.primary.query::<bool>(&["EXISTS", "a"]).await, "granted, not acknowledged");
+    acquiring.abort();
+    until("the release", || async { !group.primary.query::<bool>(&["EXISTS", "a"]).await }).await;
+    assert_nothing_left(&group.primary).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_of_a_wait_leaves_nothing() {
+    let group = Group::start(1).await;
+    let proxy = Proxy::start(group.primary.port()).await.unwrap();
+    let backend = RedisBackend::builder().url(proxy.url()).replicas(1, ENOUGH);
+    let locks = Locks::new(backend.connect().await.unwrap());
+    group.replicas[0].freeze();
+    let acquiring = tokio::spawn(locks.lock("a").try_acquire());
+    group.someone_waits().await;
+    proxy.reset();
+    let error = soon("the error", acquiring).await.unwrap().unwrap_err();
+    let LockError::Backend(failed) = &error else { panic!("{error}") };
+    assert_eq!(failed.kind(), BackendErrorKind::Connection, "{error}");
+    assert!(failed.is_outcome_unknown(), "{error}");
+    assert_nothing_left(&group.primary).await;
+    group.replicas[0].thaw();
+    let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
+    assert_eq!(guard.replicas(), Some(1));
+}
+
+#[tokio::test]
+async fn a_server_that_is_demoted_in_the_middle_of_a_wait_grants_nothing() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, ENOUGH).await;
+    group.replicas[0].freeze();
+    let acquiring = tokio::spawn(locks.lock("a").try_acquire());
+    group.someone_waits().await;
+    // Nobody listens there, so nothing is copied.
+    let _: String = group.primary.query(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = soon("the error", acquiring).await.unwrap().unwrap_err();
+    let LockError::Backend(failed) = &error else { panic!("{error}") };
+    assert!(failed.is_retryable(), "{error}");
+    let _: String = group.primary.query(&["REPLICAOF", "NO", "ONE"]).await;
+    assert_nothing_left(&group.primary).await;
+}
+
+/// New connections lead to the successor, and those that exist stay where they are.
+#[tokio::test]
+async fn acquisitions_do_not_wait_at_another_server_than_the_one_of_the_commands() {
+    let (old, new) = (Group::start(1).await, Group::start(1).await);
+    let proxy = Proxy::start(old.primary.port()).await.unwrap();
+    let backend = RedisBackend::builder().url(proxy.url()).replicas(1, ENOUGH);
+    let locks = Locks::new(backend.connect().await.unwrap());
+    let before = locks.lock("before").replicas(0, MS).acquire().await.unwrap();
+    proxy.redirect(new.primary.port());
+    let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
+    assert_eq!(guard.replicas(), Some(1));
+    assert!(new.primary.query::<bool>(&["EXISTS", "a"]).await);
+    let other = locks.lock("b").replicas(0, MS).acquire().await.unwrap();
+    assert!(new.primary.query::<bool>(&["EXISTS", "b"]).await, "all connections have moved");
+    drop((before, other));
+}
+
+#[tokio::test]
+async fn a_replica_that_joins_counts_once_it_has_acknowledged() {
+    let mut group = Group::start(0).await;
+    let locks = group.locks(1, 50 * MS).await;
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    assert!(too_few(&error).contains("0 of the 1 replicas"), "{error}");
+    group.replicas.push(replica_of(&group.primary));
+    let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
+    assert_eq!(guard.replicas(), Some(1));
+    assert!(group.replicas[0].query::<bool>(&["EXISTS", "a"]).await);
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_wait_is_told_so() {
+    let server = RedisServer::start();
+    set_user(&server, "worker", LEAST_RIGHTS).await;
+    let locks = Locks::new(connect_as(&server, "worker").await.unwrap());
+    let error = locks.lock("locks:a").replicas(1, 50 * MS).acquire().await.unwrap_err();
+    let LockError::Backend(failed) = &error else { panic!("{error}") };
+    assert_eq!(failed.kind(), BackendErrorKind::Permission, "{error}");
+    assert!(error.to_string().contains("WAIT"), "{error}");
+    assert_nothing_left(&server).await;
+    drop(locks);
+
+    set_user(&server, "worker", &format!("{LEAST_RIGHTS} +wait")).await;
+    let _replica = replica_of(&server);
+    let locks = Locks::new(connect_as(&server, "worker").await.unwrap());
+    let acquiring = locks.lock("locks:a").replicas(1, ENOUGH).acquire();
+    assert_eq!(soon("the lock", acquiring).await.unwrap().replicas(), Some(1));
+}
+
+/// All replicas have the hold, so whichever is promoted has it.
+#[tokio::test]
+async fn a_hold_that_all_replicas_have_survives_a_failover() {
+    let mut group = RedisSentinel::start().await;
+    let backend = RedisBackend::sentinel(group.addresses(), group.master_name());
+    let backend = backend.replicas(2, ENOUGH).connect().await.unwrap();
+    let locks = Locks::new(backend);
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(soon("a lock", locks.lock(format!("a:{number}")).acquire()).await.unwrap());
+    }
+    let primary = group.primary().await;
+    group.server_mut(primary).kill();
+    let primary = group.primary().await;
+    for guard in guards {
+        assert_eq!(guard.replicas(), Some(2));
+        let exists: bool = group.server(primary).query(&["EXISTS", guard.name()]).await;
+        assert!(exists, "{}", guard.name());
+        soon("the release", guard.release()).await.unwrap();
+    }
+    let error = locks.lock("b").acquire_timeout(4 * ENOUGH).await.unwrap_err();
+    assert!(too_few(&error).contains("1 of the 2 replicas"), "one is left: {error}");
+    let lock = locks.lock("b").replicas(1, ENOUGH);
+    assert_eq!(lock.acquire_timeout(LONG).await.unwrap().replicas(), Some(1));
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_in_the_middle_of_a_wait_leaves_nobody_waiting() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, ENOUGH).await;
+    group.replicas[0].freeze();
+    // The connection belongs to another runtime, which ends while this one waits.
+    let (lock, ended) = tokio::task::spawn_blocking({
+        let locks = locks.clone();
+        move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let lock = runtime.block_on(async {
+                let lock = locks.lock("a").replicas(1, MS);
+                let _ = lock.try_acquire().await;
+                lock
+            });
+            (lock, runtime)
+        }
+    })
+    .await
+    .unwrap();
+    let waiting = tokio::spawn(lock.replicas(1, ENOUGH).try_acquire());
+    group.someone_waits().await;
+    ended.shutdown_background();
+    let error = soon("the error", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(&error, LockError::Backend(error) if error.is_retryable()), "{error}");
+    assert_nothing_left(&group.primary).await;
+}
