@@ -13,12 +13,12 @@ use lockcore::{
 use redis::Value;
 
 use crate::{
-    RedisBackendBuilder, acquire,
+    DeploymentKind, RedisBackendBuilder, RedisInfo, Support, acquire,
     cluster::{self, Cluster},
     dispatch::{Dispatch, not_supported, release_call},
     exclusive,
     keys::LockKeys,
-    permits, read_write, renewal, reply,
+    permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
     server::Server,
 };
@@ -57,6 +57,8 @@ pub struct RedisBackend {
     key_prefix: Arc<str>,
     /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
     replicas: Option<Replicas>,
+    /// What was found at connecting.
+    info: Arc<RedisInfo>,
 }
 
 /// Where the locks are.
@@ -134,19 +136,59 @@ impl RedisBackend {
         Self::builder().cluster(nodes).connect().await
     }
 
-    pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
-        let deployment = Deployment::Single(Arc::new(server));
-        Self { deployment, key_prefix: key_prefix.into(), replicas: None }
+    pub(crate) fn on_server(server: Server, kind: DeploymentKind, key_prefix: String) -> Self {
+        Self::on(Deployment::Single(Arc::new(server)), kind, key_prefix)
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
-        let deployment = Deployment::Cluster(cluster);
-        Self { deployment, key_prefix: key_prefix.into(), replicas: None }
+        Self::on(Deployment::Cluster(cluster), DeploymentKind::Cluster, key_prefix)
+    }
+
+    fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: String) -> Self {
+        let info = Arc::new(RedisInfo::unknown(kind));
+        Self { deployment, key_prefix: key_prefix.into(), replicas: None, info }
     }
 
     /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
     pub(crate) fn with_replicas(self, replicas: Option<Replicas>) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// Tries what works at the other end.
+    pub(crate) async fn probed(self) -> Result<Self, BackendError> {
+        let info = Arc::new(probe::probe(&self).await?);
+        if let Deployment::Single(server) = &self.deployment
+            && info.batches_across_slots == Support::No
+        {
+            server.split_batches();
+        }
+        Ok(Self { info, ..self })
+    }
+
+    /// What the backend found out when it connected, and in use since then.
+    #[must_use]
+    pub fn info(&self) -> RedisInfo {
+        let mut info = RedisInfo::clone(&self.info);
+        if let Deployment::Single(server) = &self.deployment
+            && server.splits_batches()
+        {
+            info.batches_across_slots = Support::No;
+        }
+        info
+    }
+
+    /// The name and the version of the server software.
+    pub(crate) fn software(&self) -> Option<(String, String)> {
+        let server = match &self.deployment {
+            Deployment::Single(server) => server.clone(),
+            Deployment::Cluster(cluster) => cluster.any_server()?,
+        };
+        server.current()?.software()
+    }
+
+    /// A key, or a channel, that belongs to no lock.
+    pub(crate) fn probe_key(&self, name: &str) -> String {
+        format!("lockcore_probe:{{{}{name}}}", self.key_prefix)
     }
 
     pub(crate) fn deployment(&self) -> &Deployment {

@@ -10,7 +10,7 @@ use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
-    CredentialsProvider, RedisBackend,
+    CredentialsProvider, DeploymentKind, RedisBackend,
     cluster::{
         Cluster, ClusterMessages, NodeOptions,
         url::{self as cluster_url, ClusterSeeds},
@@ -260,13 +260,15 @@ impl RedisBackendBuilder {
         self
     }
 
-    /// Connects, and checks that the server can be trusted with locks.
+    /// Connects, checks that the server can be trusted with locks, and tries what works there: see
+    /// [`RedisBackend::info`].
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
     ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
     ///   Sentinel, for Sentinels that are none or do not know the name of the primary, for a
-    ///   database other than 0 on a cluster, and for nodes without a cluster, or without the
+    ///   database other than 0 on a cluster, for a server without `WAIT` if
+    ///   [replicas](Self::replicas) are asked for, and for nodes without a cluster, or without the
     ///   [messages](Self::cluster_messages) that were asked for.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
     /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
@@ -283,7 +285,7 @@ impl RedisBackendBuilder {
         check_prefix(&self.key_prefix)?;
         check_replicas(self.replicas)?;
         let replicas = self.replicas;
-        Ok(self.deploy().await?.with_replicas(replicas))
+        self.deploy().await?.with_replicas(replicas).probed().await
     }
 
     /// Connects to whatever was named.
@@ -301,13 +303,21 @@ impl RedisBackendBuilder {
                 let address = Arc::new(SentinelAddress::new(group));
                 let server = Server::new(self.opener(address, OnceLock::from(false)));
                 server.connection().await?;
-                return Ok(RedisBackend::on_server(server, self.key_prefix));
+                return Ok(RedisBackend::on_server(
+                    server,
+                    DeploymentKind::Sentinel,
+                    self.key_prefix,
+                ));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
                 let server = Server::new(self.opener(address, OnceLock::new()));
                 if !server.is_cluster_node().await? {
-                    return Ok(RedisBackend::on_server(server, self.key_prefix));
+                    return Ok(RedisBackend::on_server(
+                        server,
+                        DeploymentKind::Single,
+                        self.key_prefix,
+                    ));
                 }
                 ClusterSeeds::of_node(info)?
             }
@@ -331,6 +341,7 @@ impl RedisBackendBuilder {
             connect_timeout: self.connect_timeout,
             eviction_allowed: self.eviction_allowed,
             is_cluster_node,
+            splits_batches: Arc::default(),
         }
     }
 

@@ -130,9 +130,11 @@ mod error;
 mod exclusive;
 #[cfg(test)]
 mod fuzz;
+mod info;
 mod keys;
 mod latches;
 mod permits;
+mod probe;
 mod read_write;
 mod renewal;
 mod reply;
@@ -146,3 +148,4 @@ pub use backend::RedisBackend;
 pub use builder::RedisBackendBuilder;
 pub use cluster::ClusterMessages;
 pub use credentials::{Credentials, CredentialsProvider};
+pub use info::{DeploymentKind, RedisInfo, Support};

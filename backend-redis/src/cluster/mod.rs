@@ -48,7 +48,7 @@ use self::{
 use crate::{
     error,
     script::ScriptCall,
-    server::{CommandConnection, Purpose},
+    server::{CommandConnection, Purpose, Server},
 };
 
 /// How often a request follows its slot.
@@ -123,6 +123,11 @@ impl Trail {
 impl Cluster {
     fn map(&self) -> Arc<SlotMap> {
         self.topology.borrow().clone()
+    }
+
+    /// A server that has a connection.
+    pub(crate) fn any_server(&self) -> Option<Arc<Server>> {
+        self.nodes.connected().first().map(|node| self.nodes.server(node))
     }
 
     pub(crate) fn publishing(&self) -> Publishing {

@@ -95,6 +95,7 @@ impl Nodes {
             connect_timeout: self.options.connect_timeout,
             eviction_allowed: self.options.eviction_allowed,
             is_cluster_node: OnceLock::from(true),
+            splits_batches: Arc::default(),
         }));
         servers.insert(node.clone(), server.clone());
         server

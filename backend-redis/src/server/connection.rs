@@ -4,13 +4,15 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+};
 use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use super::{
@@ -38,6 +40,8 @@ pub(crate) struct CommandConnection {
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(super) identity: Identity,
+    /// Set when the server has refused a call because its keys were in different slots.
+    splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
     /// Gives the connection up when the server has been succeeded.
     successor: AbortHandle,
@@ -122,9 +126,19 @@ impl CommandConnection {
         let Opened { connection: inner, identity, place } = opener.open(purpose, on_push).await?;
         let (runtime, queue) = (Handle::current(), SendQueue::default());
         let unacknowledged = Unacknowledged::default();
+        let splits_batches = opener.splits_batches.clone();
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();
-        let connection = Self { inner, runtime, queue, unacknowledged, identity, life, successor };
+        let connection = Self {
+            inner,
+            runtime,
+            queue,
+            unacknowledged,
+            identity,
+            splits_batches,
+            life,
+            successor,
+        };
         if connection.is_usable() {
             Ok(Arc::new(connection))
         } else {
@@ -135,6 +149,23 @@ impl CommandConnection {
 
     pub(super) fn is_usable(&self) -> bool {
         self.life.state.load(Ordering::Acquire) == USABLE
+    }
+
+    /// Returns `true` if the keys of a call have to be in the same slot.
+    pub(crate) fn splits_batches(&self) -> bool {
+        self.splits_batches.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused a call of several requests because of their keys.
+    pub(crate) fn note_refused_batch(&self, refusal: &RedisError) {
+        if refusal.code() == Some("CROSSSLOT") {
+            self.splits_batches.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The name and the version of the server software, as it told.
+    pub(crate) fn software(&self) -> Option<(String, String)> {
+        self.identity.software()
     }
 
     fn is_out_of_step(&self) -> bool {

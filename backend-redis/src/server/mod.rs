@@ -21,7 +21,7 @@ pub(crate) mod opener;
 mod pace;
 mod replicas;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, Value};
@@ -129,6 +129,25 @@ impl Server {
             }
         };
         reply.map_err(|error| error::of_request(error, doing).not_applied())
+    }
+
+    /// Returns `true` if the keys of a call have to be in the same slot.
+    pub(crate) fn splits_batches(&self) -> bool {
+        self.commands.opener().splits_batches.load(Ordering::Relaxed)
+    }
+
+    /// Sends requests whose keys may be in different slots in calls of their own from now on.
+    pub(crate) fn split_batches(&self) {
+        self.commands.opener().splits_batches.store(true, Ordering::Relaxed);
+    }
+
+    /// Subscribes to `channel`, on a connection that is closed when the subscription is dropped.
+    pub(crate) async fn subscribe_aside(
+        &self,
+        channel: String,
+    ) -> Result<RedisSubscription, BackendError> {
+        let listener = MessageListener::new(self.commands.clone(), ChannelKind::Plain);
+        Arc::new(listener).subscribe(channel).await
     }
 
     /// Subscribes to `channel`. The subscription is in effect when this returns.

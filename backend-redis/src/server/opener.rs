@@ -1,7 +1,7 @@
 //! [`Opener`]: opens connections.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Opener {
     pub(crate) eviction_allowed: bool,
     /// Whether the server is a node of a cluster. Found out with the first connection.
     pub(crate) is_cluster_node: OnceLock<bool>,
+    /// Set when the server has refused a call because its keys were in different slots.
+    pub(crate) splits_batches: Arc<AtomicBool>,
 }
 
 impl Opener {

@@ -21,6 +21,7 @@ mod exclusion;
 mod failover;
 mod fair;
 mod full_memory;
+mod info;
 mod latches;
 #[path = "../log.rs"]
 mod log;

@@ -1,7 +1,7 @@
 //! What becomes of a hold that waits for replicas when something else happens.
 
 use lockcore::{BackendErrorKind, LockError, Locks};
-use lockcore_redis::RedisBackend;
+use lockcore_redis::{DeploymentKind, RedisBackend};
 use lockcore_testkit::{Proxy, RedisSentinel, RedisServer};
 
 use super::{ENOUGH, Group, MS, replica_of, too_few};
@@ -113,6 +113,7 @@ async fn a_hold_that_all_replicas_have_survives_a_failover() {
     let mut group = RedisSentinel::start().await;
     let backend = RedisBackend::sentinel(group.addresses(), group.master_name());
     let backend = backend.replicas(2, ENOUGH).connect().await.unwrap();
+    assert_eq!(backend.info().deployment, DeploymentKind::Sentinel);
     let locks = Locks::new(backend);
     let mut guards = Vec::new();
     for number in 0..50 {

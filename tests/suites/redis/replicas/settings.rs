@@ -1,5 +1,7 @@
 //! Who is asked: the setting of the backend, and that of a lock.
 
+use std::time::Duration;
+
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::RedisBackend;
 
@@ -25,7 +27,7 @@ async fn the_setting_of_a_lock_replaces_that_of_the_backend() {
 async fn timeouts_out_of_range_are_refused_before_any_request() {
     let group = Group::start(0).await;
     let locks = Locks::new(connect(&group.primary).await);
-    for timeout in [0 * MS, MS - MS / 1000, ENOUGH + MS] {
+    for timeout in [Duration::ZERO, MS - MS / 1000, ENOUGH + MS] {
         let error = locks.lock("a").replicas(1, timeout).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption { option: "replicas", .. }), "{error}");
         assert!(error.to_string().contains("1 ms to 1 s"), "{error}");
