@@ -2,7 +2,7 @@
 
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{DeploymentKind, RedisBackend};
-use lockcore_testkit::{Proxy, RedisSentinel, RedisServer};
+use lockcore_testkit::{Proxy, RedisSentinel};
 
 use super::{ENOUGH, Group, MS, replica_of, too_few};
 use crate::{
@@ -64,14 +64,14 @@ async fn a_server_that_is_demoted_in_the_middle_of_a_wait_grants_nothing() {
 async fn acquisitions_do_not_wait_at_another_server_than_the_one_of_the_commands() {
     let (old, new) = (Group::start(1).await, Group::start(1).await);
     let proxy = Proxy::start(old.primary.port()).await.unwrap();
-    let backend = RedisBackend::builder().url(proxy.url()).replicas(1, ENOUGH);
-    let locks = Locks::new(backend.connect().await.unwrap());
-    let before = locks.lock("before").replicas(0, MS).acquire().await.unwrap();
+    let locks = Locks::new(RedisBackend::connect(proxy.url()).await.unwrap());
+    let before = locks.lock("before").acquire().await.unwrap();
     proxy.redirect(new.primary.port());
-    let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
+    let asking = locks.lock("a").replicas(1, ENOUGH);
+    let guard = soon("the lock", asking.acquire()).await.unwrap();
     assert_eq!(guard.replicas(), Some(1));
     assert!(new.primary.query::<bool>(&["EXISTS", "a"]).await);
-    let other = locks.lock("b").replicas(0, MS).acquire().await.unwrap();
+    let other = locks.lock("b").acquire().await.unwrap();
     assert!(new.primary.query::<bool>(&["EXISTS", "b"]).await, "all connections have moved");
     drop((before, other));
 }
@@ -90,19 +90,19 @@ async fn a_replica_that_joins_counts_once_it_has_acknowledged() {
 
 #[tokio::test]
 async fn a_user_without_the_right_to_wait_is_told_so() {
-    let server = RedisServer::start();
-    set_user(&server, "worker", LEAST_RIGHTS).await;
-    let locks = Locks::new(connect_as(&server, "worker").await.unwrap());
+    let group = Group::start(1).await;
+    let server = &group.primary;
+    set_user(server, "worker", LEAST_RIGHTS).await;
+    let locks = Locks::new(connect_as(server, "worker").await.unwrap());
     let error = locks.lock("locks:a").replicas(1, 50 * MS).acquire().await.unwrap_err();
     let LockError::Backend(failed) = &error else { panic!("{error}") };
     assert_eq!(failed.kind(), BackendErrorKind::Permission, "{error}");
     assert!(error.to_string().contains("WAIT"), "{error}");
-    assert_nothing_left(&server).await;
+    assert!(!server.query::<bool>(&["EXISTS", "locks:a"]).await, "it was released");
     drop(locks);
 
-    set_user(&server, "worker", &format!("{LEAST_RIGHTS} +wait")).await;
-    let _replica = replica_of(&server);
-    let locks = Locks::new(connect_as(&server, "worker").await.unwrap());
+    set_user(server, "worker", &format!("{LEAST_RIGHTS} +wait")).await;
+    let locks = Locks::new(connect_as(server, "worker").await.unwrap());
     let acquiring = locks.lock("locks:a").replicas(1, ENOUGH).acquire();
     assert_eq!(soon("the lock", acquiring).await.unwrap().replicas(), Some(1));
 }
