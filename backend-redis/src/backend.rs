@@ -20,6 +20,7 @@ use crate::{
     keys::LockKeys,
     permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
+    sentinel::RecentReleases,
     server::Server,
 };
 
@@ -59,6 +60,8 @@ pub struct RedisBackend {
     replicas: Option<Replicas>,
     /// What was found at connecting.
     info: Arc<RedisInfo>,
+    /// Of a primary with Sentinels.
+    releases: Option<Arc<RecentReleases>>,
 }
 
 /// Where the locks are.
@@ -90,9 +93,9 @@ impl RedisBackend {
     ///
     /// A failover loses what the old primary had not sent to the new one. The holder of a lost
     /// lock is told at its next renewal; until then, another owner may have acquired the lock, with
-    /// a higher fencing token. If a release is lost, the lock stays held until its lease ends. In a
+    /// a higher fencing token. The releases of the last 3 s are repeated at the new primary. In a
     /// failover by hand, the old primary goes on answering for up to a second or two, and nothing
-    /// that it answers then is kept.
+    /// else that it answers then is kept.
     ///
     /// See [`RedisBackendBuilder::sentinel`] for credentials and TLS.
     ///
@@ -122,22 +125,48 @@ impl RedisBackend {
         RedisBackendBuilder::new()
     }
 
-    /// Connects to the Redis Cluster of these nodes, each `host:port`. One that can be reached is
-    /// enough, since it knows the others. Short for [`RedisBackendBuilder::cluster`].
+    /// Creates a builder for a Redis Cluster. `nodes` are some of its nodes, such as
+    /// `["host:7000", "other:7000"]`. One that can be reached is enough, be it a replica, since it
+    /// knows the others.
     ///
-    /// # Errors
-    /// See [`RedisBackendBuilder::connect`].
+    /// Each lock is in the slot of its name, and so on one primary and its replicas. The backend
+    /// follows slots that move, and replicas that take over: waiters and renewals go on at the new
+    /// primary. A request that a node refuses because its slot is elsewhere was not carried out,
+    /// and is sent to the right node; no other request is sent twice.
     ///
-    /// # Cancel safety
-    /// If the future is dropped before it resolves, no connection is left open.
-    pub async fn cluster(
-        nodes: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Result<Self, BackendError> {
-        Self::builder().cluster(nodes).connect().await
+    /// A failover loses what the old primary had not sent to the new one. The holder of a lost lock
+    /// is told at its next renewal; until then, another owner may have acquired the lock, with a
+    /// higher fencing token. If a release is lost, the lock stays held until its lease ends.
+    ///
+    /// See [`RedisBackendBuilder::cluster`] for credentials and TLS, and
+    /// [`ClusterMessages`](crate::ClusterMessages) for how waiters are woken.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::Locks;
+    /// use lockcore_redis::{Credentials, RedisBackend};
+    ///
+    /// # async fn connect() -> Result<(), lockcore::LockError> {
+    /// let backend = RedisBackend::cluster(["n1.internal:7000", "n2.internal:7000"])
+    ///     .credentials(Credentials::new("worker", "secret"))
+    ///     .connect()
+    ///     .await?;
+    /// let locks = Locks::new(backend);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<A: Into<String>>(nodes: impl IntoIterator<Item = A>) -> RedisBackendBuilder {
+        Self::builder().cluster(nodes)
     }
 
-    pub(crate) fn on_server(server: Server, kind: DeploymentKind, key_prefix: String) -> Self {
-        Self::on(Deployment::Single(Arc::new(server)), kind, key_prefix)
+    pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
+        Self::on(Deployment::Single(Arc::new(server)), DeploymentKind::Single, key_prefix)
+    }
+
+    pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
+        let server = Arc::new(server);
+        let releases = Some(RecentReleases::of(&server, &Arc::from(&*key_prefix)));
+        let on = Self::on(Deployment::Single(server), DeploymentKind::Sentinel, key_prefix);
+        Self { releases, ..on }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
@@ -146,7 +175,7 @@ impl RedisBackend {
 
     fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: String) -> Self {
         let info = Arc::new(RedisInfo::unknown(kind));
-        Self { deployment, key_prefix: key_prefix.into(), replicas: None, info }
+        Self { deployment, key_prefix: key_prefix.into(), releases: None, replicas: None, info }
     }
 
     /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
@@ -274,7 +303,16 @@ impl Backend for RedisBackend {
                 let dispatch = Dispatch::release(keys, request)?;
                 let connection = server.connection().await?;
                 let reply = dispatch.send(&connection).await?;
-                connection.decode(reply, reply::release)
+                let outcome = connection.decode(reply, reply::release)?;
+                if let Some(releases) = &self.releases {
+                    releases.note(request);
+                    if !connection.is_usable() {
+                        // The reply may be that of a primary which has been succeeded.
+                        let again = release_call(&self.keys(&request.name)?, request)?;
+                        Box::pin(server.call(&again, reply::release)).await?;
+                    }
+                }
+                Ok(outcome)
             }
             Deployment::Cluster(cluster) => {
                 let call = release_call(&keys, request)?;

@@ -10,7 +10,7 @@ use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
-    CredentialsProvider, DeploymentKind, RedisBackend,
+    CredentialsProvider, RedisBackend,
     cluster::{
         Cluster, ClusterMessages, NodeOptions,
         url::{self as cluster_url, ClusterSeeds},
@@ -122,22 +122,19 @@ impl RedisBackendBuilder {
         self
     }
 
-    /// Uses a Redis Cluster instead of a single server. `nodes` are some of its nodes, each
-    /// `host:port`; the default port is 6379. One that can be reached is enough, be it a replica:
-    /// it knows the others. Credentials and TLS need a URL `redis+cluster://` or
-    /// `rediss+cluster://`.
+    /// Connects to the Redis Cluster of `nodes`, each `host` or `host:port`; the default port is
+    /// 6379. See [`RedisBackend::cluster`]. This replaces [`url`](Self::url) and
+    /// [`client`](Self::client).
     ///
-    /// Each lock is in one slot of the cluster, and so on one primary and its replicas. The backend
-    /// follows slots that move and replicas that take over. A replica that takes over may not have
-    /// the last locks, because Redis replicates later than it answers; the fencing tokens rise all
-    /// the same.
-    pub fn cluster(mut self, nodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    /// All nodes have the same [`credentials`](Self::credentials). TLS needs a URL
+    /// `rediss+cluster://`, or a [`client`](Self::client) that leads to one of the nodes.
+    pub fn cluster<A: Into<String>>(mut self, nodes: impl IntoIterator<Item = A>) -> Self {
         self.source = ConnectionSource::Cluster(nodes.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets how waiters are woken on a cluster: [`ClusterMessages::Auto`] by default, as Redisson
-    /// chooses. Without a cluster it has no effect.
+    /// chooses. It has no effect without a cluster.
     pub fn cluster_messages(mut self, messages: ClusterMessages) -> Self {
         self.cluster_messages = messages;
         self
@@ -303,21 +300,13 @@ impl RedisBackendBuilder {
                 let address = Arc::new(SentinelAddress::new(group));
                 let server = Server::new(self.opener(address, OnceLock::from(false)));
                 server.connection().await?;
-                return Ok(RedisBackend::on_server(
-                    server,
-                    DeploymentKind::Sentinel,
-                    self.key_prefix,
-                ));
+                return Ok(RedisBackend::on_primary(server, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
                 let server = Server::new(self.opener(address, OnceLock::new()));
                 if !server.is_cluster_node().await? {
-                    return Ok(RedisBackend::on_server(
-                        server,
-                        DeploymentKind::Single,
-                        self.key_prefix,
-                    ));
+                    return Ok(RedisBackend::on_server(server, self.key_prefix));
                 }
                 ClusterSeeds::of_node(info)?
             }

@@ -103,16 +103,17 @@
 //! locks, read-write locks, semaphores with conditions, and latches. Each of these needs its own
 //! line and all lines before it.
 //!
-//! On a cluster, the user also needs these rights, the second line for sharded messages (Redis 7.0),
-//! and `&redisson_* &lockcore_*` for their channels as well:
+//! On a cluster, the user also needs these rights, the second line for sharded messages (Redis
+//! 7.0), and `&redisson_* &lockcore_*` for their channels as well:
 //! ```text
-//! +asking +cluster|slots
+//! +asking +cluster|slots +cluster|info
 //! +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe
 //! ```
 //!
 //! Holds that [replicas](RedisBackendBuilder::replicas) have to acknowledge need `+wait` as well.
 //!
 //! - `client` is used for `SETINFO` only and can be left out.
+//! - `cluster|info` can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.

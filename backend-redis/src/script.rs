@@ -42,7 +42,9 @@ impl LuaScript {
             let source = [
                 publishing.header(),
                 include_str!("scripts/cluster_begin.lua"),
+                "local function run(KEYS, ARGV)\n",
                 &body,
+                "\nend\n",
                 include_str!("scripts/cluster_end.lua"),
             ];
             let source = source.concat();

@@ -2,10 +2,10 @@
 
 /// How waiters are woken on a Redis Cluster.
 ///
-/// Redis has two sets of channels, and a message in one is not heard in the other. Those of `PUBLISH`
-/// are common to the whole cluster: each message goes to all nodes. Those of `SPUBLISH` are
-/// *sharded*: a message goes to the node of the lock and its replicas only. They exist since Redis
-/// 7.0.
+/// Redis has two sets of channels, and a message in one is not heard in the other. Those of
+/// `PUBLISH` are common to the whole cluster: each message goes to all nodes. Those of `SPUBLISH`
+/// are *sharded*: a message goes to the node of the lock and its replicas only. They exist since
+/// Redis 7.0.
 ///
 /// All programs that share locks must use the same set, or the waiters of one miss the releases of
 /// the other and look on their own, every 10 s or when a lease ends.

@@ -4,7 +4,8 @@
 //! - [`nodes`] has a [`Server`](crate::server::Server) for each address, with its own connections.
 //! - [`refresh`] keeps the map up to date.
 //! - [`redirect`] says what follows from an error. A request that a node has refused because of its
-//!   slot was not run, so it is sent to the right one. After any other failure it is not sent again.
+//!   slot was not run, so it is sent to the right one. After any other failure it is not sent
+//!   again.
 //! - [`passing`] publishes at both nodes while a slot moves.
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
 //!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis

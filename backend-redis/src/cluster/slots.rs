@@ -48,11 +48,18 @@ impl fmt::Display for NodeAddress {
 }
 
 /// The primaries of a cluster, and the slots that each serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SlotMap {
     primaries: Vec<NodeAddress>,
     /// For each slot, the index of its primary.
     owners: Box<[u16]>,
+}
+
+/// Omits the slots, which are many.
+impl fmt::Debug for SlotMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotMap").field("primaries", &self.primaries).finish_non_exhaustive()
+    }
 }
 
 impl Default for SlotMap {

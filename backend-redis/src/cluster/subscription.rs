@@ -98,7 +98,9 @@ impl ClusterSubscription {
         tokio::select! {
             subscriptions = subscribing => subscriptions,
             // Somebody has found out that the slot is elsewhere, so this node may be down.
-            () = moved_away(&mut self.topology, self.slot, node) => Err(super::moved_meanwhile(node)),
+            () = moved_away(&mut self.topology, self.slot, node) => {
+                Err(super::moved_meanwhile(node))
+            }
         }
     }
 

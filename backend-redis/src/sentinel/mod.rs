@@ -5,10 +5,12 @@
 //! - [`answer`] is what a Sentinel says.
 //! - [`follow`] is told by a Sentinel when there is another primary. Then connections to the old
 //!   one are given up, and attempts to open one are given up as well.
+//! - [`releases`] are repeated at the new primary.
 
 mod answer;
 mod follow;
 mod group;
+mod releases;
 pub(crate) mod url;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +19,7 @@ use lockcore::{BackendError, backend::async_trait};
 use tokio::sync::watch;
 
 use self::answer::Answer;
-pub(crate) use self::group::SentinelGroup;
+pub(crate) use self::{group::SentinelGroup, releases::RecentReleases};
 use crate::server::address::{Locate, Place};
 
 /// The primary of one group of Sentinels.

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 /// Which server answered. Unknown if the user has no right to `INFO`, or if the server does not
 /// say.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// Changes when the server restarts.
     run_id: Option<String>,
     /// The name and the version of the server software.
@@ -26,11 +26,11 @@ impl Identity {
     }
 
     /// Returns `true` if the two are certainly different servers.
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
         self.run_id.is_some() && other.run_id.is_some() && self.run_id != other.run_id
     }
 
-    pub(super) fn software(&self) -> Option<(String, String)> {
+    pub(crate) fn software(&self) -> Option<(String, String)> {
         self.software.clone()
     }
 }

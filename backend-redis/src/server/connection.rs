@@ -39,7 +39,7 @@ pub(crate) struct CommandConnection {
     /// The acquisitions that wait for replicas.
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
-    pub(super) identity: Identity,
+    pub(crate) identity: Identity,
     /// Set when the server has refused a call because its keys were in different slots.
     splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
@@ -147,7 +147,7 @@ impl CommandConnection {
         }
     }
 
-    pub(super) fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.life.state.load(Ordering::Acquire) == USABLE
     }
 

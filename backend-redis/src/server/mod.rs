@@ -25,14 +25,15 @@ use std::sync::{Arc, atomic::Ordering};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
+pub(crate) use self::{
+    check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+};
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
     opener::{Opened, Opener},
-};
-pub(crate) use self::{
-    connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
 };
 use crate::{error, script::ScriptCall};
 
@@ -70,6 +71,11 @@ impl Server {
     /// Returns the connection for commands, if it is open.
     pub(crate) fn current(&self) -> Option<Arc<CommandConnection>> {
         self.commands.current()
+    }
+
+    /// Notifies of each connection for commands that is opened or given up.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.commands.changes()
     }
 
     /// Returns the connection for commands, or opens a new one.

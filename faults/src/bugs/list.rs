@@ -275,7 +275,7 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a connection to a demoted server is kept",
-            [redis("CommandConnection::heed_reply").condition("ends_connection").never()],
+            [redis("CommandConnection::reply").condition("ends_connection").never()],
             redis_suites("a_demoted_server_is_left_for_its_successor"),
         ),
         bug(

@@ -122,7 +122,7 @@ async fn messages_that_do_not_arrive_are_reported() {
 #[tokio::test]
 async fn a_cluster_and_its_messages_are_recognized() {
     let cluster = cluster::shared().await;
-    let backend = RedisBackend::cluster(cluster.addresses()).await.unwrap();
+    let backend = RedisBackend::cluster(cluster.addresses()).connect().await.unwrap();
     let info = backend.info();
     assert_eq!(info.deployment, DeploymentKind::Cluster);
     assert_eq!(support(&info), [Support::No, Support::Yes, Support::Unknown]);

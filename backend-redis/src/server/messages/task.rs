@@ -62,8 +62,8 @@ impl MessageConnection {
         self.partner.upgrade().is_some_and(|partner| partner.is_usable())
     }
 
-    /// Waits for the reply to a request. Returns `None` once the partner was given up: there is none
-    /// to wait for then.
+    /// Waits for the reply to a request. Returns `None` once the partner was given up: there is
+    /// none to wait for then.
     async fn reply<F: Future>(
         &self,
         mut changes: watch::Receiver<()>,

@@ -16,7 +16,7 @@ impl Fixture for ClusterFixture {
     }
 
     async fn client(&self) -> RedisBackend {
-        RedisBackend::cluster(self.0.addresses()).await.unwrap()
+        RedisBackend::cluster(self.0.addresses()).connect().await.unwrap()
     }
 
     /// With sharded messages, the channel of such a latch is in another slot.

@@ -4,10 +4,14 @@ use std::time::{Duration, Instant};
 
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{ClusterMessages, RedisBackend};
-use lockcore_testkit::{RedisCluster, RedisServer};
+use lockcore_testkit::{Feature, RedisCluster, RedisServer, server_lacks};
 
 use super::{backend, builder, locks, name_at, places, shared};
-use crate::support::soon;
+use crate::{
+    errors::{LEAST_RIGHTS, set_user},
+    everything::call_everything,
+    support::{soon, until},
+};
 
 async fn assert_works(backend: RedisBackend, name: &str) {
     let locks = Locks::new(backend);
@@ -23,7 +27,7 @@ async fn any_node_leads_to_the_cluster_be_it_a_replica() {
     let cluster = shared().await;
     for index in 0..6 {
         let node = cluster.node(index);
-        let one = RedisBackend::cluster([node.address()]).await.unwrap();
+        let one = RedisBackend::cluster([node.address()]).connect().await.unwrap();
         assert_works(one, "of-one-node").await;
         assert_works(RedisBackend::connect(node.url()).await.unwrap(), "of-a-plain-url").await;
     }
@@ -62,7 +66,7 @@ async fn wrong_ways_to_a_cluster_are_refused_with_the_right_one() {
         assert_eq!(error.kind(), BackendErrorKind::Configuration, "{url}: {error}");
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
-    let error = RedisBackend::cluster(["127.0.0.1:1"]).await.unwrap_err();
+    let error = RedisBackend::cluster(["127.0.0.1:1"]).connect().await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
 }
@@ -168,4 +172,54 @@ async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
     assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
     assert!(error.to_string().contains(&slot), "{error}");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn the_least_rights_are_enough_for_everything() {
+    if server_lacks(Feature::ShardedChannels) {
+        return;
+    }
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let nodes = cluster.addresses().join(",");
+    for (messages, rights) in [
+        (ClusterMessages::Plain, ""),
+        (ClusterMessages::Sharded, " +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe"),
+    ] {
+        let user = format!("{messages:?}");
+        let rights = format!("{LEAST_RIGHTS} +asking +cluster|slots +cluster|info{rights}");
+        for node in 0..3 {
+            set_user(cluster.node(node), &user, &rights).await;
+        }
+        let url = format!("redis+cluster://{user}:pw@{nodes}");
+        let builder = RedisBackend::builder().url(url).cluster_messages(messages);
+        let locks = Locks::builder(builder.connect().await.unwrap()).namespace("locks:");
+        let errors = call_everything(&locks.build().unwrap()).await;
+        let refused = errors.iter().find(|error| matches!(error, LockError::Backend(_)));
+        assert!(refused.is_none(), "{messages:?}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_is_dropped_leaves_no_connection() {
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let locks = locks(&cluster).await;
+    let mut guards = Vec::new();
+    for node in 0..3 {
+        let name = name_at(&cluster, node, "name").await;
+        guards.push(locks.lock(&name).acquire().await.unwrap());
+        let refused = locks.lock(&name).acquire_timeout(Duration::from_millis(100)).await;
+        assert!(matches!(refused, Err(LockError::Timeout { .. })), "{refused:?}");
+    }
+    let connections = async |node: usize| {
+        let clients: String = cluster.node(node).query(&["CLIENT", "LIST"]).await;
+        clients.lines().filter(|client| !client.contains("cmd=client")).count()
+    };
+    let before = connections(0).await;
+    drop(guards);
+    locks.close().await.unwrap();
+    drop(locks);
+    for node in 0..3 {
+        until("the end of all connections", || async { connections(node).await == 0 }).await;
+    }
+    assert_eq!(before, 2, "one for commands, one for messages");
 }

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{LockGuard, Locks};
+use lockcore::{LockGuard, Locks, Mode, backend::Backend};
 use lockcore_testkit::RedisCluster;
 use tokio::task::JoinHandle;
 
-use super::{builder, listeners, locks, name_at, places};
-use crate::support::{LONG, soon, until};
+use super::{backend, builder, listeners, locks, name_at, places};
+use crate::{
+    steps::{enters, hold, releases, request},
+    support::{LONG, soon, until},
+};
 
 /// A lease that ends without renewals while a replica takes over.
 const LEASE: Duration = Duration::from_secs(4);
@@ -173,4 +176,35 @@ async fn a_node_is_added_and_removed_under_a_held_lock() {
     guard.release().await.unwrap();
     let guard = soon("a lock on the old node", locks.lock("held").acquire()).await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// The release follows on the same connection, so that it cannot overtake the acquisition.
+#[tokio::test]
+async fn an_acquisition_that_is_answered_too_late_is_undone() {
+    const RESPONSE: Duration = Duration::from_millis(200);
+    let cluster = RedisCluster::builder()
+        .replicas_each(0)
+        .node_timeout(Duration::from_secs(30))
+        .start()
+        .await;
+    let quick = backend(&cluster).response_timeout(RESPONSE);
+    let backend = quick.connect().await.unwrap();
+    let (_, primary, _) = places(&cluster, "lock").await;
+    let node = cluster.node(primary);
+    let request = request("lock", &hold("owner"), Mode::Exclusive);
+    for is_dropped in [false, true] {
+        // From here on there is a connection, and the node knows the scripts.
+        enters(&backend, &request).await;
+        releases(&backend, &request).await;
+        let calls = node.calls_of("evalsha").await;
+        node.freeze();
+        let limit = if is_dropped { RESPONSE / 4 } else { LONG };
+        match tokio::time::timeout(limit, backend.acquire(&request)).await {
+            Ok(acquired) => assert!(acquired.unwrap_err().is_outcome_unknown()),
+            Err(_) => assert!(is_dropped),
+        }
+        node.thaw();
+        until("both requests", || async { node.calls_of("evalsha").await == calls + 2 }).await;
+        assert!(!node.query::<bool>(&["EXISTS", "lock"]).await);
+    }
 }

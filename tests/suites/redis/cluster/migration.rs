@@ -10,6 +10,7 @@ use std::{
 
 use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_testkit::RedisCluster;
+use tokio::task::JoinSet;
 
 use super::{builder, locks, places};
 use crate::support::soon;
@@ -57,6 +58,40 @@ async fn holds_of_all_kinds_outlive_a_migration_that_is_longer_than_the_lease() 
     cluster.move_keys(&migration).await;
     outlives_the_lease(&guards).await;
     cluster.finish_migration(migration).await;
+    outlives_the_lease(&guards).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+/// How many holds are renewed while their slot moves, and for how long it moves: twice the lease.
+const HOLDS: usize = 100;
+const MOVES_FOR: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn a_slot_that_moves_key_by_key_loses_no_hold() {
+    let cluster = cluster().await;
+    let locks = builder(&cluster).await.lease(LEASE).build().unwrap();
+    let mut acquiring = JoinSet::new();
+    for number in 0..HOLDS {
+        let lock = locks.lock(format!("{{slot}}:{number}"));
+        acquiring.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    let guards = soon("all holds", acquiring.join_all()).await;
+    let (slot, from, to) = places(&cluster, "{slot}").await;
+    let migration = cluster.begin_migration(slot, to).await;
+    let mut next = tokio::time::interval(MOVES_FOR / u32::try_from(HOLDS).unwrap());
+    for guard in &guards {
+        next.tick().await;
+        cluster.move_keys_of(&migration, &[guard.name()]).await;
+    }
+    for guard in &guards {
+        assert!(guard.is_held(), "{} was renewed", guard.name());
+    }
+    // The tokens stayed until now.
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+    cluster.migrate_slot(slot, from).await;
     outlives_the_lease(&guards).await;
     for guard in guards {
         guard.release().await.unwrap();
@@ -184,7 +219,7 @@ async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nob
     let cluster = cluster().await;
     let (slot, from, to) = places(&cluster, "lock").await;
     let contention = Arc::new(Contention::default());
-    let mut contenders = tokio::task::JoinSet::new();
+    let mut contenders = JoinSet::new();
     for _ in 0..4 {
         contenders.spawn(contention.clone().contend(locks(&cluster).await.lock("lock")));
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockcore::{LockError, LockGuard, LossReason};
+use lockcore::{LockError, LockGuard, LossReason, Owner};
 use lockcore_testkit::{RedisSentinel, RedisServer};
 use tokio::task::JoinHandle;
 
@@ -70,6 +70,30 @@ async fn work_goes_on_at_once_after_a_failover_by_hand() {
     let lost = tokio::time::timeout(Duration::from_millis(2500), renewed.lost()).await;
     assert!(lost.is_err() && has(new, "renewed").await, "renewed on the new primary");
     renewed.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_lock_goes_on_after_a_failover_by_hand() {
+    let group = RedisSentinel::start().await;
+    let client = builder(&group).await.lease(LONG_LEASE).build().unwrap();
+    let (granted, mut grants) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        // The old primary answers the last releases, and the new one does not know them.
+        while let Ok(guard) = client.lock("busy").acquire().await {
+            let _ = guard.release().await;
+            if granted.send(Instant::now()).is_err() {
+                return;
+            }
+        }
+    });
+    group.failover().await;
+    let moment = Instant::now();
+    let mut after = 0;
+    while after < 100 {
+        let granted = soon("a grant", grants.recv()).await.unwrap();
+        after += u32::from(granted > moment);
+    }
+    assert!(moment.elapsed() < AFTER_A_CRASH, "{:?}", moment.elapsed());
 }
 
 /// Has the primary of a group fail, with a worker and a hold, and tests the new one.
@@ -153,6 +177,46 @@ async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
     assert!(copied.is_held());
     copied.release().await.unwrap();
     newer.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_whose_release_no_replica_had_is_free_after_the_failover() {
+    let mut group = RedisSentinel::builder().replicas(1).start().await;
+    let client = builder(&group).await.lease(LONG_LEASE).build().unwrap();
+    let fair = client.fair_lock("fair").acquire().await.unwrap();
+    let owner = Owner::named("me");
+    let named = client.lock("named").owned_by(&owner).acquire().await.unwrap();
+    let nested = client.lock("named").owned_by(&owner).acquire().await.unwrap();
+    let shared = client.rw_lock("shared").read().acquire().await.unwrap();
+    let permit = client.semaphore("permits", 1).acquire().await.unwrap();
+    let kept = client.lock("kept").acquire().await.unwrap();
+    replicated(&group, "kept").await;
+    // What was sent would be read after all.
+    group.server(1).freeze();
+    let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    fair.release().await.unwrap();
+    nested.release().await.unwrap();
+    named.release().await.unwrap();
+    shared.release().await.unwrap();
+    permit.release().await.unwrap();
+    group.server_mut(0).kill();
+    group.server(1).thaw();
+    assert_eq!(group.primary().await, 1);
+    let moment = Instant::now();
+
+    let other = locks(&group).await;
+    let (lock, named) = (other.fair_lock("fair"), other.lock("named"));
+    let (rw, semaphore) = (other.rw_lock("shared"), other.semaphore("permits", 1));
+    let all = async {
+        drop(lock.acquire().await.unwrap());
+        drop(named.acquire().await.unwrap());
+        drop(rw.write().acquire().await.unwrap());
+        drop(semaphore.acquire().await.unwrap());
+    };
+    soon("the released locks", all).await;
+    assert!(moment.elapsed() < AFTER_A_CRASH, "{:?}", moment.elapsed());
+    assert!(kept.is_held() && has(group.server(1), "kept").await);
+    kept.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
