@@ -33,12 +33,9 @@ fn support(info: &RedisInfo) -> [Support; 3] {
 }
 
 #[tokio::test]
-async fn a_server_is_described_in_one_line_and_nothing_is_left_there() {
+async fn a_server_is_described_and_nothing_is_left_there() {
     let server = RedisServer::start_with(&["--requirepass", "c4n4ry"]);
     let url = format!("redis://:c4n4ry@127.0.0.1:{}", server.port());
-    // The first event of a kind is lost if another thread, which has no log, comes first.
-    drop(RedisBackend::connect(&*url).await.unwrap());
-    let (log, _guard) = Log::start();
     let backend = RedisBackend::builder().url(url).key_prefix("shop:").connect().await.unwrap();
     let info = backend.info();
     assert_eq!(info.deployment, DeploymentKind::Single);
@@ -47,11 +44,7 @@ async fn a_server_is_described_in_one_line_and_nothing_is_left_there() {
     let told: String = server.query(&["INFO", "server"]).await;
     assert!(told.contains(&format!("{software}_version:{version}\r\n")), "{info:?}");
 
-    let line = log.line_with("connected to Redis");
-    for part in ["INFO", "deployment=single", "messages=yes", "wait=unknown", &version] {
-        assert!(line.contains(part), "{part}: {line}");
-    }
-    assert!(!format!("{info:?}{}", log.text()).contains("c4n4ry"));
+    assert!(!format!("{info:?}").contains("c4n4ry"));
     assert_eq!(server.query::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
     assert_nothing_left(&server).await;
 }
