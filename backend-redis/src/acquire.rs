@@ -87,10 +87,24 @@ impl ReleaseUnanswered<'_> {
             }
             (outcome, _) => outcome,
         };
+        let outcome = match outcome {
+            Ok(granted) if granted.token().is_some() && self.is_too_late() => {
+                Err(granted_too_late())
+            }
+            outcome => outcome,
+        };
         if !matches!(&outcome, Err(error) if error.is_outcome_unknown()) {
             self.request = None;
         }
         outcome
+    }
+
+    /// Returns `true` if the primary may have been succeeded by one that does not know the hold.
+    fn is_too_late(&self) -> bool {
+        match self.sent {
+            Sent::Single(connection) => self.backend.has_sentinels() && !connection.is_usable(),
+            Sent::Cluster(..) => false,
+        }
     }
 
     /// Waits until replicas have acknowledged the hold, and returns their number. If too few do,
@@ -133,6 +147,11 @@ impl ReleaseUnanswered<'_> {
             }
         }
     }
+}
+
+fn granted_too_late() -> BackendError {
+    let message = "the connection to the primary was given up before it granted the hold";
+    BackendError::new(BackendErrorKind::Connection, message)
 }
 
 fn too_few(replicas: u32, demand: Replicas) -> BackendError {

@@ -159,23 +159,24 @@ impl RedisBackend {
     }
 
     pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
-        Self::on(Deployment::Single(Arc::new(server)), DeploymentKind::Single, key_prefix)
+        let server = Deployment::Single(Arc::new(server));
+        Self::on(server, DeploymentKind::Single, key_prefix.into())
     }
 
     pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
-        let server = Arc::new(server);
-        let releases = Some(RecentReleases::of(&server, &Arc::from(&*key_prefix)));
+        let (server, key_prefix) = (Arc::new(server), Arc::<str>::from(key_prefix));
+        let releases = Some(Arc::new(RecentReleases::new(&server, Arc::clone(&key_prefix))));
         let on = Self::on(Deployment::Single(server), DeploymentKind::Sentinel, key_prefix);
         Self { releases, ..on }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
-        Self::on(Deployment::Cluster(cluster), DeploymentKind::Cluster, key_prefix)
+        Self::on(Deployment::Cluster(cluster), DeploymentKind::Cluster, key_prefix.into())
     }
 
-    fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: String) -> Self {
+    fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: Arc<str>) -> Self {
         let info = Arc::new(RedisInfo::unknown(kind));
-        Self { deployment, key_prefix: key_prefix.into(), releases: None, replicas: None, info }
+        Self { deployment, key_prefix, releases: None, replicas: None, info }
     }
 
     /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
@@ -227,6 +228,12 @@ impl RedisBackend {
     /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
     pub(crate) fn replicas(&self) -> Option<Replicas> {
         self.replicas
+    }
+
+    /// Whether the primary can be succeeded by one that does not know a hold: then its connection
+    /// is given up.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        self.releases.is_some()
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
@@ -305,12 +312,7 @@ impl Backend for RedisBackend {
                 let reply = dispatch.send(&connection).await?;
                 let outcome = connection.decode(reply, reply::release)?;
                 if let Some(releases) = &self.releases {
-                    releases.note(request);
-                    if !connection.is_usable() {
-                        // The reply may be that of a primary which has been succeeded.
-                        let again = release_call(&self.keys(&request.name)?, request)?;
-                        Box::pin(server.call(&again, reply::release)).await?;
-                    }
+                    releases.note(request, &connection);
                 }
                 Ok(outcome)
             }

@@ -124,12 +124,21 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
         id_if_named(&request.hold),
     ];
     let (script, keys) = match request.mode {
-        Mode::Fair => (&script::RELEASE_FAIR, fair_keys(keys)),
+        Mode::Fair => {
+            let mut fair_keys = fair_keys(keys);
+            // Not used. Declared, it must be there if the lock is.
+            fair_keys[1] = keys.lock();
+            (&script::RELEASE_FAIR, fair_keys)
+        }
         _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock(), keys.hold()]),
         _ => (&script::RELEASE, vec![keys.lock()]),
     };
     // Nobody may wait for a fair lock, and its owner may have no name.
-    let optional = if request.mode == Mode::Fair { keys.len() - 1 } else { 0 };
+    let optional = match (request.mode, request.hold.is_named()) {
+        (Mode::Fair, true) => 3,
+        (Mode::Fair, false) => keys.len() - 1,
+        _ => 0,
+    };
     ScriptCall { script, keys, args, optional }
 }
 

@@ -131,6 +131,7 @@ mod error;
 mod exclusive;
 #[cfg(test)]
 mod fuzz;
+mod in_turn;
 mod info;
 mod keys;
 mod latches;

@@ -39,6 +39,7 @@ impl LuaScript {
     fn on_cluster(&self, publishing: Publishing) -> &ClusterScript {
         self.on_cluster[publishing.index()].get_or_init(|| {
             let body = self.source.replace("redis.pcall('PUBLISH', ", "publish(");
+            let body = body.replace("local function is_moving() return false end\n", "");
             let source = [
                 publishing.header(),
                 include_str!("scripts/cluster_begin.lua"),
@@ -170,8 +171,9 @@ impl ScriptCall {
     }
 
     /// The command for a node of a cluster, with a key declared at least. After an ASK the others
-    /// are not declared: a key that is not there would fail the call, and there is no other place
-    /// where they could be. The reply then has the messages that were published.
+    /// are not declared: a key that is not there would fail the call, and the node that said so has
+    /// none of them. The script looks out for others. The reply then has the messages that were
+    /// published.
     pub(crate) fn cluster_command(
         &self,
         by_digest: bool,

@@ -1,12 +1,15 @@
-//! URLs of servers.
+//! URLs and addresses of servers.
 
 use lockcore::BackendError;
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::builder::misconfigured;
 
 /// The port of a server whose URL has none.
 pub(crate) const SERVER_PORT: u16 = 6379;
+
+/// A host and a port.
+pub(crate) type Endpoint = (String, u16);
 
 /// Parses a URL. One over TLS is refused unless this build `has_tls`. The parser's own error is
 /// dropped: it may quote the URL, and with it the password.
@@ -41,6 +44,36 @@ pub(crate) fn parse(
              or path, and percent-encode special characters",
         )
     })
+}
+
+/// Splits what stands before the path of a URL with several hosts: into the credentials with their
+/// `@`, if there are any, and the hosts.
+pub(crate) fn split_credentials(authority: &str) -> (&str, &str) {
+    authority.split_at(authority.rfind('@').map_or(0, |at| at + 1))
+}
+
+/// The host and the port of an address, unless it is the path of a socket.
+pub(crate) fn endpoint(address: &ConnectionAddr) -> Option<Endpoint> {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
+}
+
+/// A server at `endpoint` that is reached like the one at `like`, over TLS or not.
+pub(crate) fn relocated(like: &ConnectionInfo, (host, port): Endpoint) -> ConnectionInfo {
+    let address = match like.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    like.clone().set_addr(address)
 }
 
 #[cfg(test)]
@@ -78,7 +111,7 @@ mod tests {
     fn a_build_with_tls_connects_over_it() {
         for url in ["rediss://localhost", "valkeys://localhost"] {
             let info = parse(url, cfg!(feature = "tls"), SERVER_PORT).unwrap();
-            assert!(matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. }));
+            assert!(matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
         }
     }
 }

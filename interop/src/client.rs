@@ -22,6 +22,45 @@ impl Lease {
     }
 }
 
+/// The options of a Redisson client.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    url: String,
+    watchdog: Duration,
+    fair_wait: Duration,
+    has_plain_messages: bool,
+}
+
+impl Configuration {
+    /// A client for `url`, as lockcore understands it, whose watchdog renews for `watchdog`.
+    #[must_use]
+    pub fn new(url: impl Into<String>, watchdog: Duration) -> Self {
+        let url = url.into();
+        Self { url, watchdog, fair_wait: Duration::ZERO, has_plain_messages: false }
+    }
+
+    /// How long waiters for fair locks keep a place: `fairLockWaitTimeout`.
+    #[must_use]
+    pub fn fair_wait(mut self, fair_wait: Duration) -> Self {
+        self.fair_wait = fair_wait;
+        self
+    }
+
+    /// Publishes with `PUBLISH` on a cluster as well: `ShardedSubscriptionMode.OFF`.
+    #[must_use]
+    pub fn plain_messages(mut self) -> Self {
+        self.has_plain_messages = true;
+        self
+    }
+
+    pub(crate) fn wire(&self) -> [String; 4] {
+        let [watchdog, fair_wait] =
+            [self.watchdog, self.fair_wait].map(|span| span.as_millis().to_string());
+        let mode = if self.has_plain_messages { "OFF" } else { "AUTO" };
+        [self.url.clone(), watchdog, fair_wait, mode.to_owned()]
+    }
+}
+
 /// A Redisson instance: a client of its own, as another Java service would be. [`close`](Self::close) it; one that is dropped
 /// is closed as well, without anybody waiting for it.
 #[derive(Debug)]

@@ -12,13 +12,12 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    client::Redisson,
+    client::{Configuration, Redisson},
     reply::{self, JavaError},
 };
 
@@ -94,27 +93,13 @@ impl Java {
         Ok(Self { process: Arc::new(process) })
     }
 
-    /// A new Redisson instance, connected to `url`, whose watchdog renews for `watchdog`.
+    /// A new Redisson instance, connected.
     ///
     /// # Errors
     /// [`JavaError`], also if it cannot connect.
-    pub async fn connect(&self, url: &str, watchdog: Duration) -> Result<Redisson, JavaError> {
-        self.connect_with(url, watchdog, None).await
-    }
-
-    /// The same, whose waiters for fair locks keep a place for `fair_wait`: `fairLockWaitTimeout`, in Redisson's terms.
-    ///
-    /// # Errors
-    /// [`JavaError`], also if it cannot connect.
-    pub async fn connect_with(
-        &self,
-        url: &str,
-        watchdog: Duration,
-        fair_wait: Option<Duration>,
-    ) -> Result<Redisson, JavaError> {
-        let [watchdog, fair_wait] =
-            [watchdog, fair_wait.unwrap_or_default()].map(|span| span.as_millis().to_string());
-        let id = self.call("control", "connect", &[url, &watchdog, &fair_wait]).await?;
+    pub async fn connect(&self, configuration: &Configuration) -> Result<Redisson, JavaError> {
+        let arguments = configuration.wire();
+        let id = self.call("control", "connect", &arguments.each_ref().map(String::as_str)).await?;
         Ok(Redisson::new(self.clone(), id))
     }
 

@@ -1,4 +1,5 @@
-//! Drives the real Redisson from Rust, for the suite that proves that lockcore and Redisson share locks.
+//! Drives the real Redisson from Rust, for the suite that proves that lockcore and Redisson share
+//! locks.
 //!
 //! [`Java`] is a process of the program in `interop/java`, [`Redisson`] a client in it, as another Java service would be, and
 //! [`JavaThread`] a thread of that client: the owner of holds, in Redisson's terms.
@@ -13,7 +14,7 @@ mod reply;
 mod thread;
 
 pub use crate::{
-    client::{Lease, Redisson},
+    client::{Configuration, Lease, Redisson},
     java::Java,
     kind::Kind,
     reply::JavaError,

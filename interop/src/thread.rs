@@ -39,6 +39,11 @@ impl JavaThread {
         parsed(self.call("tryAcquire", name, &[&wait.as_millis().to_string(), &lease.wire()]))
     }
 
+    /// `RFencedLock.lockAndGetToken`.
+    pub fn acquire_fenced(&self, name: &str) -> Answer<u64> {
+        parsed(self.java.call(&self.name, "lockAndGetToken", &[&self.client, name]))
+    }
+
     /// `RLock.unlock`, or `release` of the permit that this thread has acquired last.
     pub fn release(&self, name: &str) -> Answer<()> {
         done(self.call("release", name, &[]))
@@ -178,7 +183,9 @@ impl JavaThread {
     }
 }
 
-fn parsed<T: FromStr>(answer: Answer<String>) -> Answer<T> {
+fn parsed<T: FromStr>(
+    answer: impl Future<Output = Result<String, JavaError>> + Send + 'static,
+) -> Answer<T> {
     Box::pin(async move {
         let answer = answer.await?;
         answer.parse().map_err(|_| JavaError::Protocol(answer))

@@ -45,7 +45,7 @@ impl Publishing {
         }
     }
 
-    /// Defines the function `publish` in Lua.
+    /// Defines the function `send` in Lua, which publishes a message.
     pub(crate) const fn header(self) -> &'static str {
         match self {
             Self::Sharded => include_str!("../scripts/publish_sharded.lua"),

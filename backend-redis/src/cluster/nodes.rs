@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockcore::{BackendError, backend::async_trait};
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 
 use super::{
     Cluster,
@@ -22,6 +22,7 @@ use crate::{
         address::{Locate, Place},
         opener::Opener,
     },
+    url::relocated,
 };
 
 /// How to connect to a node of a cluster, but for its address.
@@ -32,22 +33,6 @@ pub(crate) struct NodeOptions {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
-}
-
-impl NodeOptions {
-    fn info_for(&self, node: &NodeAddress) -> ConnectionInfo {
-        let (host, port) = (node.host.to_string(), node.port);
-        let address = match self.info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.info.clone().set_addr(address)
-    }
 }
 
 /// Omits the credentials.
@@ -87,7 +72,8 @@ impl Nodes {
         if let Some(server) = servers.get(node) {
             return server.clone();
         }
-        let (info, cluster) = (self.options.info_for(node), self.cluster.clone());
+        let endpoint = (node.host.to_string(), node.port);
+        let (info, cluster) = (relocated(&self.options.info, endpoint), self.cluster.clone());
         let server = Arc::new(Server::new(Opener {
             address: Arc::new(NodeLocation { node: node.clone(), info, cluster }),
             login: self.options.login.clone(),

@@ -1,4 +1,4 @@
-//! [`Redirect`]: what follows from an error of a node. Pure.
+//! [`Redirect`]: the next step after an error of a node. Pure.
 
 use std::error::Error;
 
@@ -7,8 +7,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::slots::NodeAddress;
 
-/// What follows from an error. Only errors with which a node says that it has not run the request
-/// lead elsewhere; after any other, the request is not sent again.
+/// The next step after an error. A request is sent to another node only if the error proves that it
+/// was not run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// Another node serves the slot.

@@ -7,12 +7,13 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::Value;
-use tokio::{runtime::Handle, task::JoinSet, time::Instant};
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     Cluster,
     slots::{NodeAddress, SlotMap},
 };
+use crate::in_turn::ask_in_turn;
 
 /// The age at which the map is refreshed while the cluster is in use.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_secs(1);
@@ -21,8 +22,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// How long one node may take for its answer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
-/// After so long without an answer, the next node is asked as well.
-const HEAD_START: Duration = Duration::from_millis(200);
+/// An attempt that takes longer is that of a runtime which nobody drives.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
 
 /// When the map was and will be refreshed.
 #[derive(Debug, Default)]
@@ -33,7 +34,8 @@ pub(super) struct RefreshState {
 
 #[derive(Debug, Default)]
 struct State {
-    is_running: bool,
+    /// The start of the attempt that is being made.
+    running: Option<Instant>,
     last: Option<Instant>,
     pause: Duration,
     /// Counts the attempts, so that another node is asked each time.
@@ -46,14 +48,27 @@ impl RefreshState {
     }
 }
 
-/// Ends an attempt, also if its runtime shuts down.
-struct EndOnDrop<'a>(&'a RefreshState);
+impl State {
+    /// Returns `true` while an attempt is being made. An attempt on a runtime that nobody drives
+    /// counts for five seconds only.
+    fn is_running(&self) -> bool {
+        self.running.is_some_and(|began| began.elapsed() < LONGEST_ATTEMPT)
+    }
+}
 
-impl Drop for EndOnDrop<'_> {
+/// Ends an attempt, also if its runtime shuts down.
+struct EndOnDrop {
+    cluster: Arc<Cluster>,
+    began: Instant,
+}
+
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.is_running = false;
-        state.last = Some(Instant::now());
+        let mut state = self.cluster.refresh.lock();
+        if state.running == Some(self.began) {
+            state.running = None;
+            state.last = Some(Instant::now());
+        }
     }
 }
 
@@ -62,7 +77,7 @@ impl Cluster {
     pub(super) fn refresh_if_old(self: &Arc<Self>) {
         let is_old = {
             let state = self.refresh.lock();
-            !state.is_running && state.last.is_none_or(|last| last.elapsed() >= REFRESH_EVERY)
+            !state.is_running() && state.last.is_none_or(|last| last.elapsed() >= REFRESH_EVERY)
         };
         if is_old {
             self.refresh_soon();
@@ -74,10 +89,11 @@ impl Cluster {
         // Without a runtime, no request is under way either.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut state = self.refresh.lock();
-        if state.is_running {
+        if state.is_running() {
             return;
         }
-        state.is_running = true;
+        let began = Instant::now();
+        state.running = Some(began);
         let wait = match state.last.map(|last| last.elapsed()) {
             Some(elapsed) if elapsed < REFRESH_EVERY => state.pause.saturating_sub(elapsed),
             _ => {
@@ -86,9 +102,10 @@ impl Cluster {
             }
         };
         drop(state);
-        let cluster = self.clone();
+        // Made here: the task may never be polled.
+        let running = EndOnDrop { cluster: self.clone(), began };
         runtime.spawn(async move {
-            let running = EndOnDrop(&cluster.refresh);
+            let cluster = &running.cluster;
             tokio::time::sleep(wait).await;
             let has_changed = match cluster.fetch(LONGEST_ANSWER).await {
                 Ok(map) => cluster.adopt(map),
@@ -112,27 +129,15 @@ impl Cluster {
     /// A node that is cut off from the others answers as well, but with an old map. It knows that
     /// the cluster does not serve, so it is believed only if no other node answers.
     pub(super) async fn fetch(self: &Arc<Self>, limit: Duration) -> Result<SlotMap, BackendError> {
-        let mut rest = self.candidates().into_iter();
-        let (mut asked, mut failures, mut doubtful) = (JoinSet::new(), Vec::new(), None);
-        loop {
-            if let Some(node) = rest.next() {
-                let cluster = self.clone();
-                asked.spawn(async move {
-                    let fetching = tokio::time::timeout(limit, cluster.fetch_from(&node));
-                    fetching.await.unwrap_or_else(|_| Err(no_answer(&node, limit)))
-                });
-            } else if asked.is_empty() {
-                return doubtful.ok_or_else(|| of_all(failures));
+        let ask = |node: NodeAddress| {
+            let cluster = self.clone();
+            async move {
+                let fetching = tokio::time::timeout(limit, cluster.fetch_from(&node));
+                fetching.await.unwrap_or_else(|_| Err(no_answer(&node, limit)))
             }
-            let head_start = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
-            match tokio::time::timeout(head_start, asked.join_next()).await {
-                Ok(Some(Ok(Ok(view)))) if view.is_served => return Ok(view.map),
-                Ok(Some(Ok(Ok(view)))) => doubtful = Some(view.map),
-                Ok(Some(Ok(Err(failure)))) => failures.push(failure),
-                // The next one is asked as well, or the runtime is shutting down.
-                Err(_) | Ok(Some(Err(_)) | None) => {}
-            }
-        }
+        };
+        let view = ask_in_turn(self.candidates(), ask, |view| view.is_served).await;
+        view.map(|view| view.map).map_err(of_all)
     }
 
     /// The nodes in the order in which they are asked: first those that have a connection, each
@@ -191,7 +196,7 @@ impl Cluster {
 /// The map as one node knows it.
 struct View {
     map: SlotMap,
-    /// Whether the cluster serves, as the node knows.
+    /// The node says that the cluster serves its slots.
     is_served: bool,
 }
 

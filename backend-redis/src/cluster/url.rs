@@ -3,10 +3,13 @@
 use std::fmt;
 
 use lockcore::BackendError;
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 
 use super::NodeAddress;
-use crate::{builder::misconfigured, url};
+use crate::{
+    builder::misconfigured,
+    url::{self, endpoint, split_credentials},
+};
 
 /// Some nodes of a cluster.
 pub(crate) struct ClusterSeeds {
@@ -30,14 +33,12 @@ impl ClusterSeeds {
                 "a Redis Cluster has the database 0 only; leave the number out of the URL",
             ));
         }
-        let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
-            info.addr()
-        else {
+        let Some((host, port)) = endpoint(info.addr()) else {
             return Err(misconfigured(
                 "the nodes of a Redis Cluster are reached over TCP; use redis+cluster://",
             ));
         };
-        let nodes = vec![NodeAddress::new(host, *port)];
+        let nodes = vec![NodeAddress::new(&host, port)];
         Ok(Self { info, nodes })
     }
 }
@@ -59,10 +60,7 @@ pub(crate) fn parse(url: &str, has_tls: bool) -> Result<ClusterSeeds, BackendErr
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let scheme = server_scheme(scheme).unwrap_or_default();
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (credentials, hosts) = match authority.rsplit_once('@') {
-        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-        None => (String::new(), authority),
-    };
+    let (credentials, hosts) = split_credentials(authority);
     let urls = hosts.split(',').map(|host| format!("{scheme}://{credentials}{host}{tail}"));
     seeds(urls, has_tls)
 }
@@ -135,7 +133,7 @@ mod tests {
     #[cfg(feature = "tls")]
     fn a_build_with_tls_reaches_all_nodes_over_it() {
         let seeds = parse("rediss+cluster://a,b", true).unwrap();
-        assert!(matches!(seeds.info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
+        assert!(matches!(seeds.info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. }));
         assert_eq!(seeds.nodes.len(), 2);
     }
 }

@@ -3,11 +3,26 @@
 -- with the arguments.
 --
 -- KEYS  the first keys
--- ARGV  1 '1' if the reply is to have the messages that were published
+-- ARGV  1 '1' if the slot is on its way to this node. Then keys that are not declared may still be
+--         where it comes from, and the reply is to have the messages that were published
 --       2 number of further keys
 --       then these, and the arguments of the script
 local keys, args = {unpack(KEYS)}, {unpack(ARGV, 3)}
 for _ = 1, tonumber(ARGV[2]) do
     table.insert(keys, table.remove(args, 1))
+end
+
+local function is_moving()
+    return ARGV[1] == '1'
+end
+
+-- The messages that were published, each as a channel and its message.
+local published = {}
+
+-- Takes the place of PUBLISH. `send` differs by the kind of channels.
+local function publish(channel, message)
+    table.insert(published, channel)
+    table.insert(published, tostring(message))
+    send(channel, message)
 end
 

@@ -11,6 +11,10 @@ local function read_lease(lease)
     return string.match(redis.call('GET', lease) or '', '^(%d+):(.*)$')
 end
 
+-- Whether a key that is not here may be at another node. cluster_begin.lua has the function for
+-- clusters, without which this one is taken out.
+local function is_moving() return false end
+
 local function is_writer(field)
     return string.sub(field, -6) == ':write'
 end
@@ -41,6 +45,10 @@ local function hold_ttl(field, count)
     local ms = -2
     for entry = 1, lease_count(count) do
         ms = math.max(ms, ttl_of(lease_key(field, entry)))
+    end
+    if ms == -2 and is_moving() then
+        -- Before the first write. See cluster_end.lua.
+        error('TRYAGAIN the lease of a hold may be at the node that the slot comes from', 0)
     end
     return ms
 end

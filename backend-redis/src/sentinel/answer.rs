@@ -1,4 +1,4 @@
-//! [`Answer`]: what a Sentinel says about the primary.
+//! [`Answer`]: the primary, as a Sentinel knows it.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,12 @@ use redis::{
     ConnectionInfo, FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::url;
-use crate::error;
+use crate::{
+    error,
+    url::{self, Endpoint},
+};
 
-/// A host and a port.
-pub(super) type Endpoint = (String, u16);
-
-/// What a Sentinel says about the primary.
+/// A Sentinel's answer: the primary, and the other Sentinels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Where the primary is.

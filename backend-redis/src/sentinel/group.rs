@@ -11,18 +11,15 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection,
 };
-use tokio::task::JoinSet;
 
 use super::{
     answer::{self, Answer},
-    url::{SentinelUrl, relocated},
+    url::SentinelUrl,
 };
-use crate::{credentials::Login, server::address::Place};
+use crate::{credentials::Login, in_turn::ask_in_turn, server::address::Place, url::relocated};
 
 /// How long a Sentinel may take to connect, and to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so long without an answer, the next Sentinel is asked as well.
-const HEAD_START: Duration = Duration::from_millis(200);
 /// How many Sentinels are remembered that the others name.
 const MOST_LEARNED: usize = 16;
 
@@ -73,25 +70,17 @@ impl SentinelGroup {
     /// Asks the Sentinels where the primary is, until one knows. The one that answered last is
     /// asked first.
     pub(super) async fn ask(self: &Arc<Self>) -> Result<Answer, BackendError> {
-        let mut rest = self.sentinels().clone().into_iter();
-        let (mut asked, mut failures) = (JoinSet::new(), Vec::new());
-        loop {
-            if let Some(sentinel) = rest.next() {
-                let group = self.clone();
-                asked.spawn(async move { group.ask_one(&sentinel).await });
-            } else if asked.is_empty() {
-                return Err(self.none_knows(failures));
+        let ask = |sentinel: Sentinel| {
+            let group = self.clone();
+            async move { group.ask_one(&sentinel).await }
+        };
+        let sentinels = self.sentinels().clone();
+        match ask_in_turn(sentinels, ask, |_| true).await {
+            Ok(answer) => {
+                self.note(&answer);
+                Ok(answer)
             }
-            let limit = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
-            match tokio::time::timeout(limit, asked.join_next()).await {
-                Ok(Some(Ok(Ok(answer)))) => {
-                    self.note(&answer);
-                    return Ok(answer);
-                }
-                Ok(Some(Ok(Err(failure)))) => failures.push(failure),
-                // The next one is asked as well, or the runtime is shutting down.
-                Err(_) | Ok(Some(Err(_)) | None) => {}
-            }
+            Err(failures) => Err(self.none_knows(failures)),
         }
     }
 

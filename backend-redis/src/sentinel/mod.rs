@@ -26,8 +26,8 @@ use crate::server::address::{Locate, Place};
 #[derive(Debug)]
 pub(crate) struct SentinelAddress {
     group: Arc<SentinelGroup>,
-    /// What the task that follows the primary was told last, if one runs: a task ends with its
-    /// runtime, and with this receiver. Critical sections are short and do not await.
+    /// The last answer that the task which follows the primary has received. The task ends with its
+    /// runtime or with this receiver. Critical sections are short and do not await.
     followed: Mutex<Option<watch::Receiver<Option<Answer>>>>,
 }
 

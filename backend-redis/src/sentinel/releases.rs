@@ -12,8 +12,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use lockcore::backend::ReleaseRequest;
-use tokio::{sync::watch, time::Instant};
+use lockcore::{BackendError, backend::ReleaseRequest};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::Instant,
+};
 
 use crate::{
     dispatch::release_call,
@@ -25,94 +30,158 @@ use crate::{
 const KEPT: Duration = Duration::from_secs(3);
 /// How long the next primary is looked for. After that, most leases have ended.
 const SOUGHT: Duration = Duration::from_secs(60);
-/// How many are remembered at most: some 3 MB.
+/// The pause after releases that could not be repeated.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How many are remembered at most: some 4 MB.
 const MOST: usize = 10_000;
 
 /// The last releases that the primary has answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RecentReleases {
+    server: Weak<Server>,
+    key_prefix: Arc<str>,
     /// Critical sections are short and do not await, so this is not tokio's mutex.
-    releases: Mutex<VecDeque<(Instant, ReleaseRequest)>>,
+    state: Mutex<State>,
+    /// Notified of a release that a primary answered which has been succeeded.
+    is_late: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    releases: VecDeque<Answered>,
+    /// The task that repeats them. It ends with its runtime, and is started again by the next
+    /// release.
+    task: Option<JoinHandle<()>>,
+}
+
+/// A release that was answered.
+#[derive(Debug)]
+struct Answered {
+    request: ReleaseRequest,
+    at: Instant,
+    connection: Weak<CommandConnection>,
+    by: Identity,
+}
+
+impl Answered {
+    /// Returns `true` if `connection` certainly leads to the server that answered.
+    fn is_known_to(&self, connection: &Arc<CommandConnection>) -> bool {
+        std::ptr::eq(self.connection.as_ptr(), Arc::as_ptr(connection))
+            || self.by.is_surely(&connection.identity)
+    }
 }
 
 impl RecentReleases {
-    /// Remembers the releases of `server`, and repeats them wherever it moves.
-    pub(crate) fn of(server: &Arc<Server>, key_prefix: &Arc<str>) -> Arc<Self> {
-        let releases = Arc::new(Self::default());
-        let repeating = Repeater {
-            server: Arc::downgrade(server),
-            releases: releases.clone(),
-            key_prefix: key_prefix.clone(),
-        };
-        let identity = server.current().map(|connection| connection.identity.clone());
-        tokio::spawn(repeating.follow(server.changes(), identity));
-        releases
+    pub(crate) fn new(server: &Arc<Server>, key_prefix: Arc<str>) -> Self {
+        let server = Arc::downgrade(server);
+        Self { server, key_prefix, state: Mutex::default(), is_late: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, ReleaseRequest)>> {
-        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a release that was answered.
-    pub(crate) fn note(&self, request: &ReleaseRequest) {
+    /// Remembers a release that was answered on `connection`.
+    pub(crate) fn note(
+        self: &Arc<Self>,
+        request: &ReleaseRequest,
+        connection: &Arc<CommandConnection>,
+    ) {
         if request.remaining > 0 {
             // Repeated later, it would undo what has been acquired or released since.
             return;
         }
-        let now = Instant::now();
-        let mut releases = self.lock();
-        while let Some((answered, _)) = releases.front()
-            && (now - *answered > KEPT || releases.len() >= MOST)
+        let (request, at) = (request.clone(), Instant::now());
+        let (weak, by) = (Arc::downgrade(connection), connection.identity.clone());
+        let mut state = self.state();
+        while let Some(first) = state.releases.front()
+            && (at - first.at > KEPT || state.releases.len() >= MOST)
         {
-            releases.pop_front();
+            state.releases.pop_front();
         }
-        releases.push_back((now, request.clone()));
+        state.releases.push_back(Answered { request, at, connection: weak, by });
+        if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            state.task = self.start();
+        }
+        drop(state);
+        // Looked at after the release is remembered: the others have been repeated by now.
+        if !connection.is_usable() {
+            self.is_late.notify_one();
+        }
     }
 
-    /// Whether there are any, and not only old ones.
-    fn are_recent(&self) -> bool {
-        self.lock().back().is_some_and(|(answered, _)| answered.elapsed() <= SOUGHT)
+    fn start(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let (runtime, server) = (Handle::try_current().ok()?, self.server.upgrade()?);
+        let mut changes = server.changes();
+        changes.mark_changed();
+        Some(runtime.spawn(self.clone().follow(changes)))
     }
 
-    /// Takes the last ones before the primary failed, however long ago that is.
-    fn take(&self) -> Vec<ReleaseRequest> {
-        let releases = std::mem::take(&mut *self.lock());
-        releases.into_iter().map(|(_, request)| request).collect()
-    }
-}
-
-/// Repeats the releases. Ends with the server.
-struct Repeater {
-    server: Weak<Server>,
-    releases: Arc<RecentReleases>,
-    key_prefix: Arc<str>,
-}
-
-impl Repeater {
-    async fn follow(self, mut changes: watch::Receiver<()>, mut last: Option<Identity>) {
-        while changes.changed().await.is_ok() {
+    /// Repeats the releases wherever the server moves. Ends with the server.
+    async fn follow(self: Arc<Self>, mut changes: watch::Receiver<()>) {
+        let mut are_left = false;
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = self.is_late.notified() => {}
+                () = tokio::time::sleep(PAUSE), if are_left => {}
+            }
             let Some(server) = self.server.upgrade() else { return };
             // A client that is idle would not connect before its next renewal. After a failed
             // attempt, the next change is at hand.
             let connection = match server.current() {
-                None if self.releases.are_recent() => server.connection().await.ok(),
+                None if self.are_recent() => server.connection().await.ok(),
                 current => current,
             };
-            let Some(connection) = connection else { continue };
-            let identity = connection.identity.clone();
-            if last.replace(identity).is_some_and(|last| last.contradicts(&connection.identity)) {
-                self.repeat(&connection).await;
-            }
+            drop(server);
+            are_left = match connection {
+                Some(connection) => self.repeat(&connection).await && self.are_recent(),
+                None => false,
+            };
         }
     }
 
-    async fn repeat(&self, connection: &CommandConnection) {
-        let releases = self.releases.take();
-        let repeating = releases.iter().map(async |request| {
-            let keys = LockKeys::new(&self.key_prefix, &request.name)?;
-            connection.call(&release_call(&keys, request)?).await
-        });
-        let failed = join_all(repeating).await.iter().filter(|outcome| outcome.is_err()).count();
-        tracing::debug!(releases = releases.len(), failed, "repeated the last releases");
+    /// Returns `true` if the last release was answered less than a minute ago.
+    fn are_recent(&self) -> bool {
+        self.state().releases.back().is_some_and(|last| last.at.elapsed() <= SOUGHT)
+    }
+
+    /// Repeats what another server has answered, however long ago that is. Returns `true` if some
+    /// are to be repeated once more.
+    async fn repeat(&self, connection: &Arc<CommandConnection>) -> bool {
+        let lost: Vec<Answered> = {
+            let releases = &mut self.state().releases;
+            let (known, lost) = std::mem::take(releases)
+                .into_iter()
+                .partition(|answered| answered.is_known_to(connection));
+            *releases = known;
+            Vec::from(lost)
+        };
+        if lost.is_empty() {
+            return false;
+        }
+        let repeating = lost.iter().map(|answered| self.repeat_one(connection, &answered.request));
+        let outcomes = join_all(repeating).await;
+        tracing::debug!(releases = lost.len(), "repeated the last releases");
+        let failed = lost
+            .into_iter()
+            .zip(outcomes)
+            .filter(|(_, outcome)| outcome.as_ref().is_err_and(BackendError::is_retryable));
+        let failed: Vec<Answered> = failed.map(|(answered, _)| answered).collect();
+        let are_left = !failed.is_empty();
+        let releases = &mut self.state().releases;
+        for answered in failed.into_iter().rev() {
+            releases.push_front(answered);
+        }
+        are_left
+    }
+
+    async fn repeat_one(
+        &self,
+        connection: &CommandConnection,
+        request: &ReleaseRequest,
+    ) -> Result<(), BackendError> {
+        let keys = LockKeys::new(&self.key_prefix, &request.name)?;
+        connection.call(&release_call(&keys, request)?).await.map(drop)
     }
 }

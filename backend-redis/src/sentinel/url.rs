@@ -1,10 +1,12 @@
 //! URLs and addresses of Sentinels.
 
 use lockcore::BackendError;
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 
-use super::answer::Endpoint;
-use crate::{builder::misconfigured, url};
+use crate::{
+    builder::misconfigured,
+    url::{self, endpoint, relocated, split_credentials},
+};
 
 const DEFAULT_PORT: u16 = 26379;
 
@@ -26,30 +28,6 @@ impl SentinelUrl {
         }
         self
     }
-}
-
-/// The host and the port of an address, unless it is the path of a socket.
-pub(super) fn endpoint(address: &ConnectionAddr) -> Option<Endpoint> {
-    match address {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            Some((host.clone(), *port))
-        }
-        _ => None,
-    }
-}
-
-/// A server at `endpoint` that is reached like the one at `like`, over TLS or not.
-pub(super) fn relocated(like: &ConnectionInfo, (host, port): Endpoint) -> ConnectionInfo {
-    let address = match like.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host, port),
-    };
-    like.clone().set_addr(address)
 }
 
 /// Returns the part of a URL before `+sentinel`, and the part after `://`.
@@ -76,10 +54,7 @@ fn parse_rest(scheme: &str, rest: &str, has_tls: bool) -> Result<SentinelUrl, Ba
         )
     };
     let (authority, path) = rest.split_once('/').ok_or_else(malformed)?;
-    let (credentials, hosts) = match authority.rsplit_once('@') {
-        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-        None => (String::new(), authority),
-    };
+    let (credentials, hosts) = split_credentials(authority);
     let (name, database) = path.split_once('/').unwrap_or((path, ""));
     let is_odd = |part: &str| part.is_empty() || part.contains(['@', '?', '#', '%', ' ']);
     if is_odd(name) || database.contains('/') || authority.contains(['?', '#']) {

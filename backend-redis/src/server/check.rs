@@ -1,5 +1,7 @@
 //! The check that a server can be trusted with locks.
 
+use std::sync::Arc;
+
 use lockcore::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 
@@ -8,21 +10,26 @@ use redis::aio::MultiplexedConnection;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     /// Changes when the server restarts.
-    run_id: Option<String>,
+    run_id: Option<Arc<str>>,
     /// The name and the version of the server software.
-    software: Option<(String, String)>,
+    software: Option<Arc<(String, String)>>,
 }
 
 impl Identity {
     fn of(info: &str) -> Self {
-        let told =
-            |field: &str| Some(value(info, field).to_owned()).filter(|text| !text.is_empty());
+        let told = |field: &str| Some(value(info, field)).filter(|text| !text.is_empty());
         // Others tell the version of the Redis that they are compatible with as well.
         let mut names = ["valkey", "dragonfly", "redis"].into_iter();
         let software = names.find_map(|name| {
-            told(&format!("{name}_version")).map(|version| (name.to_owned(), version))
+            let version = told(&format!("{name}_version"))?;
+            Some(Arc::new((name.to_owned(), version.to_owned())))
         });
-        Self { run_id: told("run_id"), software }
+        Self { run_id: told("run_id").map(Arc::from), software }
+    }
+
+    /// Returns `true` if the two are certainly the same server.
+    pub(crate) fn is_surely(&self, other: &Self) -> bool {
+        self.run_id.is_some() && self.run_id == other.run_id
     }
 
     /// Returns `true` if the two are certainly different servers.
@@ -31,7 +38,7 @@ impl Identity {
     }
 
     pub(crate) fn software(&self) -> Option<(String, String)> {
-        self.software.clone()
+        self.software.as_deref().cloned()
     }
 }
 

@@ -275,7 +275,10 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a connection to a demoted server is kept",
-            [redis("CommandConnection::reply").condition("ends_connection").never()],
+            [
+                redis("CommandConnection::reply").condition("ends_connection").never(),
+                redis("CommandConnection::heed").condition("says_not_here").never(),
+            ],
             redis_suites("a_demoted_server_is_left_for_its_successor"),
         ),
         bug(

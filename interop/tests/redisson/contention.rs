@@ -1,39 +1,43 @@
-//! Both sides contend for one name, of any kind, and do inside what too many at a time would spoil: two clients of each side, with two
-//! tasks or threads each.
+//! Both sides contend for one name, of any kind, and do inside what too many at a time would spoil:
+//! two clients of each side, with two tasks or threads each. On a cluster, they contend for one name
+//! on each primary at the same time.
 
 use std::time::{Duration, Instant};
 
-use lockcore::{Lock, Locks};
+use lockcore::{Lock, LockGuard, Locks};
 use lockcore_interop::{Kind, Redisson};
-use lockcore_testkit::RedisServer;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 use tokio::task::JoinSet;
 
 use crate::{
-    report::{Promise, record},
+    deployment::{Deployment, Topology},
+    report::{Promise, record, record_on},
     section::Section,
-    support::{listened_to, locks, queued, redisson, soon},
+    support::{LEASE, listened_to, queued, soon},
 };
 
-/// Where the work is, whatever lock is taken for it.
-const KEYS: &str = "work";
-
-/// Of each task and each thread; there are four on each side.
+/// Of each task and each thread; there are four on each side. Like the numbers below, it is a
+/// multiple of the number of turns.
 const ROUNDS: u32 = 300;
 
-/// Without a common lock. Both are multiples of the number of turns.
+/// The same on other deployments than a single server, for all names together.
+const ROUNDS_ELSEWHERE: u32 = 126;
+
+/// Without a common lock.
 const ROUNDS_APART: u32 = 99;
 
-pub(crate) async fn exclude_each_other(section: Section) {
-    let seen = contend(section, ["busy", "busy"], ROUNDS).await;
-    assert_eq!((seen.overlaps, seen.lost), (0, 0), "overlaps, lost updates");
-    let turns = match section {
-        Section::Fair => seen.holds / 8,
+pub(crate) async fn exclude_each_other(section: Section, servers: &Deployment) {
+    let clients = Clients::start(servers, LEASE).await;
+    let seen = contend_together(section, servers, &clients).await;
+    clients.close().await;
+    let holds_a_change = match section {
+        Section::Fair => 8,
         // Tasks of one Rust client hand it on to each other for 50 ms at a time.
-        Section::Reentrant => 8,
-        _ => 50,
+        Section::Reentrant => 300,
+        _ => 48,
     };
-    assert!(seen.switches >= turns, "the sides take turns: {} changes", seen.switches);
+    let changes = seen.holds / holds_a_change;
+    assert!(seen.switches >= changes, "the sides take turns: {} changes", seen.switches);
     let (_, limit) = section.turns();
     let together = match section {
         Section::ReadWrite => {
@@ -47,18 +51,43 @@ pub(crate) async fn exclude_each_other(section: Section) {
         _ => String::new(),
     };
     let lost = if section.is_semaphore() { "" } else { ", 0 lost updates" };
+    let primaries = match seen.names {
+        1 => String::new(),
+        names => format!("{names} names, one on each primary; "),
+    };
     let measured = format!(
-        "{} holds in {:.1} s, half of each side; {together}{} changes of side, 0 overlaps{lost}",
+        "{} holds in {:.1} s, half of each side; {primaries}{together}{} changes of side, \
+         0 overlaps{lost}",
         seen.holds,
         seen.took.as_secs_f64(),
         seen.switches
     );
-    record(section, Promise::Exclusion, measured).await;
+    record_on(servers.topology(), section, Promise::Exclusion, measured).await;
+}
+
+/// Has these clients contend for a name of each primary; none is inside together with another.
+pub(crate) async fn contend_together(
+    section: Section,
+    servers: &Deployment,
+    clients: &Clients,
+) -> Seen {
+    let names = servers.names("busy").await;
+    let rounds = match servers.topology() {
+        Topology::Server => ROUNDS,
+        _ => ROUNDS_ELSEWHERE / names.len() as u32,
+    };
+    let places: Vec<_> = names.iter().map(|name| [name.as_str(); 2]).collect();
+    let seen = contend(section, servers, clients, &places, rounds).await;
+    assert_eq!((seen.overlaps, seen.lost), (0, 0), "overlaps, lost updates");
+    seen
 }
 
 /// The control: the same without anything that keeps the sides apart.
 pub(crate) async fn is_noticed(section: Section) {
-    let seen = contend(section, ["of_rust", "of_java"], ROUNDS_APART).await;
+    let servers = Deployment::server();
+    let clients = Clients::start(&servers, LEASE).await;
+    let seen = contend(section, &servers, &clients, &[["of_rust", "of_java"]], ROUNDS_APART).await;
+    clients.close().await;
     assert!(seen.overlaps > 0, "{seen:?}");
     let mut measured = format!("{} overlaps", seen.overlaps);
     if !section.is_semaphore() {
@@ -68,10 +97,35 @@ pub(crate) async fn is_noticed(section: Section) {
     record(section, Promise::Detection, measured + &format!(" in {} holds", seen.holds)).await;
 }
 
+/// Two of each side.
+pub(crate) struct Clients {
+    pub(crate) rust: [Locks; 2],
+    pub(crate) java: [Redisson; 2],
+}
+
+impl Clients {
+    pub(crate) async fn start(servers: &Deployment, lease: Duration) -> Self {
+        Self {
+            rust: [servers.locks(lease).await, servers.locks(lease).await],
+            java: [servers.redisson(lease).await, servers.redisson(lease).await],
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        for client in self.rust {
+            client.close().await.unwrap();
+        }
+        for client in self.java {
+            client.close().await.unwrap();
+        }
+    }
+}
+
 /// What all contenders together have noticed.
 #[derive(Debug)]
-struct Seen {
-    holds: u64,
+pub(crate) struct Seen {
+    pub(crate) holds: u64,
+    pub(crate) names: usize,
     overlaps: u64,
     lost: u64,
     switches: u64,
@@ -79,31 +133,24 @@ struct Seen {
     took: Duration,
 }
 
-/// Has both sides do the same work under the locks named for Rust and for Java, so often in each task and each thread.
-async fn contend(section: Section, [rust_name, java_name]: [&'static str; 2], rounds: u32) -> Seen {
-    let server = RedisServer::start();
-    let rust = [locks(&server).await, locks(&server).await];
-    let java = [redisson(&server).await, redisson(&server).await];
-    let _: String = server.query(&["SET", &format!("{KEYS}:work"), "0"]).await;
-
+/// Has both sides do the same work under the locks named for Rust and for Java, so often in each
+/// task and each thread.
+async fn contend(
+    section: Section,
+    servers: &Deployment,
+    clients: &Clients,
+    places: &[[&str; 2]],
+    rounds: u32,
+) -> Seen {
     // Nobody begins before all are there.
-    let gate = locks(&server).await;
-    let (turns, limit) = section.turns();
-    let (kind, _) = turns[0];
-    let names = if rust_name == java_name { vec![rust_name] } else { vec![rust_name, java_name] };
+    let gate = servers.locks(LEASE).await;
     let mut closed = Vec::new();
-    for name in &names {
-        closed.push(kind.all_of_ours(&gate, name).acquire().await.unwrap());
-    }
-    let mut contenders =
-        start(&server, section, (&rust, rust_name), (&java, java_name), rounds).await;
-    let clients = 4 / names.len() as u32;
-    for name in names {
-        match kind {
-            // Both tasks or threads of each.
-            Kind::Fair => queued(&server, name, 2 * clients).await,
-            _ => listened_to(&server, kind, name, clients).await,
-        }
+    let mut contenders = JoinSet::new();
+    for names in places {
+        closed.extend(close(section, &gate, names).await);
+        let start = Start { section, servers, keys: keys(names[0]), rounds };
+        start.contenders(clients, *names, &mut contenders).await;
+        all_wait(section, servers, names).await;
     }
     let begin = Instant::now();
     for guard in closed {
@@ -117,58 +164,106 @@ async fn contend(section: Section, [rust_name, java_name]: [&'static str; 2], ro
         most = most.max(together);
     }
     let took = begin.elapsed();
-    let done: u64 = server.query(&["GET", &format!("{KEYS}:work")]).await;
+    gate.close().await.unwrap();
 
-    for client in rust.into_iter().chain([gate]) {
-        client.close().await.unwrap();
+    let mut done = 0;
+    for [name, _] in places {
+        done += servers.query::<u64>(&["GET", &format!("{}:work", keys(name))]).await;
     }
-    for client in java {
-        client.close().await.unwrap();
-    }
-    let (of_each, turns) = (u64::from(rounds), turns.iter().cycle());
-    let updates =
-        8 * turns.take(rounds as usize).filter(|(_, weight)| *weight == limit).count() as u64;
-    Seen { holds: 8 * of_each, overlaps, lost: updates - done, switches, most, took }
-}
-
-async fn start(
-    server: &RedisServer,
-    section: Section,
-    (rust, rust_name): (&[Locks], &str),
-    (java, java_name): (&[Redisson], &'static str),
-    rounds: u32,
-) -> JoinSet<[u64; 3]> {
-    let mut contenders = JoinSet::new();
-    let redis = redis::Client::open(server.url()).unwrap();
     let (turns, limit) = section.turns();
-    for number in 0..4_usize {
-        // Not all do the same at the same time.
-        let mut turns = turns.to_vec();
-        let first = number % turns.len();
-        turns.rotate_left(first);
-        let ours = turns
-            .iter()
-            .map(|(kind, weight)| (kind.ours(&rust[number / 2], rust_name), *weight))
-            .collect();
-        let connection = redis.get_multiplexed_async_connection().await.unwrap();
-        contenders.spawn(work(ours, connection, rounds, limit));
-        let thread = java[number / 2].thread();
-        contenders.spawn(async move {
-            thread.contend(&turns, java_name, KEYS, rounds, limit).await.unwrap()
-        });
+    let alone = turns.iter().cycle().take(rounds as usize).filter(|(_, weight)| *weight == limit);
+    let contenders = 8 * places.len() as u64;
+    Seen {
+        holds: contenders * u64::from(rounds),
+        names: places.len(),
+        overlaps,
+        lost: contenders * alone.count() as u64 - done,
+        switches,
+        most,
+        took,
     }
-    contenders
 }
 
-/// The same as `Contention.java`. How often it was not as it must be, how often the hold before was the other side's, and how many
-/// were inside together at most.
+/// Where the work is that the lock is taken for: on the primary of the lock.
+fn keys(name: &str) -> String {
+    format!("{{{name}}}")
+}
+
+/// Holds the locks so that nobody else is let in.
+async fn close(section: Section, gate: &Locks, names: &[&str; 2]) -> Vec<LockGuard> {
+    let (kind, _) = section.turns().0[0];
+    let mut closed = Vec::new();
+    for name in different(names) {
+        closed.push(kind.all_of_ours(gate, name).acquire().await.unwrap());
+    }
+    closed
+}
+
+/// Resolves when all contenders wait for the locks.
+async fn all_wait(section: Section, servers: &Deployment, names: &[&str; 2]) {
+    let (kind, _) = section.turns().0[0];
+    let names = different(names);
+    let clients = 4 / names.len() as u32;
+    for name in names {
+        match kind {
+            // Both tasks or threads of each.
+            Kind::Fair => queued(servers, name, 2 * clients).await,
+            _ => listened_to(servers, kind, name, clients).await,
+        }
+    }
+}
+
+fn different<'a>([rust_name, java_name]: &[&'a str; 2]) -> Vec<&'a str> {
+    if rust_name == java_name { vec![rust_name] } else { vec![rust_name, java_name] }
+}
+
+/// Those who contend for a name.
+struct Start<'a> {
+    section: Section,
+    servers: &'a Deployment,
+    keys: String,
+    rounds: u32,
+}
+
+impl Start<'_> {
+    async fn contenders(
+        self,
+        clients: &Clients,
+        [rust_name, java_name]: [&str; 2],
+        contenders: &mut JoinSet<[u64; 3]>,
+    ) {
+        let Self { section, servers, keys, rounds } = self;
+        let _: String = servers.query(&["SET", &format!("{keys}:work"), "0"]).await;
+        let redis = redis::Client::open(servers.server_of(&keys).await.url()).unwrap();
+        let (turns, limit) = section.turns();
+        for number in 0..4_usize {
+            // Not all do the same at the same time.
+            let mut turns = turns.to_vec();
+            let first = number % turns.len();
+            turns.rotate_left(first);
+            let rust = &clients.rust[number / 2];
+            let ours = turns.iter().map(|(kind, weight)| (kind.ours(rust, rust_name), *weight));
+            let connection = redis.get_multiplexed_async_connection().await.unwrap();
+            contenders.spawn(work(ours.collect(), connection, keys.clone(), rounds, limit));
+            let thread = clients.java[number / 2].thread();
+            let (keys, java_name) = (keys.clone(), java_name.to_owned());
+            contenders.spawn(async move {
+                thread.contend(&turns, &java_name, &keys, rounds, limit).await.unwrap()
+            });
+        }
+    }
+}
+
+/// The same as `Contention.java`. How often it was not as it must be, how often the hold before was
+/// the other side's, and how many were inside together at most.
 async fn work(
     turns: Vec<(Lock, u32)>,
     mut redis: MultiplexedConnection,
+    keys: String,
     rounds: u32,
     limit: u32,
 ) -> [u64; 3] {
-    let [inside, last, work] = ["inside", "last", "work"].map(|key| format!("{KEYS}:{key}"));
+    let [inside, last, work] = ["inside", "last", "work"].map(|key| format!("{keys}:{key}"));
     let (mut overlaps, mut switches, mut most) = (0, 0, 0);
     for (lock, weight) in turns.into_iter().cycle().take(rounds as usize) {
         let guard = lock.acquire().await.unwrap();

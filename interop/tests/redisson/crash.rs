@@ -3,15 +3,16 @@
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use lockcore_interop::{Java, Kind, Lease, Redisson};
-use lockcore_testkit::RedisServer;
 use tokio::task::JoinSet;
 
 use crate::{
-    report::{Promise, record},
+    deployment::Deployment,
+    report::{Promise, record_on},
     section::Section,
     support::{Both, LEASE, SLACK, listened_to, ms, soon},
 };
@@ -25,8 +26,8 @@ const AT_WORST: Duration = Duration::from_secs(1);
 /// Of all pairs of a section together.
 const ROUNDS: usize = 3;
 
-pub(crate) async fn of_rust(section: Section) {
-    let both = Both::start().await;
+pub(crate) async fn of_rust(section: Section, servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     // Waits that are not measured: Java loads its classes for them.
     for (name, (holder, waiter)) in rounds(section, "first") {
         let guard = holder
@@ -43,11 +44,11 @@ pub(crate) async fn of_rust(section: Section) {
 
     let mut crashes = JoinSet::new();
     for (name, (holder, waiter)) in rounds(section, "crashed") {
-        let mut process = Process::holds(&both.server, holder, &name);
+        let mut process = Process::holds(&both.servers, holder, &name);
         let waiting = both.redisson.thread_for(waiter).acquire(&name, Lease::Watchdog);
-        listened_to(&both.server, waiter, &name, 1).await;
+        listened_to(&both.servers, waiter, &name, 1).await;
         process.kill();
-        let end = end_of_lease(&both.server, holder, &name).await;
+        let end = end_of_lease(&both.servers, holder, &name).await;
         crashes.spawn(async move {
             soon("Java's entry", waiting).await.unwrap();
             late(end)
@@ -55,23 +56,23 @@ pub(crate) async fn of_rust(section: Section) {
     }
     let measured = measured(crashes).await;
     both.close().await;
-    record(section, Promise::RustCrashes, measured).await;
+    record_on(servers.topology(), section, Promise::RustCrashes, measured).await;
 }
 
-pub(crate) async fn of_java(section: Section) {
-    let both = Both::start().await;
-    let (java, client) = another_java(&both.server).await;
+pub(crate) async fn of_java(section: Section, servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
+    let (java, client) = another_java(&both.servers).await;
     let mut waits = Vec::new();
     for (name, (holder, waiter)) in rounds(section, "crashed") {
         held_by(&client, holder, &name).await;
         let waiting = tokio::spawn(waiter.ours(&both.locks, &name).acquire());
-        listened_to(&both.server, waiter, &name, 1).await;
+        listened_to(&both.servers, waiter, &name, 1).await;
         waits.push((name, holder, waiting));
     }
     java.halt().await.unwrap();
     let mut crashes = JoinSet::new();
     for (name, holder, waiting) in waits {
-        let end = end_of_lease(&both.server, holder, &name).await;
+        let end = end_of_lease(&both.servers, holder, &name).await;
         assert!(!waiting.is_finished(), "what was asked for is the lease of Java");
         crashes.spawn(async move {
             let guard = soon("our entry", waiting).await.unwrap().unwrap();
@@ -82,7 +83,7 @@ pub(crate) async fn of_java(section: Section) {
     }
     let measured = measured(crashes).await;
     both.close().await;
-    record(section, Promise::JavaCrashes, measured).await;
+    record_on(servers.topology(), section, Promise::JavaCrashes, measured).await;
 }
 
 /// The pairs by turns, each time under another name.
@@ -104,9 +105,9 @@ async fn measured(crashes: JoinSet<Duration>) -> String {
 }
 
 /// A Java process of its own, since it will be dead, and a client in it.
-pub(crate) async fn another_java(server: &RedisServer) -> (Java, Redisson) {
+pub(crate) async fn another_java(servers: &Deployment) -> (Java, Redisson) {
     let java = Java::start().unwrap();
-    let redisson = java.connect(&server.url(), LEASE).await.unwrap();
+    let redisson = java.connect(&servers.configuration(LEASE)).await.unwrap();
     (java, redisson)
 }
 
@@ -120,7 +121,8 @@ pub(crate) async fn held_by(client: &Redisson, kind: Kind, name: &str) {
 }
 
 /// When the server will free the lock, whose holder is dead.
-async fn end_of_lease(server: &RedisServer, kind: Kind, name: &str) -> Instant {
+async fn end_of_lease(servers: &Deployment, kind: Kind, name: &str) -> Instant {
+    let server = servers.server_of(name).await;
     let asked = Instant::now();
     let left: i64 = match kind {
         Kind::Permits(_) => {
@@ -152,8 +154,8 @@ pub(crate) struct Process(Child);
 
 impl Process {
     /// It has the lock when this returns.
-    pub(crate) fn holds(server: &RedisServer, kind: Kind, name: &str) -> Self {
-        let mut process = Self::asks(server, kind, name, None);
+    pub(crate) fn holds(servers: &Deployment, kind: Kind, name: &str) -> Self {
+        let mut process = Self::asks(servers, kind, name, None);
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("held "), "{line:?}");
@@ -162,13 +164,13 @@ impl Process {
 
     /// It may have to wait for the lock.
     pub(crate) fn asks(
-        server: &RedisServer,
+        servers: &Deployment,
         kind: Kind,
         name: &str,
         queue_timeout: Option<Duration>,
     ) -> Self {
         let process = Command::new(env!("CARGO_BIN_EXE_holder"))
-            .args([&server.url(), kind.wire(), name, &LEASE.as_millis().to_string()])
+            .args([&servers.url(), kind.wire(), name, &LEASE.as_millis().to_string()])
             .args(queue_timeout.map(|timeout| timeout.as_millis().to_string()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

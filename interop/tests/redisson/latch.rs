@@ -1,49 +1,66 @@
 //! `Locks::latch` and `RCountDownLatch`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use lockcore::LockError;
-use lockcore_testkit::RedisServer;
+use lockcore::{BackendErrorKind, LockError};
 use tokio::task::JoinSet;
 
 use crate::{
-    report::{Promise, record},
+    deployment::{Deployment, Topology},
+    report::{Promise, record, record_on},
     section::Section,
-    support::{Both, LONG, SLACK, locks, ms, redisson, soon, subscribed},
-    wakeups::{Measured, ROUNDS},
+    support::{Both, LEASE, LONG, SLACK, ms, soon, subscribed},
+    wakeups::{Measured, rounds_on},
 };
 
 #[tokio::test]
 async fn the_last_count_in_rust_wakes_java() {
-    let both = Both::start().await;
+    rust_wakes_java(&Deployment::server()).await;
+}
+
+#[tokio::test]
+async fn the_last_count_in_java_wakes_rust() {
+    java_wakes_rust(&Deployment::server()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_count_one_latch_down() {
+    count_down_together(&Deployment::server()).await;
+}
+
+pub(crate) async fn rust_wakes_java(servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let thread = both.redisson.thread();
     let mut measured = Measured::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds_on(servers.topology()) {
         let name = format!("wake:{round}");
         let latch = both.locks.latch(&name);
         latch.set_count(1).await.unwrap();
         let waiting = thread.wait_for_latch(&name, LONG);
-        listened_to(&both.server, &name, 1).await;
+        listened_to(&both.servers, &name, 1).await;
         let start = Instant::now();
         assert_eq!(latch.count_down().await.unwrap(), 0);
         assert!(soon("Java's waking", waiting).await.unwrap());
         measured.add_to("", start.elapsed());
     }
     both.close().await;
-    record(Section::Latch, Promise::RustWakesJava, measured.within_limit()).await;
+    record_on(servers.topology(), Section::Latch, Promise::RustWakesJava, measured.within_limit())
+        .await;
 }
 
-#[tokio::test]
-async fn the_last_count_in_java_wakes_rust() {
-    let both = Both::start().await;
+pub(crate) async fn java_wakes_rust(servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let thread = both.redisson.thread();
     let mut measured = Measured::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds_on(servers.topology()) {
         let name = format!("wake:{round}");
         assert!(thread.set_count(&name, 1).await.unwrap());
         let latch = both.locks.latch(&name);
         let waiting = tokio::spawn(async move { latch.wait().await });
-        listened_to(&both.server, &name, 1).await;
+        listened_to(&both.servers, &name, 1).await;
         let start = Instant::now();
         let counting = thread.count_down(&name, 1);
         soon("our waking", waiting).await.unwrap().unwrap();
@@ -51,18 +68,18 @@ async fn the_last_count_in_java_wakes_rust() {
         counting.await.unwrap();
     }
     both.close().await;
-    record(Section::Latch, Promise::JavaWakesRust, measured.within_limit()).await;
+    record_on(servers.topology(), Section::Latch, Promise::JavaWakesRust, measured.within_limit())
+        .await;
 }
 
 /// Of each task and each thread; there are four on each side.
 const COUNTS: u32 = 250;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_sides_count_one_latch_down() {
-    let both = Both::start().await;
+pub(crate) async fn count_down_together(servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let (rust, java) = (
-        [&both.locks, &locks(&both.server).await],
-        [&both.redisson, &redisson(&both.server).await],
+        [&both.locks, &both.servers.locks(LEASE).await],
+        [&both.redisson, &both.servers.redisson(LEASE).await],
     );
     let latch = both.locks.latch("counted");
     latch.set_count(8 * COUNTS + 1).await.unwrap();
@@ -71,7 +88,7 @@ async fn both_sides_count_one_latch_down() {
         async move { latch.wait().await }
     });
     let of_java = tokio::spawn(both.redisson.thread().wait_for_latch("counted", LONG));
-    listened_to(&both.server, "counted", 2).await;
+    listened_to(&both.servers, "counted", 2).await;
 
     let start = Instant::now();
     let mut counting = JoinSet::new();
@@ -101,7 +118,7 @@ async fn both_sides_count_one_latch_down() {
         8 * COUNTS,
         took.as_secs_f64()
     );
-    record(Section::Latch, Promise::Counting, measured).await;
+    record_on(servers.topology(), Section::Latch, Promise::Counting, measured).await;
 }
 
 #[tokio::test]
@@ -156,7 +173,7 @@ async fn opening_in_rust_wakes_java() {
     let latch = both.locks.latch("opened");
     latch.set_count(7).await.unwrap();
     let waiting = both.redisson.thread().wait_for_latch("opened", LONG);
-    listened_to(&both.server, "opened", 1).await;
+    listened_to(&both.servers, "opened", 1).await;
     let start = Instant::now();
     assert_eq!(latch.open().await.unwrap(), 7);
     assert!(soon("Java's waking", waiting).await.unwrap());
@@ -169,7 +186,7 @@ async fn deleting_in_java_wakes_rust() {
     let (thread, latch) = (both.redisson.thread(), both.locks.latch("opened"));
     assert!(thread.set_count("opened", 7).await.unwrap());
     let waiting = tokio::spawn(async move { latch.wait().await });
-    listened_to(&both.server, "opened", 1).await;
+    listened_to(&both.servers, "opened", 1).await;
     let start = Instant::now();
     assert!(thread.delete_latch("opened").await.unwrap());
     soon("our waking", waiting).await.unwrap().unwrap();
@@ -184,6 +201,38 @@ async fn woken(both: Both, promise: Promise, after: Duration) {
 }
 
 /// Resolves when `count` clients listen for the opening of the latch.
-async fn listened_to(server: &RedisServer, name: &str, count: u32) {
-    subscribed(server, &format!("redisson_countdownlatch__channel__{{{name}}}"), count).await;
+async fn listened_to(servers: &Deployment, name: &str, count: u32) {
+    subscribed(servers, &format!("redisson_countdownlatch__channel__{{{name}}}"), count).await;
+}
+
+/// On a cluster, the channel of a name with a tag is in another slot.
+pub(crate) async fn with_a_tag(servers: &Arc<Deployment>) {
+    const NAME: &str = "{shop}:imported";
+    let both = Both::on(servers).await;
+    let (thread, latch) = (both.redisson.thread(), both.locks.latch(NAME));
+    for refused in [thread.set_count(NAME, 1).await.map(drop), thread.count_down(NAME, 1).await] {
+        assert!(matches!(&refused, Err(error) if error.to_string().contains("CROSSSLOT")));
+    }
+    let measured = if servers.topology() == Topology::PlainCluster {
+        latch.set_count(1).await.unwrap();
+        assert_eq!(thread.count(NAME).await.unwrap(), 1);
+        let waiting = thread.wait_for_latch(NAME, LONG);
+        listened_to(servers, NAME, 1).await;
+        let start = Instant::now();
+        assert_eq!(latch.count_down().await.unwrap(), 0);
+        assert!(soon("Java's waking", waiting).await.unwrap());
+        format!("ours counted, and woke Java after {}", ms(start.elapsed()))
+    } else {
+        match latch.set_count(1).await {
+            Err(LockError::Backend(error)) => {
+                assert_eq!(error.kind(), BackendErrorKind::Configuration);
+                assert!(error.to_string().contains("choose a name without braces"), "{error}");
+            }
+            result => panic!("{result:?}"),
+        }
+        "ours is refused with `Configuration`".to_owned()
+    };
+    both.close().await;
+    let measured = format!("Java's `trySetCount` and `countDown` fail with CROSSSLOT; {measured}");
+    record_on(servers.topology(), Section::Latch, Promise::Braces, measured).await;
 }

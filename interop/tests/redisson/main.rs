@@ -1,7 +1,9 @@
-//! lockcore and the real Redisson on one redis-server. Run it with `./scripts/interop`: it needs a JDK and Maven.
+//! lockcore and the real Redisson on one Redis: a single server, one with Sentinels, and a Redis
+//! Cluster. Run it with `./scripts/interop`: it needs a JDK and Maven.
 //!
-//! Every test has a redis-server of its own; they share one Java process, with Redisson clients of their own. When all of them
-//! have passed, the suite writes the table of what it measured (`report.rs`).
+//! Every test has servers of its own (`deployment.rs`); the tests share one Java process, with
+//! Redisson clients of their own. When all of them have passed, the suite writes the table of what
+//! it measured (`report/`).
 
 #![allow(
     clippy::unwrap_used,
@@ -11,8 +13,12 @@
 
 mod contention;
 mod crash;
+mod deployment;
+mod elsewhere;
+mod failover;
 mod fair;
 mod latch;
+mod messages;
 mod mixed;
 mod plain_semaphore;
 mod reentrant;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use lockcore::{BackendErrorKind, LockError, Locks, LossReason};
 use lockcore_interop::{Kind, Lease};
-use lockcore_testkit::RedisServer;
 
 use crate::{
+    deployment::Deployment,
     report::{Promise, record},
     section::Section,
     support::{Both, LEASE, ms, soon},
@@ -49,7 +49,7 @@ impl Use {
 
 /// Has each of these refused, and what is stored left as it is. How many there were.
 async fn refused(both: &Both, uses: &[Use]) -> usize {
-    let before = stored(&both.server).await;
+    let before = stored(&both.servers).await;
     for usage in uses {
         for waits in [false, true] {
             match soon("an answer", usage.carry_out(&both.locks, waits)).await {
@@ -61,18 +61,18 @@ async fn refused(both: &Both, uses: &[Use]) -> usize {
                 }
                 result => panic!("{usage:?}: {result:?}"),
             }
-            assert_eq!(stored(&both.server).await, before, "{usage:?}");
+            assert_eq!(stored(&both.servers).await, before, "{usage:?}");
         }
     }
     uses.len()
 }
 
 /// What Java has stored under the name.
-async fn stored(server: &RedisServer) -> Vec<String> {
-    let kind: String = server.query(&["TYPE", NAME]).await;
+async fn stored(servers: &Deployment) -> Vec<String> {
+    let kind: String = servers.query(&["TYPE", NAME]).await;
     match kind.as_str() {
-        "hash" => server.query(&["HGETALL", NAME]).await,
-        _ => vec![server.query(&["GET", NAME]).await],
+        "hash" => servers.query(&["HGETALL", NAME]).await,
+        _ => vec![servers.query(&["GET", NAME]).await],
     }
 }
 
@@ -92,7 +92,7 @@ async fn refused_while_held(promise: Promise, kinds: &[Kind], uses: &[Use]) {
         thread.acquire(NAME, Lease::Watchdog).await.unwrap();
         count += refused(&both, uses).await;
         thread.release(NAME).await.expect("it is still Java's");
-        let _: u32 = both.server.query(&["DEL", NAME]).await;
+        let _: u32 = both.servers.query(&["DEL", NAME]).await;
     }
     both.close().await;
     record(Section::Mixed, promise, measured(count)).await;
@@ -144,7 +144,7 @@ async fn our_lock_that_java_reads_and_writes() {
         told = told.max(start.elapsed());
         assert!(told < LEASE, "{told:?}");
         assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
-        let _: u32 = both.server.query(&["DEL", NAME]).await;
+        let _: u32 = both.servers.query(&["DEL", NAME]).await;
     }
     both.close().await;
     let measured = format!(
@@ -161,7 +161,7 @@ async fn what_we_have_that_java_uses_as_something_else() {
     let mut refused = 0;
     for ours in [Kind::Reentrant, Kind::Read, Kind::Write, Kind::Permits(3), Kind::Plain(3)] {
         let guard = ours.ours(&both.locks, NAME).acquire().await.unwrap();
-        let before = stored(&both.server).await;
+        let before = stored(&both.servers).await;
         for theirs in
             [Kind::Reentrant, Kind::Fair, Kind::Read, Kind::Write, Kind::Permits(3), Kind::Plain(3)]
         {
@@ -179,9 +179,9 @@ async fn what_we_have_that_java_uses_as_something_else() {
             assert!(!entered.unwrap_or(false), "{ours:?} {theirs:?}");
             refused += 1;
         }
-        assert_eq!(stored(&both.server).await, before);
+        assert_eq!(stored(&both.servers).await, before);
         guard.release().await.unwrap();
-        let _: u32 = both.server.query(&["DEL", NAME]).await;
+        let _: u32 = both.servers.query(&["DEL", NAME]).await;
     }
     both.close().await;
     record(

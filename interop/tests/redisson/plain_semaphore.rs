@@ -63,7 +63,7 @@ async fn the_permit_of_a_rust_holder_that_is_killed_comes_back_through_rust() {
     let both = Both::start().await;
     let kind = Kind::Plain(1);
     let thread = both.redisson.thread_for(kind);
-    Process::holds(&both.server, kind, "crashed").kill();
+    Process::holds(&both.servers, kind, "crashed").kill();
     let killed = Instant::now();
     assert!(
         !thread.try_acquire("crashed", LATER, Lease::Watchdog).await.unwrap(),
@@ -72,7 +72,7 @@ async fn the_permit_of_a_rust_holder_that_is_killed_comes_back_through_rust() {
     assert!(killed.elapsed() > LEASE);
 
     let waiting = thread.acquire("crashed", Lease::Watchdog);
-    listened_to(&both.server, kind, "crashed", 1).await;
+    listened_to(&both.servers, kind, "crashed", 1).await;
     let start = Instant::now();
     let guard = both.locks.plain_semaphore("crashed", 1).acquire().await.unwrap();
     let entered = start.elapsed();
@@ -82,9 +82,9 @@ async fn the_permit_of_a_rust_holder_that_is_killed_comes_back_through_rust() {
     thread.release("crashed").await.unwrap();
 
     // Who waited from before the death on does not have to ask again.
-    let mut process = Process::holds(&both.server, kind, "awaited");
+    let mut process = Process::holds(&both.servers, kind, "awaited");
     let waiting = tokio::spawn(both.locks.plain_semaphore("awaited", 1).acquire());
-    listened_to(&both.server, kind, "awaited", 1).await;
+    listened_to(&both.servers, kind, "awaited", 1).await;
     process.kill();
     let killed = Instant::now();
     let guard = soon("our entry", waiting).await.unwrap().unwrap();
@@ -106,7 +106,7 @@ async fn the_permit_of_a_rust_holder_that_is_killed_comes_back_through_rust() {
 async fn the_permit_of_a_java_holder_that_halts_is_gone() {
     let both = Both::start().await;
     let kind = Kind::Plain(1);
-    let (java, client) = another_java(&both.server).await;
+    let (java, client) = another_java(&both.servers).await;
     held_by(&client, kind, "crashed").await;
     java.halt().await.unwrap();
     let semaphore = both.locks.plain_semaphore("crashed", 1);
@@ -114,7 +114,7 @@ async fn the_permit_of_a_java_holder_that_halts_is_gone() {
     assert!(matches!(entered, Err(LockError::Timeout { .. })), "{entered:?}");
 
     let waiting = tokio::spawn(semaphore.acquire());
-    listened_to(&both.server, kind, "crashed", 1).await;
+    listened_to(&both.servers, kind, "crashed", 1).await;
     let start = Instant::now();
     both.redisson.thread_for(kind).release_permits("crashed", 1).await.unwrap();
     let guard = soon("our entry", waiting).await.unwrap().unwrap();

@@ -12,10 +12,11 @@ pub(crate) enum Section {
     PlainSemaphore,
     Latch,
     Mixed,
+    Failover,
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Reentrant,
         Self::Fair,
         Self::ReadWrite,
@@ -23,6 +24,7 @@ impl Section {
         Self::PlainSemaphore,
         Self::Latch,
         Self::Mixed,
+        Self::Failover,
     ];
 
     pub(crate) fn title(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Section {
             Self::PlainSemaphore => "Plain semaphore: `Locks::plain_semaphore` and `RSemaphore`",
             Self::Latch => "Count-down latch: `Locks::latch` and `RCountDownLatch`",
             Self::Mixed => "One name used as two kinds",
+            Self::Failover => "Failover",
         }
     }
 
@@ -51,7 +54,7 @@ impl Section {
             }
             Self::Semaphore => &[(Kind::Permits(1), Kind::Permits(1))],
             Self::PlainSemaphore => &[(Kind::Plain(1), Kind::Plain(1))],
-            Self::Latch | Self::Mixed => &[],
+            Self::Latch | Self::Mixed | Self::Failover => &[],
         }
     }
 
@@ -63,7 +66,7 @@ impl Section {
             Self::ReadWrite => (&[(Kind::Read, 1), (Kind::Read, 1), (Kind::Write, 1000)], 1000),
             Self::Semaphore => (&[(Kind::Permits(3), 1)], 3),
             Self::PlainSemaphore => (&[(Kind::Plain(3), 1)], 3),
-            Self::Latch | Self::Mixed => (&[], 0),
+            Self::Latch | Self::Mixed | Self::Failover => (&[], 0),
         }
     }
 }
@@ -73,7 +76,11 @@ macro_rules! tests_of_holds {
     ($section:expr) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn rust_and_java_exclude_each_other() {
-            crate::contention::exclude_each_other($section).await;
+            crate::contention::exclude_each_other(
+                $section,
+                &crate::deployment::Deployment::server(),
+            )
+            .await;
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,12 +90,14 @@ macro_rules! tests_of_holds {
 
         #[tokio::test]
         async fn a_release_in_rust_wakes_java() {
-            crate::wakeups::rust_wakes_java($section).await;
+            crate::wakeups::rust_wakes_java($section, &crate::deployment::Deployment::server())
+                .await;
         }
 
         #[tokio::test]
         async fn a_release_in_java_wakes_rust() {
-            crate::wakeups::java_wakes_rust($section).await;
+            crate::wakeups::java_wakes_rust($section, &crate::deployment::Deployment::server())
+                .await;
         }
 
         #[tokio::test]
@@ -104,12 +113,12 @@ macro_rules! tests_of_crashes {
     ($section:expr) => {
         #[tokio::test]
         async fn a_rust_holder_that_is_killed_frees_the_lock_for_java() {
-            crate::crash::of_rust($section).await;
+            crate::crash::of_rust($section, &crate::deployment::Deployment::server()).await;
         }
 
         #[tokio::test]
         async fn a_java_holder_that_halts_frees_the_lock_for_rust() {
-            crate::crash::of_java($section).await;
+            crate::crash::of_java($section, &crate::deployment::Deployment::server()).await;
         }
     };
 }

@@ -80,7 +80,7 @@ async fn a_resize_in_rust_wakes_java() {
     let semaphore = both.locks.semaphore("resized", 1);
     let guard = semaphore.acquire().await.unwrap();
     let waiting = thread.acquire("resized", Lease::Fixed(LEASE));
-    listened_to(&both.server, Kind::Permits(1), "resized", 1).await;
+    listened_to(&both.servers, Kind::Permits(1), "resized", 1).await;
     let start = Instant::now();
     semaphore.resize(3).await.unwrap();
     soon("Java's entry", waiting).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_resize_in_java_wakes_rust() {
     thread.acquire("resized", Lease::Watchdog).await.unwrap();
     let semaphore = both.locks.semaphore("resized", 1);
     let waiting = tokio::spawn(semaphore.acquire());
-    listened_to(&both.server, Kind::Permits(1), "resized", 1).await;
+    listened_to(&both.servers, Kind::Permits(1), "resized", 1).await;
     let start = Instant::now();
     thread.set_permits("resized", 3).await.unwrap();
     let guard = soon("our entry", waiting).await.unwrap().unwrap();

@@ -1,11 +1,15 @@
 //! What the suites share.
 
-use std::{future::Future, sync::OnceLock, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use lockcore::{Lock, LockGuard, Locks};
 use lockcore_interop::{Java, Kind, Redisson};
-use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+
+use crate::deployment::Deployment;
 
 /// Longer than anything here takes on a busy machine: a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -16,18 +20,22 @@ pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 /// What a busy machine may add.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
 
-/// A redis-server, and a client of each side on it.
+/// Servers, and a client of each side on them.
 pub(crate) struct Both {
     pub(crate) redisson: Redisson,
     pub(crate) locks: Locks,
-    pub(crate) server: RedisServer,
+    pub(crate) servers: Arc<Deployment>,
 }
 
 impl Both {
+    /// On a single server of their own.
     pub(crate) async fn start() -> Self {
-        let server = RedisServer::start();
-        let redisson = redisson(&server).await;
-        Self { redisson, locks: locks(&server).await, server }
+        Self::on(&Deployment::server()).await
+    }
+
+    pub(crate) async fn on(servers: &Arc<Deployment>) -> Self {
+        let (redisson, locks) = (servers.redisson(LEASE).await, servers.locks(LEASE).await);
+        Self { redisson, locks, servers: servers.clone() }
     }
 
     /// Closes the clients, while there still is a server.
@@ -41,15 +49,6 @@ impl Both {
 pub(crate) fn java() -> Java {
     static JAVA: OnceLock<Java> = OnceLock::new();
     JAVA.get_or_init(|| Java::start().unwrap_or_else(|error| panic!("{error}"))).clone()
-}
-
-pub(crate) async fn redisson(server: &RedisServer) -> Redisson {
-    java().connect(&server.url(), LEASE).await.unwrap()
-}
-
-pub(crate) async fn locks(server: &RedisServer) -> Locks {
-    let backend = RedisBackend::connect(server.url()).await.unwrap();
-    Locks::builder(backend).lease(LEASE).build().unwrap()
 }
 
 /// Waits for what must happen soon.
@@ -71,38 +70,37 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn()
 }
 
 /// Resolves when `count` clients listen for releases. Waiters for a fair lock have channels of their own: there, `count` of them wait and listen.
-pub(crate) async fn listened_to(server: &RedisServer, kind: Kind, name: &str, count: u32) {
+pub(crate) async fn listened_to(servers: &Deployment, kind: Kind, name: &str, count: u32) {
     let channel = match kind {
-        Kind::Fair => return queued_and_listening(server, name, count).await,
-        Kind::Read | Kind::Write => format!("redisson_rwlock:{{{name}}}"),
-        Kind::Permits(_) | Kind::Plain(_) => format!("redisson_sc:{{{name}}}"),
-        _ => format!("redisson_lock__channel:{{{name}}}"),
+        Kind::Fair => return queued_and_listening(servers, name, count).await,
+        Kind::Read | Kind::Write => "redisson_rwlock",
+        Kind::Permits(_) | Kind::Plain(_) => "redisson_sc",
+        _ => "redisson_lock__channel",
     };
-    subscribed(server, &channel, count).await;
+    subscribed(servers, &derived(channel, name), count).await;
 }
 
 /// Resolves when `count` clients have subscribed to the channel.
-pub(crate) async fn subscribed(server: &RedisServer, channel: &str, count: u32) {
-    until("the subscriptions", async || {
-        server.query::<(String, u32)>(&["PUBSUB", "NUMSUB", channel]).await.1 >= count
-    })
-    .await;
+pub(crate) async fn subscribed(servers: &Deployment, channel: &str, count: u32) {
+    until("the subscriptions", async || servers.subscribers(channel).await >= count).await;
 }
 
 /// Resolves when `count` wait in the queue of a fair lock.
-pub(crate) async fn queued(server: &RedisServer, name: &str, count: u32) {
-    let queue = format!("redisson_lock_queue:{{{name}}}");
+pub(crate) async fn queued(servers: &Deployment, name: &str, count: u32) {
+    let queue = derived("redisson_lock_queue", name);
+    let server = servers.server_of(&queue).await;
     until("the queue", async || server.query::<u32>(&["LLEN", &queue]).await >= count).await;
 }
 
-async fn queued_and_listening(server: &RedisServer, name: &str, count: u32) {
-    queued(server, name, count).await;
-    let channels = format!("redisson_lock__channel:{{{name}}}:*");
-    until("the subscriptions", async || {
-        server.query::<Vec<String>>(&["PUBSUB", "CHANNELS", &channels]).await.len()
-            >= count as usize
-    })
-    .await;
+async fn queued_and_listening(servers: &Deployment, name: &str, count: u32) {
+    queued(servers, name, count).await;
+    let channels = derived("redisson_lock__channel", name) + ":*";
+    until("the subscriptions", async || servers.channels(&channels).await >= count as usize).await;
+}
+
+/// What Redisson calls something of a name: a name with a tag keeps it.
+fn derived(what: &str, name: &str) -> String {
+    if name.contains('{') { format!("{what}:{name}") } else { format!("{what}:{{{name}}}") }
 }
 
 /// The holders of a lock, as lockcore sees them: owner and count.

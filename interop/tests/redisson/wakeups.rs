@@ -1,30 +1,37 @@
 //! Each side is woken by the other's release.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lockcore_interop::{Kind, Lease};
 
 use crate::{
-    report::{Promise, record},
+    deployment::{Deployment, Topology},
+    report::{Promise, record_on},
     section::Section,
     support::{Both, listened_to, ms, soon},
 };
 
-/// Of all pairs of a section together.
-pub(crate) const ROUNDS: usize = 99;
+/// The number of rounds for all pairs of a section together. Each has another name, and so, on a
+/// cluster, another slot.
+pub(crate) fn rounds_on(topology: Topology) -> usize {
+    if topology == Topology::Server { 99 } else { 33 }
+}
 
 /// At the median.
 const LIMIT: Duration = Duration::from_millis(50);
 
-pub(crate) async fn rust_wakes_java(section: Section) {
-    let both = Both::start().await;
+pub(crate) async fn rust_wakes_java(section: Section, servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let thread = both.redisson.thread();
     let mut measured = Measured::default();
-    for (name, (holder, waiter)) in rounds(section) {
+    for (name, (holder, waiter)) in rounds(section, servers.topology()) {
         let thread = thread.kind(waiter);
         let guard = holder.ours(&both.locks, &name).acquire().await.unwrap();
         let waiting = thread.acquire(&name, Lease::Watchdog);
-        listened_to(&both.server, waiter, &name, 1).await;
+        listened_to(&both.servers, waiter, &name, 1).await;
         let start = Instant::now();
         guard.release().await.unwrap();
         soon("Java's entry", waiting).await.unwrap();
@@ -32,19 +39,19 @@ pub(crate) async fn rust_wakes_java(section: Section) {
         thread.release(&name).await.unwrap();
     }
     both.close().await;
-    record(section, Promise::RustWakesJava, measured.within_limit()).await;
+    record_on(servers.topology(), section, Promise::RustWakesJava, measured.within_limit()).await;
 }
 
-pub(crate) async fn java_wakes_rust(section: Section) {
-    let both = Both::start().await;
+pub(crate) async fn java_wakes_rust(section: Section, servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let thread = both.redisson.thread();
     let mut measured = Measured::default();
-    for (name, (holder, waiter)) in rounds(section) {
+    for (name, (holder, waiter)) in rounds(section, servers.topology()) {
         let thread = thread.kind(holder);
         thread.prepare(&name).await.unwrap();
         thread.acquire(&name, Lease::Watchdog).await.unwrap();
         let waiting = tokio::spawn(waiter.ours(&both.locks, &name).acquire());
-        listened_to(&both.server, waiter, &name, 1).await;
+        listened_to(&both.servers, waiter, &name, 1).await;
         let start = Instant::now();
         let releasing = thread.release(&name);
         let guard = soon("our entry", waiting).await.unwrap().unwrap();
@@ -53,13 +60,13 @@ pub(crate) async fn java_wakes_rust(section: Section) {
         guard.release().await.unwrap();
     }
     both.close().await;
-    record(section, Promise::JavaWakesRust, measured.within_limit()).await;
+    record_on(servers.topology(), section, Promise::JavaWakesRust, measured.within_limit()).await;
 }
 
 /// The pairs by turns, each time under another name.
-fn rounds(section: Section) -> impl Iterator<Item = (String, (Kind, Kind))> {
+fn rounds(section: Section, topology: Topology) -> impl Iterator<Item = (String, (Kind, Kind))> {
     let pairs = section.pairs().iter().cycle().copied();
-    (0..ROUNDS).zip(pairs).map(|(round, pair)| (format!("wake:{round}"), pair))
+    (0..rounds_on(topology)).zip(pairs).map(|(round, pair)| (format!("wake:{round}"), pair))
 }
 
 /// How long waiters took, by what happened.

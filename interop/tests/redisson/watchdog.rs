@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::{
     report::{Promise, record},
     section::Section,
-    support::{Both, LEASE, alone, holders, locks, soon},
+    support::{Both, LEASE, alone, holders, soon},
 };
 
 /// So long a waiter is refused; longer than two leases.
@@ -20,7 +20,7 @@ const LONGER: Duration = Duration::from_millis(4500);
 
 pub(crate) async fn java_awaits_rust(section: Section) {
     let both = Both::start().await;
-    let other = locks(&both.server).await;
+    let other = both.servers.locks(LEASE).await;
     let mut pairs = JoinSet::new();
     for (number, (holder, waiter)) in (0..).zip(section.pairs()) {
         let (name, thread) = (format!("renewed:{number}"), both.redisson.thread_for(*waiter));

@@ -124,6 +124,8 @@ impl Contender<'_> {
             limit.as_mut().poll(context).map(|()| Ok(Err(no_answer())))
         })
         .await;
+        // While its undoing is still in the lane: code of the backend may panic.
+        drop(call);
         let over = cell.look(|lane| {
             let waiter = lane.waiter_mut(*ticket);
             waiter.map(|waiter| (waiter.take_waker(), waiter.asked.take()))

@@ -105,7 +105,9 @@ async fn wake_ups_follow_the_commands_to_another_server() {
         let error = waiter.lock("other").try_acquire().await.unwrap_err();
         assert!(matches!(error, LockError::Backend(_)), "{error}");
         waiter.lock("other").acquire().await.unwrap().release().await.unwrap();
+        let moved = Instant::now();
         listened_to(&new, "moved").await;
+        assert!(moved.elapsed() < Duration::from_secs(2), "{right}: {:?}", moved.elapsed());
         let released = Instant::now();
         there.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();

@@ -108,8 +108,9 @@ pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: F
 pub(crate) async fn whatever_happens_to_a_request_the_wait_ends<F: Fixture>(fixture: &F) {
     for op in [Op::Subscribe, Op::Join, Op::Stay, Op::Release, Op::Acquire] {
         for fault in FAULTS.into_iter().flatten() {
-            // A place that a straggler takes is no worse than that of one who has died.
-            let may_stay = op == Op::Join && matches!(fault, Fault::Straggles(_));
+            // A place or a hold that a straggler takes is no worse than that of one who has died.
+            let takes = matches!(op, Op::Join | Op::Acquire);
+            let may_stay = takes && matches!(fault, Fault::Straggles(_));
             if may_stay {
                 continue;
             }

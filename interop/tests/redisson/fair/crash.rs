@@ -27,16 +27,16 @@ async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() 
     let thread = both.redisson.thread_for(Kind::Fair);
     let mut measured = Vec::new();
     for lease in [SHORT, LEASE] {
-        let backend = RedisBackend::connect(both.server.url()).await.unwrap();
+        let backend = RedisBackend::connect(both.servers.url()).await.unwrap();
         let locks = Locks::builder(backend).lease(lease).build().unwrap();
         let mut worst = Duration::ZERO;
         for round in 0..ROUNDS {
             let name = format!("queue:{}:{round}", lease.as_millis());
             let guard = locks.fair_lock(&name).acquire().await.unwrap();
-            let mut waiter = Process::asks(&both.server, Kind::Fair, &name, Some(PLACE));
-            listened_to(&both.server, Kind::Fair, &name, 1).await;
+            let mut waiter = Process::asks(&both.servers, Kind::Fair, &name, Some(PLACE));
+            listened_to(&both.servers, Kind::Fair, &name, 1).await;
             let waiting = thread.acquire(&name, Lease::Watchdog);
-            listened_to(&both.server, Kind::Fair, &name, 2).await;
+            listened_to(&both.servers, Kind::Fair, &name, 2).await;
             waiter.kill();
             let killed = Instant::now();
             guard.release().await.unwrap();
@@ -66,12 +66,13 @@ async fn a_java_waiter_that_halts_keeps_rust_for_what_redisson_gives_it() {
         let name = format!("queue:{round}");
         let guard = both.locks.fair_lock(&name).acquire().await.unwrap();
         let java = Java::start().unwrap();
-        let redisson = java.connect_with(&both.server.url(), LEASE, Some(PLACE)).await.unwrap();
+        let configuration = both.servers.configuration(LEASE).fair_wait(PLACE);
+        let redisson = java.connect(&configuration).await.unwrap();
         // Never answered.
         drop(redisson.thread_for(Kind::Fair).acquire(&name, Lease::Watchdog));
-        listened_to(&both.server, Kind::Fair, &name, 1).await;
+        listened_to(&both.servers, Kind::Fair, &name, 1).await;
         let waiting = tokio::spawn(both.locks.fair_lock(&name).acquire());
-        queued(&both.server, &name, 2).await;
+        queued(&both.servers, &name, 2).await;
         java.halt().await.unwrap();
         let halted = Instant::now();
         guard.release().await.unwrap();

@@ -19,7 +19,7 @@ async fn nested_fair_holds_of_java_pass_the_queue() {
     let (thread, lock) = (both.redisson.thread_for(Kind::Fair), both.locks.fair_lock("nested"));
     thread.acquire("nested", Lease::Watchdog).await.unwrap();
     let waiting = tokio::spawn(lock.acquire());
-    queued(&both.server, "nested", 1).await;
+    queued(&both.servers, "nested", 1).await;
     for depth in 2..=DEPTH {
         let owner = soon("a nested hold", thread.acquire("nested", Lease::Watchdog)).await.unwrap();
         assert_eq!(thread.hold_count("nested").await.unwrap(), depth);
@@ -50,7 +50,7 @@ async fn nested_fair_holds_of_rust_pass_the_queue() {
     let lock = both.locks.fair_lock("nested").owned_by(&owner);
     let mut guards = vec![lock.acquire().await.unwrap()];
     let waiting = tokio::spawn(thread.acquire("nested", Lease::Watchdog));
-    queued(&both.server, "nested", 1).await;
+    queued(&both.servers, "nested", 1).await;
     for depth in 2..=DEPTH {
         guards.push(soon("a nested hold", lock.acquire()).await.unwrap());
         assert_eq!(guards[0].hold_count(), depth);

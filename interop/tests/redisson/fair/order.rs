@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::{
     report::{Promise, record},
     section::Section,
-    support::{Both, locks, queued, redisson, soon},
+    support::{Both, LEASE, queued, soon},
 };
 
 const WAITERS: u32 = 6;
@@ -22,7 +22,8 @@ type Entries = Arc<Mutex<Vec<u32>>>;
 async fn both_sides_enter_in_the_order_in_which_they_asked() {
     let both = Both::start().await;
     // Two clients on each side, so that none of them puts its own waiters in order.
-    let (other_java, other_rust) = (redisson(&both.server).await, locks(&both.server).await);
+    let (other_java, other_rust) =
+        (both.servers.redisson(LEASE).await, both.servers.locks(LEASE).await);
     for round in 0..ROUNDS {
         let name = format!("queue:{round}");
         let holder = both.redisson.thread_for(Kind::Fair);
@@ -50,7 +51,7 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
                 let client = if number < 3 { &both.locks } else { &other_rust };
                 waiting.spawn(of_rust(client.fair_lock(&name), number, entries));
             }
-            queued(&both.server, &name, number + 1).await;
+            queued(&both.servers, &name, number + 1).await;
         }
         match guard {
             Some(guard) => guard.release().await.unwrap(),

@@ -18,7 +18,7 @@ async fn java_forces_our_hold() {
     let lock = both.locks.lock("forced");
     let guard = lock.acquire().await.unwrap();
     let waiting = waiter.acquire("forced", Lease::Watchdog);
-    listened_to(&both.server, Kind::Reentrant, "forced", 1).await;
+    listened_to(&both.servers, Kind::Reentrant, "forced", 1).await;
 
     let start = Instant::now();
     assert!(operator.force_unlock("forced").await.unwrap());
@@ -48,7 +48,7 @@ async fn we_force_the_hold_of_java() {
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("forced"));
     thread.acquire("forced", Lease::Watchdog).await.unwrap();
     let waiting = tokio::spawn(lock.acquire());
-    listened_to(&both.server, Kind::Reentrant, "forced", 1).await;
+    listened_to(&both.servers, Kind::Reentrant, "forced", 1).await;
 
     let start = Instant::now();
     assert!(lock.force_release().await.unwrap());

@@ -2,8 +2,9 @@
 
 mod force;
 mod inspection;
-mod nesting;
+pub(crate) mod nesting;
 mod refusal;
+pub(crate) mod tokens;
 
 use crate::section::{Section, tests_of_crashes, tests_of_holds};
 

@@ -1,12 +1,13 @@
 //! Nested holds, on both sides.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lockcore::Owner;
 use lockcore_interop::Lease;
 
 use crate::{
-    report::{Promise, record},
+    deployment::Deployment,
+    report::{Promise, record_on},
     section::Section,
     support::{Both, holders},
 };
@@ -15,7 +16,16 @@ const DEPTH: u32 = 3;
 
 #[tokio::test]
 async fn nested_holds_of_java_count_for_both() {
-    let both = Both::start().await;
+    of_java(&Deployment::server()).await;
+}
+
+#[tokio::test]
+async fn nested_holds_of_rust_keep_java_out_until_the_last() {
+    of_rust(&Deployment::server()).await;
+}
+
+pub(crate) async fn of_java(servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("nested"));
     for depth in 1..=DEPTH {
         let owner = thread.acquire("nested", Lease::Watchdog).await.unwrap();
@@ -32,12 +42,11 @@ async fn nested_holds_of_java_count_for_both() {
     guard.release().await.unwrap();
     both.close().await;
     let measured = format!("1 to {DEPTH} and back, the same in `getHoldCount` and `state()`");
-    record(Section::Reentrant, Promise::JavaNests, measured).await;
+    record_on(servers.topology(), Section::Reentrant, Promise::JavaNests, measured).await;
 }
 
-#[tokio::test]
-async fn nested_holds_of_rust_keep_java_out_until_the_last() {
-    let both = Both::start().await;
+pub(crate) async fn of_rust(servers: &Arc<Deployment>) {
+    let both = Both::on(servers).await;
     let thread = both.redisson.thread();
     let tries = || thread.try_acquire("nested", Duration::ZERO, Lease::Watchdog);
     let owner = Owner::new();
@@ -58,5 +67,5 @@ async fn nested_holds_of_rust_keep_java_out_until_the_last() {
     both.close().await;
     let measured =
         format!("{} levels, one of them with a longer lease; free after the last", DEPTH + 1);
-    record(Section::Reentrant, Promise::RustNests, measured).await;
+    record_on(servers.topology(), Section::Reentrant, Promise::RustNests, measured).await;
 }

@@ -56,7 +56,7 @@ async fn we_cannot_release_the_hold_of_java() {
     assert_eq!(holders(&lock).await, [(owner.clone(), 1)]);
 
     // And one that we never had, past everything that the core knows.
-    let backend = RedisBackend::connect(both.server.url()).await.unwrap();
+    let backend = RedisBackend::connect(both.servers.url()).await.unwrap();
     let stranger = HoldId::unique("2f1b4b0e-6d1e-4c62-9f56-0d3b8f4e7a11:1");
     let request = ReleaseRequest::new(LockName::new("theirs").unwrap(), stranger);
     assert_eq!(backend.release(&request).await.unwrap(), ReleaseOutcome::NotHeld);

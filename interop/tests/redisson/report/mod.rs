@@ -15,28 +15,36 @@ use std::{
 use lockcore_testkit::RedisServer;
 
 use crate::{
+    deployment::Topology,
     section::Section,
     support::{LEASE, java},
 };
 
 pub(crate) use self::promise::Promise;
 
-type Rows = BTreeMap<(Section, Promise), String>;
+type Rows = BTreeMap<(Topology, Section, Promise), String>;
 
 static MEASURED: Mutex<Rows> = Mutex::new(Rows::new());
 
+/// Enters what a test on a single server has measured, once it has passed.
+pub(crate) async fn record(section: Section, promise: Promise, measured: impl Into<String>) {
+    record_on(Topology::Server, section, promise, measured).await;
+}
+
 /// Enters what a test has measured, once it has passed. The last row has the table written, so that a table always comes from
 /// one complete run.
-pub(crate) async fn record(section: Section, promise: Promise, measured: impl Into<String>) {
+pub(crate) async fn record_on(
+    topology: Topology,
+    section: Section,
+    promise: Promise,
+    measured: impl Into<String>,
+) {
     let measured = measured.into();
-    println!("{section:?}, {promise:?}: {measured}");
+    println!("{topology:?}, {section:?}, {promise:?}: {measured}");
     let complete = {
         let mut rows = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
-        rows.insert((section, promise), measured);
-        let mut all = Section::ALL
-            .into_iter()
-            .flat_map(|section| section.promises().into_iter().map(move |row| (section, row)));
-        all.all(|row| rows.contains_key(&row)).then(|| rows.clone())
+        rows.insert((topology, section, promise), measured);
+        all().all(|row| rows.contains_key(&row)).then(|| rows.clone())
     };
     if let Some(rows) = complete {
         let (redisson, java) = java().versions().await.unwrap();
@@ -44,6 +52,17 @@ pub(crate) async fn record(section: Section, promise: Promise, measured: impl In
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, page(&rows, &redisson, &java)).unwrap();
     }
+}
+
+/// The keys of all rows.
+fn all() -> impl Iterator<Item = (Topology, Section, Promise)> {
+    let topologies = Topology::ALL.into_iter();
+    topologies.flat_map(|topology| {
+        Section::ALL.into_iter().flat_map(move |section| {
+            let promises = section.promises(topology).into_iter();
+            promises.map(move |promise| (topology, section, promise))
+        })
+    })
 }
 
 /// Where the table goes: `LOCKCORE_INTEROP_TABLE`, or `docs/INTEROP.md`.
@@ -59,12 +78,13 @@ fn page(rows: &Rows, redisson: &str, java: &str) -> String {
     let mut page = format!(
         "<!-- Written by the suite itself: ./scripts/interop. Do not edit it by hand; its text is in interop/tests/redisson/report/. -->\n\
          # Sharing locks with Redisson: what was tested\n\n\
-         Rust with lockcore and Java with the real Redisson contend for the same names on one redis-server. `./scripts/interop` runs this\n\
-         suite and writes this page when every test has passed, so that all figures below come from one run.\n\n\
+         Rust with lockcore and Java with the real Redisson contend for the same names: on a single server, on a primary with Sentinels,\n\
+         and on a Redis Cluster. `./scripts/interop` runs this suite and writes this page when every test has passed, so that all\n\
+         figures below come from one run.\n\n\
          | | version |\n|---|---|\n\
          | lockcore | {} |\n| Redisson | {redisson} |\n| Java | {java} |\n| Redis | {} |\n| machine | {} {}, {cores} cores |\n\n\
          Leases that a watchdog renews are {} ms on both sides, so that their ends can be waited for; every other option of Redisson that\n\
-         has to do with locks has its default, unless a row names it.\n\
+         has to do with locks has its default, unless a row names it. The tables up to the last three are about a single server.\n\
 ",
         env!("CARGO_PKG_VERSION"),
         redis_version(),
@@ -73,15 +93,34 @@ fn page(rows: &Rows, redisson: &str, java: &str) -> String {
         LEASE.as_millis(),
     );
     for section in Section::ALL {
-        write!(page, "\n## {}\n\n| promise | measured |\n|---|---|\n", section.title()).unwrap();
-        for promise in section.promises() {
-            writeln!(page, "| {} | {} |", promise.text(section), rows[&(section, promise)])
-                .unwrap();
+        let promises = section.promises(Topology::Server);
+        if promises.is_empty() {
+            continue;
         }
+        write!(page, "\n## {}\n\n| promise | measured |\n|---|---|\n", section.title()).unwrap();
+        for promise in promises {
+            let measured = &rows[&(Topology::Server, section, promise)];
+            writeln!(page, "| {} | {measured} |", promise.text(section)).unwrap();
+        }
+    }
+    for topology in Topology::ALL.into_iter().skip(1) {
+        write_deployment(&mut page, topology, rows);
     }
     page.push('\n');
     page.push_str(include_str!("notes.md"));
     page
+}
+
+/// The section of a deployment that is not a single server, with all kinds in one table.
+fn write_deployment(page: &mut String, topology: Topology, rows: &Rows) {
+    write!(page, "\n## {}\n\n| promise | measured |\n|---|---|\n", topology.title()).unwrap();
+    for section in Section::ALL {
+        let (kind, _) = section.title().split_once(':').unwrap_or((section.title(), ""));
+        for promise in section.promises(topology) {
+            let measured = &rows[&(topology, section, promise)];
+            writeln!(page, "| {kind}: {} | {measured} |", promise.text(section)).unwrap();
+        }
+    }
 }
 
 fn redis_version() -> String {

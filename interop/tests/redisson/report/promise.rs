@@ -1,6 +1,6 @@
 //! [`Promise`]: the rows of the table.
 
-use crate::section::Section;
+use crate::{deployment::Topology, section::Section};
 
 /// What is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,7 @@ pub(crate) enum Promise {
     JavaDowngrades,
     JavaNests,
     RustNests,
+    Tokens,
     RustSeesJava,
     JavaSeesRust,
     RustResizes,
@@ -26,6 +27,7 @@ pub(crate) enum Promise {
     JavaCrashes,
     RustReaderCrashes,
     JavaReaderCrashes,
+    Takeover,
     RustWaiterCrashes,
     JavaWaiterCrashes,
     JavaCannotReleaseOurs,
@@ -38,11 +40,54 @@ pub(crate) enum Promise {
     LatchesOfJava,
     LocksOfOurs,
     OthersOfOurs,
+    Braces,
+    BothMessages,
+    OtherMessages,
+    Failover,
 }
 
 impl Section {
     /// The rows of the section, in the order of [`Promise`].
-    pub(crate) fn promises(self) -> Vec<Promise> {
+    pub(crate) fn promises(self, topology: Topology) -> Vec<Promise> {
+        match topology {
+            Topology::Server => self.promises_of_a_server(),
+            Topology::Sentinel => self.promises_elsewhere(),
+            Topology::ShardedCluster | Topology::PlainCluster => {
+                let mut promises = self.promises_elsewhere();
+                if self == Self::Latch {
+                    promises.push(Promise::Braces);
+                }
+                if self == Self::Reentrant && topology == Topology::ShardedCluster {
+                    promises.extend([Promise::BothMessages, Promise::OtherMessages]);
+                }
+                promises
+            }
+        }
+    }
+
+    /// What depends on where the commands and the messages go.
+    fn promises_elsewhere(self) -> Vec<Promise> {
+        use Promise as P;
+        let wakeups = [P::RustWakesJava, P::JavaWakesRust];
+        match self {
+            Self::Reentrant => vec![
+                P::Exclusion,
+                P::RustWakesJava,
+                P::JavaWakesRust,
+                P::JavaNests,
+                P::RustNests,
+                P::Tokens,
+                P::RustCrashes,
+                P::JavaCrashes,
+            ],
+            Self::Latch => [&[P::Counting], wakeups.as_slice()].concat(),
+            Self::Failover => vec![P::Failover],
+            Self::Mixed => Vec::new(),
+            _ => [&[P::Exclusion], wakeups.as_slice()].concat(),
+        }
+    }
+
+    fn promises_of_a_server(self) -> Vec<Promise> {
         use Promise as P;
         let of_holds = [
             P::Exclusion,
@@ -58,10 +103,12 @@ impl Section {
                 &[
                     P::JavaNests,
                     P::RustNests,
+                    P::Tokens,
                     P::RustSeesJava,
                     P::JavaSeesRust,
                     P::RustCrashes,
                     P::JavaCrashes,
+                    P::Takeover,
                     P::JavaCannotReleaseOurs,
                     P::RustCannotReleaseTheirs,
                     P::JavaForces,
@@ -122,6 +169,7 @@ impl Section {
                     P::OthersOfOurs,
                 ],
             ),
+            Self::Failover => (&[], &[]),
         };
         let mut promises = [of_holds, others].concat();
         if self == Self::Semaphore {
@@ -253,6 +301,9 @@ impl Promise {
             Self::JavaWaiterCrashes => {
                 "A Java waiter is halted at the head of the queue: Rust, behind it, enters when its place has lapsed"
             }
+            Self::Takeover => {
+                "A named owner takes its hold over with a shorter lease, and dies: Java enters at the end of that lease, also where it is fair or a read-write lock"
+            }
             Self::JavaCannotReleaseOurs => "Java cannot release our hold",
             Self::RustCannotReleaseTheirs => "We cannot release Java's hold",
             Self::JavaForces => "`forceUnlock` in Java ends our hold, and we hear of it",
@@ -271,6 +322,19 @@ impl Promise {
             }
             Self::OthersOfOurs => {
                 "Held by us as one kind, and used by Java as any other: Java is not let in"
+            }
+            Self::Tokens => {
+                "Fencing tokens rise from one hold to the next, whichever side has it: `token()` and `RFencedLock.lockAndGetToken`"
+            }
+            Self::Braces => "Its name has a tag: `{shop}:imported`",
+            Self::BothMessages => {
+                "Rust has `ClusterMessages::Both`, Java sharded or plain messages: a release wakes the other side within 50 ms at the median"
+            }
+            Self::OtherMessages => {
+                "Rust has sharded and Java plain messages, which is a mistake: no release wakes the other side"
+            }
+            Self::Failover => {
+                "The primary is killed while each side holds four kinds of locks and waits for those of the other: no hold is lost, every waiter enters, and both sides go on"
             }
             Self::LatchesOfJava => {
                 "In use by Java as a latch: our locks and read-write locks refuse the name"

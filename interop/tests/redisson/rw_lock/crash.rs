@@ -16,10 +16,10 @@ use crate::{
 async fn a_dead_rust_reader_does_not_stay_while_java_reads() {
     let both = Both::start().await;
     let (reader, lock) = (both.redisson.thread_for(Kind::Read), both.locks.rw_lock("read"));
-    let mut process = Process::holds(&both.server, Kind::Read, "read");
+    let mut process = Process::holds(&both.servers, Kind::Read, "read");
     reader.acquire("read", Lease::Watchdog).await.unwrap();
     let writing = tokio::spawn(lock.write().acquire());
-    listened_to(&both.server, Kind::Write, "read", 1).await;
+    listened_to(&both.servers, Kind::Write, "read", 1).await;
     process.kill();
     readers_are(&lock, 1).await;
 
@@ -43,11 +43,11 @@ async fn a_dead_rust_reader_does_not_stay_while_java_reads() {
 async fn a_dead_java_reader_does_not_stay_while_rust_reads() {
     let both = Both::start().await;
     let (writer, lock) = (both.redisson.thread_for(Kind::Write), both.locks.rw_lock("read"));
-    let (java, client) = another_java(&both.server).await;
+    let (java, client) = another_java(&both.servers).await;
     held_by(&client, Kind::Read, "read").await;
     let reading = lock.read().acquire().await.unwrap();
     let writing = writer.acquire("read", Lease::Watchdog);
-    listened_to(&both.server, Kind::Write, "read", 1).await;
+    listened_to(&both.servers, Kind::Write, "read", 1).await;
     java.halt().await.unwrap();
     readers_are(&lock, 1).await;
 

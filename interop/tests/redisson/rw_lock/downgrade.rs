@@ -8,7 +8,7 @@ use lockcore_interop::{Kind, Lease};
 use crate::{
     report::{Promise, record},
     section::Section,
-    support::{Both, LEASE, SLACK, listened_to, ms, redisson, soon},
+    support::{Both, LEASE, SLACK, listened_to, ms, soon},
     wakeups::Measured,
 };
 
@@ -24,7 +24,7 @@ async fn our_downgrade_wakes_the_readers_of_java() {
         let lock = both.locks.rw_lock(&name);
         let writing = lock.write().owned_by(&owner).acquire().await.unwrap();
         let waiting = readers.each_ref().map(|reader| reader.acquire(&name, Lease::Watchdog));
-        listened_to(&both.server, Kind::Read, &name, 1).await;
+        listened_to(&both.servers, Kind::Read, &name, 1).await;
         let reading = lock.read().owned_by(&owner).acquire().await.unwrap();
         let start = Instant::now();
         writing.release().await.unwrap();
@@ -56,13 +56,13 @@ async fn our_downgrade_wakes_the_readers_of_java() {
 #[tokio::test]
 async fn the_downgrade_of_java_lets_readers_in() {
     let both = Both::start().await;
-    let other = redisson(&both.server).await;
+    let other = both.servers.redisson(LEASE).await;
     let (thread, reader) = (both.redisson.thread_for(Kind::Write), other.thread_for(Kind::Read));
     let lock = both.locks.rw_lock("downgrade");
     thread.acquire("downgrade", Lease::Watchdog).await.unwrap();
     let ours = tokio::spawn(lock.read().acquire());
     let of_java = reader.acquire("downgrade", Lease::Watchdog);
-    listened_to(&both.server, Kind::Read, "downgrade", 2).await;
+    listened_to(&both.servers, Kind::Read, "downgrade", 2).await;
     thread.kind(Kind::Read).acquire("downgrade", Lease::Watchdog).await.unwrap();
     let start = Instant::now();
     thread.release("downgrade").await.unwrap();

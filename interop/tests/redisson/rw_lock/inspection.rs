@@ -8,7 +8,7 @@ use lockcore_interop::{Kind, Lease};
 use crate::{
     report::{Promise, record},
     section::Section,
-    support::{Both, LEASE, listened_to, locks, soon},
+    support::{Both, LEASE, listened_to, soon},
 };
 
 const LASTING: Lease = Lease::Fixed(Duration::from_secs(20));
@@ -82,13 +82,13 @@ async fn java_sees_the_holds_of_rust() {
 #[tokio::test]
 async fn our_readers_make_way_for_our_writer_and_those_of_java_do_not() {
     let both = Both::start().await;
-    let other = locks(&both.server).await;
+    let other = both.servers.locks(LEASE).await;
     let lock = both.locks.rw_lock("waited_for");
     let [first, second] =
         [both.redisson.thread_for(Kind::Read), both.redisson.thread_for(Kind::Read)];
     first.acquire("waited_for", Lease::Watchdog).await.unwrap();
     let writing = tokio::spawn(lock.write().acquire());
-    listened_to(&both.server, Kind::Write, "waited_for", 1).await;
+    listened_to(&both.servers, Kind::Write, "waited_for", 1).await;
     assert_eq!(lock.state().await.unwrap().waiters().len(), 1);
 
     assert!(other.rw_lock("waited_for").read().try_acquire().await.unwrap().is_none());

@@ -9,8 +9,8 @@ use std::{
 };
 
 use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
-use lockcore_testkit::RedisCluster;
-use tokio::task::JoinSet;
+use lockcore_testkit::{RedisCluster, SlotMigration};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{builder, locks, places};
 use crate::support::soon;
@@ -238,4 +238,85 @@ async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nob
     println!("{entries} entries, {pause:?} without one, a migration took {longest:?} at most");
     assert!(entries > 100, "{entries}");
     assert!(pause < longest + PROMPT, "{pause:?}, while a migration took {longest:?} at most");
+}
+
+/// Begins to move a slot, with the keys that `moves` accepts.
+async fn half_moved(
+    cluster: &RedisCluster,
+    name: &str,
+    moves: impl Fn(&str) -> bool,
+) -> SlotMigration {
+    let (slot, from, to) = places(cluster, name).await;
+    let migration = cluster.begin_migration(slot, to).await;
+    let slot = slot.to_string();
+    let keys: Vec<String> =
+        cluster.node(from).query(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
+    let moved: Vec<&str> = keys.iter().map(String::as_str).filter(|key| moves(key)).collect();
+    assert!(!moved.is_empty() && moved.len() < keys.len(), "{moved:?} of {keys:?}");
+    cluster.move_keys_of(&migration, &moved).await;
+    migration
+}
+
+/// A release that is refused for the time of a migration says so, and goes on in the background.
+async fn released_or_tried_again(releasing: JoinHandle<Result<(), LockError>>) {
+    match soon("the release", releasing).await.unwrap() {
+        Err(LockError::Backend(error)) => assert!(error.is_retryable(), "{error}"),
+        released => released.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn no_writer_enters_beside_readers_whose_leases_have_not_moved_yet() {
+    let cluster = cluster().await;
+    let (one, other) = (locks(&cluster).await, locks(&cluster).await);
+    let readers = [
+        one.rw_lock("rw").read().acquire().await.unwrap(),
+        one.rw_lock("rw").read().acquire().await.unwrap(),
+    ];
+    let is_lease = |key: &str| key.contains("rwlock_timeout");
+    let migration = half_moved(&cluster, "rw", |key| !is_lease(key)).await;
+    let refused = other.rw_lock("rw").write().acquire_timeout(Duration::from_millis(500)).await;
+    assert!(refused.is_err(), "a writer beside readers");
+
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+    for reader in readers {
+        assert!(reader.is_held());
+        reader.release().await.unwrap();
+    }
+    drop(soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_release_does_not_end_the_hold_of_a_reader_whose_lease_has_not_moved_yet() {
+    let cluster = cluster().await;
+    let (one, other) = (locks(&cluster).await, locks(&cluster).await);
+    let reader = |name| one.rw_lock("rw").read().owned_by(&Owner::named(name));
+    let stays = reader("stays").acquire().await.unwrap();
+    let leaves = reader("leaves").acquire().await.unwrap();
+    let migration = half_moved(&cluster, "rw", |key| !key.contains("stays")).await;
+    let releasing = tokio::spawn(leaves.release());
+    let refused = other.rw_lock("rw").write().acquire_timeout(Duration::from_millis(500)).await;
+    assert!(refused.is_err(), "a writer beside a reader");
+
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+    released_or_tried_again(releasing).await;
+    assert!(other.rw_lock("rw").write().try_acquire().await.unwrap().is_none());
+    stays.release().await.unwrap();
+    drop(soon("the writer", other.rw_lock("rw").write().acquire()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_fair_hold_of_a_named_owner_is_released_although_only_its_lock_has_moved() {
+    let cluster = cluster().await;
+    let (one, other) = (locks(&cluster).await, locks(&cluster).await);
+    let held = one.fair_lock("fair").owned_by(&Owner::named("me")).acquire().await.unwrap();
+    let migration = half_moved(&cluster, "fair", |key| key == "fair").await;
+    let releasing = tokio::spawn(held.release());
+    tokio::time::sleep(PROMPT).await;
+    cluster.move_keys(&migration).await;
+    cluster.finish_migration(migration).await;
+    released_or_tried_again(releasing).await;
+    drop(soon("the next", other.fair_lock("fair").acquire()).await.unwrap());
 }

@@ -6,6 +6,7 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.ShardedSubscriptionMode;
 
 /** The Redisson instances, by their ids: each is a client of its own, as another process would be. */
 final class Clients {
@@ -13,7 +14,7 @@ final class Clients {
 
     Map<String, Command> commands() {
         return Map.of(
-                "connect", arguments -> connect(arguments.text(0), arguments.number(1), arguments.number(2)),
+                "connect", this::connect,
                 "close", arguments -> close(arguments.text(0)),
                 "versions", arguments -> versions());
     }
@@ -28,18 +29,18 @@ final class Clients {
     }
 
     /**
-     * {@code connect url watchdogMs fairWaitMs}: the id of a new client, with which the owners of its holds begin. A wait of 0 is
-     * that of Redisson.
+     * {@code connect url watchdogMs fairWaitMs shardedSubscriptionMode}: the id of a new client, with which the owners of its holds
+     * begin. A wait of 0 is that of Redisson.
      */
-    private String connect(String url, long watchdog, long fairWait) {
+    private String connect(Arguments arguments) {
         Config config = new Config();
-        config.setLockWatchdogTimeout(watchdog);
-        if (fairWait > 0) {
-            config.setFairLockWaitTimeout(fairWait);
+        config.setLockWatchdogTimeout(arguments.number(1));
+        if (arguments.number(2) > 0) {
+            config.setFairLockWaitTimeout(arguments.number(2));
         }
         config.setThreads(4);
         config.setNettyThreads(4);
-        config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(2).setConnectionPoolSize(16);
+        Servers.configure(config, arguments.text(0), ShardedSubscriptionMode.valueOf(arguments.text(3)));
         return add(config);
     }
 

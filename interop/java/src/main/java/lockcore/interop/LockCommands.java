@@ -4,10 +4,14 @@ import java.util.Map;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
-/** What only an {@link RLock} has. The first three arguments are the client, the kind and the name. */
+/**
+ * What only an {@link RLock} has. The first three arguments are the client, the kind and the name; {@code lockAndGetToken client name}
+ * has no kind.
+ */
 record LockCommands(Clients clients) {
     Map<String, Command> commands() {
         return Map.of(
+                "lockAndGetToken", arguments -> clients.of(arguments).getFencedLock(arguments.text(1)).lockAndGetToken(),
                 "forceUnlock", arguments -> of(arguments).forceUnlock(),
                 "isLocked", arguments -> of(arguments).isLocked(),
                 "isHeld", arguments -> of(arguments).isHeldByCurrentThread(),

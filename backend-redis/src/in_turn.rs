@@ -1,0 +1,45 @@
+//! [`ask_in_turn`]: several servers are asked until one answers.
+
+use std::time::Duration;
+
+use lockcore::BackendError;
+use tokio::task::JoinSet;
+
+/// After so long without an answer, the next server is asked as well.
+const HEAD_START: Duration = Duration::from_millis(200);
+
+/// Asks one of the `servers` after the other, and returns the first answer that `is_good`. If there
+/// is none, returns the last of the other answers.
+///
+/// # Errors
+/// Those of all servers, if none answers.
+///
+/// # Cancel safety
+/// The requests end with the future.
+pub(crate) async fn ask_in_turn<S, T, F>(
+    servers: Vec<S>,
+    ask: impl Fn(S) -> F,
+    is_good: impl Fn(&T) -> bool,
+) -> Result<T, Vec<BackendError>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, BackendError>> + Send + 'static,
+{
+    let mut rest = servers.into_iter();
+    let (mut asked, mut failures, mut doubtful) = (JoinSet::new(), Vec::new(), None);
+    loop {
+        if let Some(server) = rest.next() {
+            asked.spawn(ask(server));
+        } else if asked.is_empty() {
+            return doubtful.ok_or(failures);
+        }
+        let limit = if rest.len() > 0 { HEAD_START } else { Duration::MAX };
+        match tokio::time::timeout(limit, asked.join_next()).await {
+            Ok(Some(Ok(Ok(answer)))) if is_good(&answer) => return Ok(answer),
+            Ok(Some(Ok(Ok(answer)))) => doubtful = Some(answer),
+            Ok(Some(Ok(Err(failure)))) => failures.push(failure),
+            // The next one is asked as well, or the runtime is shutting down.
+            Err(_) | Ok(Some(Err(_)) | None) => {}
+        }
+    }
+}
