@@ -1,10 +1,6 @@
 //! [`RedisBackendBuilder`].
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{Client, ConnectionInfo};
@@ -12,7 +8,7 @@ use redis::{Client, ConnectionInfo};
 use crate::{
     CredentialsProvider, RedisBackend,
     cluster::{
-        Cluster, ClusterMessages, NodeOptions,
+        Cluster, ClusterMessages,
         url::{self as cluster_url, ClusterSeeds},
     },
     credentials::Login,
@@ -22,8 +18,8 @@ use crate::{
     },
     server::{
         Server,
-        address::{FixedAddress, Locate},
-        opener::Opener,
+        address::FixedAddress,
+        opener::{ConnectOptions, Opener},
     },
     url,
 };
@@ -51,12 +47,9 @@ pub struct RedisBackendBuilder {
     source: ConnectionSource,
     sentinels: Option<SentinelSource>,
     sentinel_client: Option<Box<Client>>,
-    login: Login,
     sentinel_login: Login,
-    response_timeout: Duration,
-    connect_timeout: Duration,
+    options: ConnectOptions,
     key_prefix: String,
-    eviction_allowed: bool,
     cluster_messages: ClusterMessages,
     replicas: Option<Replicas>,
 }
@@ -87,12 +80,14 @@ impl RedisBackendBuilder {
             source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
             sentinels: None,
             sentinel_client: None,
-            login: Login::default(),
             sentinel_login: Login::default(),
-            response_timeout: Duration::from_secs(3),
-            connect_timeout: Duration::from_secs(5),
+            options: ConnectOptions {
+                login: Login::default(),
+                response_timeout: Duration::from_secs(3),
+                connect_timeout: Duration::from_secs(5),
+                eviction_allowed: false,
+            },
             key_prefix: String::new(),
-            eviction_allowed: false,
             cluster_messages: ClusterMessages::Auto,
             replicas: None,
         }
@@ -178,7 +173,7 @@ impl RedisBackendBuilder {
     /// Sets the credentials, or a provider that is asked for them at each attempt to connect. They
     /// replace those of the URL. See [`CredentialsProvider`].
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
-        self.login = Login::new(provider);
+        self.options.login = Login::new(provider);
         self
     }
 
@@ -196,7 +191,7 @@ impl RedisBackendBuilder {
     /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
     /// More than 5 s has no effect, because the core does not wait longer.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.response_timeout = timeout;
+        self.options.response_timeout = timeout;
         self
     }
 
@@ -204,7 +199,7 @@ impl RedisBackendBuilder {
     /// default. Finding the primary with Sentinels may take as long, and so may the provider of the
     /// credentials.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.options.connect_timeout = timeout;
         self
     }
 
@@ -219,7 +214,7 @@ impl RedisBackendBuilder {
     /// a lock is evicted, the lock is lost. Its holder learns of that with the next renewal; until
     /// then, another owner can acquire the lock.
     pub fn allow_eviction(mut self) -> Self {
-        self.eviction_allowed = true;
+        self.options.eviction_allowed = true;
         self
     }
 
@@ -277,8 +272,8 @@ impl RedisBackendBuilder {
     /// # Cancel safety
     /// If the future is dropped before it resolves, no connection is left open.
     pub async fn connect(self) -> Result<RedisBackend, BackendError> {
-        check_timeout("response_timeout", self.response_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
+        check_timeout("response_timeout", self.options.response_timeout)?;
+        check_timeout("connect_timeout", self.options.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
         check_replicas(self.replicas)?;
         let replicas = self.replicas;
@@ -296,42 +291,23 @@ impl RedisBackendBuilder {
             Target::Cluster(seeds) => seeds,
             Target::Sentinels(target) => {
                 let login = self.sentinel_login.clone();
-                let group = SentinelGroup::new(target, login, self.connect_timeout);
+                let group = SentinelGroup::new(target, login, self.options.connect_timeout);
                 let address = Arc::new(SentinelAddress::new(group));
-                let server = Server::new(self.opener(address, OnceLock::from(false)));
+                let server = Server::new(Opener::new(address, self.options, Some(false)));
                 server.connection().await?;
                 return Ok(RedisBackend::on_primary(server, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
-                let server = Server::new(self.opener(address, OnceLock::new()));
+                let server = Server::new(Opener::new(address, self.options.clone(), None));
                 if !server.is_cluster_node().await? {
                     return Ok(RedisBackend::on_server(server, self.key_prefix));
                 }
                 ClusterSeeds::of_node(info)?
             }
         };
-        let options = NodeOptions {
-            info: seeds.info,
-            login: self.login,
-            response_timeout: self.response_timeout,
-            connect_timeout: self.connect_timeout,
-            eviction_allowed: self.eviction_allowed,
-        };
-        let cluster = Cluster::connect(options, seeds.nodes, self.cluster_messages).await?;
+        let cluster = Cluster::connect(seeds, self.options, self.cluster_messages).await?;
         Ok(RedisBackend::on_cluster(cluster, self.key_prefix))
-    }
-
-    fn opener(&self, address: Arc<dyn Locate>, is_cluster_node: OnceLock<bool>) -> Opener {
-        Opener {
-            address,
-            login: self.login.clone(),
-            response_timeout: self.response_timeout,
-            connect_timeout: self.connect_timeout,
-            eviction_allowed: self.eviction_allowed,
-            is_cluster_node,
-            splits_batches: Arc::default(),
-        }
     }
 
     fn target(&self) -> Result<Target, BackendError> {
@@ -393,8 +369,8 @@ impl Target {
 impl fmt::Debug for RedisBackendBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackendBuilder")
-            .field("response_timeout", &self.response_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.options.response_timeout)
+            .field("connect_timeout", &self.options.connect_timeout)
             .field("key_prefix", &self.key_prefix)
             .finish_non_exhaustive()
     }

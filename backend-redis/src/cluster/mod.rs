@@ -36,9 +36,7 @@ use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
 pub use self::messages::ClusterMessages;
-pub(crate) use self::{
-    messages::Publishing, nodes::NodeOptions, renewal::renew, slots::NodeAddress,
-};
+pub(crate) use self::{messages::Publishing, renewal::renew, slots::NodeAddress};
 use self::{
     nodes::Nodes,
     redirect::Redirect,
