@@ -79,10 +79,10 @@ impl ReleaseUnanswered<'_> {
         outcome: Result<AcquireOutcome, BackendError>,
         demand: Option<Replicas>,
     ) -> Result<AcquireOutcome, BackendError> {
-        let outcome = match (outcome, demand) {
-            (Ok(AcquireOutcome::Acquired { token }), Some(demand)) => {
+        let outcome = match (outcome, self.request.zip(demand)) {
+            (Ok(AcquireOutcome::Acquired { token }), Some((request, demand))) => {
                 // Boxed, because this future is large and rarely needed.
-                let acknowledged = Box::pin(self.acknowledged(demand)).await;
+                let acknowledged = Box::pin(self.acknowledged(request, demand)).await;
                 acknowledged.map(|replicas| AcquireOutcome::Acknowledged { token, replicas })
             }
             (outcome, _) => outcome,
@@ -109,21 +109,27 @@ impl ReleaseUnanswered<'_> {
 
     /// Waits until replicas have acknowledged the hold, and returns their number. If too few do,
     /// ends the hold.
-    async fn acknowledged(&self, demand: Replicas) -> Result<u32, BackendError> {
-        let connection = match self.sent {
-            Sent::Single(connection) => Some(connection.clone()),
-            Sent::Cluster(_, trail) => trail.connection(),
-        };
-        let replicas = match connection {
-            Some(connection) => connection.wait_for_replicas(demand).await,
-            None => Ok(0),
+    async fn acknowledged(
+        &self,
+        request: &AcquireRequest,
+        demand: Replicas,
+    ) -> Result<u32, BackendError> {
+        let replicas = match self.sent {
+            Sent::Single(connection) => connection.wait_for_replicas(demand, None).await,
+            Sent::Cluster(_, trail) => {
+                let key = self.backend.keys(&request.name)?.lock();
+                trail.wait_for_replicas(demand, key).await
+            }
         };
         let error = match replicas {
             Ok(replicas) if replicas >= demand.count => return Ok(replicas),
             Ok(replicas) => too_few(replicas, demand),
             Err(error) => error,
         };
-        match self.undo().await {
+        match self.undo(request).await {
+            // A failover may bring the hold back. So the core is to undo it as well: its releases
+            // are repeated then, and its next request has another id.
+            Ok(_) if self.backend.has_sentinels() => Err(error),
             Ok(_) => Err(error.not_applied()),
             Err(_) if error.is_outcome_unknown() => Err(error),
             Err(undo) => {
@@ -134,8 +140,7 @@ impl ReleaseUnanswered<'_> {
     }
 
     /// Ends the hold, on the connection of the acquisition.
-    async fn undo(&self) -> Result<ReleaseOutcome, BackendError> {
-        let Some(request) = self.request else { return Ok(ReleaseOutcome::NotHeld) };
+    async fn undo(&self, request: &AcquireRequest) -> Result<ReleaseOutcome, BackendError> {
         let (keys, undo) = (self.backend.keys(&request.name)?, request.undo());
         match self.sent {
             Sent::Single(connection) => {

@@ -31,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
@@ -47,7 +47,7 @@ use self::{
 use crate::{
     error,
     script::ScriptCall,
-    server::{CommandConnection, Purpose, Server},
+    server::{CommandConnection, MovableKey, Purpose, Server},
 };
 
 /// How often a request follows its slot.
@@ -113,9 +113,15 @@ impl Trail {
         hop.map(|hop| Self { hop: Mutex::new(Some(hop)), purpose: self.purpose })
     }
 
-    /// The connection that the request was sent on.
-    pub(crate) fn connection(&self) -> Option<Arc<CommandConnection>> {
-        self.get().map(|hop| hop.connection)
+    /// Waits until replicas of the node where the trail ends have acknowledged the hold with `key`
+    /// that was granted there. Returns their number.
+    pub(crate) async fn wait_for_replicas(
+        &self,
+        demand: Replicas,
+        key: String,
+    ) -> Result<u32, BackendError> {
+        let Some(Hop { connection, is_asking, .. }) = self.get() else { return Ok(0) };
+        connection.wait_for_replicas(demand, Some(MovableKey { key, is_asking })).await
     }
 }
 

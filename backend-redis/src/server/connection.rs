@@ -214,7 +214,8 @@ impl CommandConnection {
         }
     }
 
-    async fn ask(&self, command: Cmd) -> RedisResult<Value> {
+    /// Sends one command behind `ASKING`.
+    pub(super) async fn ask(&self, command: Cmd) -> RedisResult<Value> {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").add_command(command);
         let mut inner = self.inner.clone();

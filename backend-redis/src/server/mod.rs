@@ -29,6 +29,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::{
     check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+    replicas::MovableKey,
 };
 use self::{
     commands::Commands,

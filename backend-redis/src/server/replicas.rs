@@ -2,20 +2,33 @@
 //!
 //! `WAIT` counts the replicas that have everything that was written on its connection before, and
 //! blocks this connection until there are enough, or until the time is up. It is sent when a hold
-//! has been granted, so a refused acquisition waits for no replica. Meanwhile granted holds share
-//! the next one.
+//! has been granted, on the same connection, so a refused acquisition waits for no replica.
+//! Meanwhile granted holds share the next one. A connection that has been replaced leads to no other
+//! server, so its `WAIT` fails or counts what was written on it.
+//!
+//! On a cluster, a hold may move to another node meanwhile, whose replicas are not counted. So the
+//! key of the hold is looked up behind `WAIT`: if it is there, it has been there all the time.
 
 use std::{
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use futures_util::future::{join, join_all};
 use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::Value;
 use tokio::sync::oneshot;
 
 use super::CommandConnection;
 use crate::{error, wire::millis};
+
+/// The key of a hold on a cluster, which may move to another node.
+#[derive(Clone, Debug)]
+pub(crate) struct MovableKey {
+    pub(crate) key: String,
+    /// The node was asked while its slot was on the way there.
+    pub(crate) is_asking: bool,
+}
 
 /// The holds of a connection that replicas have yet to acknowledge.
 #[derive(Debug, Default)]
@@ -31,6 +44,7 @@ struct Queue {
 #[derive(Debug)]
 struct Waiting {
     demand: Replicas,
+    key: Option<MovableKey>,
     acknowledged: oneshot::Sender<Result<u32, BackendError>>,
 }
 
@@ -75,9 +89,12 @@ impl WaitSender {
                 self.is_done = true;
                 return;
             };
-            let acknowledged = self.connection.wait(*demand).await;
-            for one in waiting {
-                let _ = one.acknowledged.send(acknowledged.clone());
+            let counting = self.connection.wait(*demand);
+            let looking_up = waiting.iter().map(|one| self.connection.find(one.key.as_ref()));
+            // Polled in this order, so the keys are looked up behind `WAIT`.
+            let (counted, found) = join(counting, join_all(looking_up)).await;
+            for (one, found) in waiting.into_iter().zip(found) {
+                let _ = one.acknowledged.send(found.and_then(|()| counted.clone()));
             }
         }
     }
@@ -98,13 +115,15 @@ impl Drop for WaitSender {
 
 impl CommandConnection {
     /// Waits until replicas have acknowledged what was granted on this connection, and returns
-    /// their number. It is less than demanded if the time was up.
+    /// their number. It is less than demanded if the time was up. Fails if there is a `key` that
+    /// has moved to another node meanwhile.
     pub(crate) async fn wait_for_replicas(
         self: &Arc<Self>,
         demand: Replicas,
+        key: Option<MovableKey>,
     ) -> Result<u32, BackendError> {
         let (acknowledged, answer) = oneshot::channel();
-        if self.unacknowledged.push(Waiting { demand, acknowledged }) {
+        if self.unacknowledged.push(Waiting { demand, key, acknowledged }) {
             let sender = WaitSender { connection: self.clone(), is_done: false };
             self.runtime.spawn(sender.send());
         }
@@ -123,4 +142,29 @@ impl CommandConnection {
             _ => Err(error::unexpected("WAIT")),
         })
     }
+
+    /// Fails if there is a `key` that is not at this node any more.
+    async fn find(&self, key: Option<&MovableKey>) -> Result<(), BackendError> {
+        let Some(MovableKey { key, is_asking }) = key else { return Ok(()) };
+        let command = redis::cmd("EXISTS").arg(key).take();
+        let reply = match is_asking {
+            true => self.ask(command).await,
+            false => self.query(command).await,
+        };
+        match reply {
+            Ok(reply) => self.decode(reply, |reply| match reply {
+                Value::Int(1) => Ok(()),
+                Value::Int(0) => Err(has_moved()),
+                _ => Err(error::unexpected("EXISTS")),
+            }),
+            Err(error) if error.redirect_node().is_some() => Err(has_moved()),
+            Err(error) => Err(error::of_request(error, "EXISTS")),
+        }
+    }
+}
+
+fn has_moved() -> BackendError {
+    let message = "the hold left the node before its replicas had acknowledged it, because its \
+                   slot has moved, so it was released";
+    BackendError::new(BackendErrorKind::Unavailable, message)
 }
