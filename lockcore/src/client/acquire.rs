@@ -140,7 +140,8 @@ impl Acquisition {
         let has_fresh_owner = owner.is_none();
         let owner = owner.unwrap_or_else(Owner::new);
         let (mode, takes_over) = (self.mode, self.takes_over(&owner));
-        Asker { owner, has_fresh_owner, mode, is_patient, takes_over }
+        let fails_alone = self.replicas.is_some();
+        Asker { owner, has_fresh_owner, mode, is_patient, takes_over, fails_alone }
     }
 
     fn acquire_in_turn<'a, 'w>(

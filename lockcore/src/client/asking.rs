@@ -208,8 +208,8 @@ impl Contender<'_> {
         let Acquisition { client, name, .. } = self.acquisition();
         self.undo(request, now);
         let error = LockError::from(late(request.lease).with_lock(name));
-        let is_first = self.late_since.is_none();
-        let since = *self.late_since.get_or_insert(now);
+        let is_first = self.failing_since.is_none();
+        let since = *self.failing_since.get_or_insert(now);
         let is_over = !is_first && now.since(since) >= client.settings.retry_for;
         let is_hopeless = lease::deadline(sent, request.lease) <= sent;
         if !self.asker.is_patient || is_over || is_hopeless {
@@ -229,7 +229,7 @@ impl Contender<'_> {
         remaining: Option<Duration>,
         now: Moment,
     ) -> Option<TurnEnd> {
-        (self.backoff, self.last_error, self.late_since) = (Backoff::default(), None, None);
+        (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
         match request.queue {
             // It may have a place in the backend's queue now.
             Some(_) => self.arm_undo(request, now),
@@ -270,6 +270,7 @@ impl Contender<'_> {
         let pause = self.backoff.next();
         let QueuePlace { cell, ticket, .. } = &self.place;
         let since = client.with(cell, |lane, fx| lane.failed(*ticket, &error, pause, now, fx));
+        let since = since.unwrap_or_else(|| *self.failing_since.get_or_insert(now));
         if now.since(since) >= client.settings.retry_for {
             return Err(error);
         }
