@@ -127,15 +127,13 @@ impl ReleaseUnanswered<'_> {
             Err(error) => error,
         };
         match self.undo(request).await {
+            Ok(_) if !self.backend.has_sentinels() => Err(error.not_applied()),
             // A failover may bring the hold back. So the core is to undo it as well: its releases
             // are repeated then, and its next request has another id.
-            Ok(_) if self.backend.has_sentinels() => Err(error),
-            Ok(_) => Err(error.not_applied()),
-            Err(_) if error.is_outcome_unknown() => Err(error),
-            Err(undo) => {
-                let message = format!("{error}; the hold could not be released");
-                Err(BackendError::new(BackendErrorKind::Connection, message).with_source(undo))
-            }
+            Ok(_) => Err(error.maybe_applied()),
+            // A server that is no primary any more refuses `WAIT` for good.
+            Err(undo) if undo.is_retryable() && !error.is_retryable() => Err(undo.maybe_applied()),
+            Err(_) => Err(error.maybe_applied()),
         }
     }
 
@@ -163,7 +161,7 @@ fn too_few(replicas: u32, demand: Replicas) -> BackendError {
     let Replicas { count, timeout, .. } = demand;
     let message = format!(
         "{replicas} of the {count} replicas that were asked for acknowledged the hold within \
-         {timeout:?}, so it was released; check the replicas of the server, or ask for fewer or \
+         {timeout:?}, so it is released; check the replicas of the server, or ask for fewer or \
          for a longer time"
     );
     BackendError::new(BackendErrorKind::Unavailable, message)

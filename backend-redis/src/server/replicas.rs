@@ -165,6 +165,6 @@ impl CommandConnection {
 
 fn has_moved() -> BackendError {
     let message = "the hold left the node before its replicas had acknowledged it, because its \
-                   slot has moved, so it was released";
+                   slot has moved, so it is released";
     BackendError::new(BackendErrorKind::Unavailable, message)
 }

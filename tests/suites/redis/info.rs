@@ -1,27 +1,15 @@
 //! What a backend finds out when it connects, and what follows from it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use lockcore::{BackendErrorKind, Locks};
 use lockcore_redis::{DeploymentKind, RedisBackend, RedisInfo, Support};
 use lockcore_testkit::{Feature, RedisServer, server_lacks};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 
 use crate::{
     cluster,
+    command_proxy::{CommandProxy, Fate},
     errors::{LEAST_RIGHTS, connect_as, set_user},
     log::Log,
     support::{assert_nothing_left, connect, soon},
@@ -33,9 +21,10 @@ fn support(info: &RedisInfo) -> [Support; 3] {
 }
 
 #[tokio::test]
-async fn a_server_is_described_and_nothing_is_left_there() {
+async fn a_server_is_described_in_one_line_and_nothing_is_left_there() {
     let server = RedisServer::start_with(&["--requirepass", "c4n4ry"]);
     let url = format!("redis://:c4n4ry@127.0.0.1:{}", server.port());
+    let (log, _guard) = Log::start();
     let backend = RedisBackend::builder().url(url).key_prefix("shop:").connect().await.unwrap();
     let info = backend.info();
     assert_eq!(info.deployment, DeploymentKind::Single);
@@ -44,7 +33,11 @@ async fn a_server_is_described_and_nothing_is_left_there() {
     let told: String = server.query(&["INFO", "server"]).await;
     assert!(told.contains(&format!("{software}_version:{version}\r\n")), "{info:?}");
 
-    assert!(!format!("{info:?}").contains("c4n4ry"));
+    let line = log.line_with("connected to Redis");
+    for part in ["INFO", "deployment=single", "messages=yes", "wait=unknown", &version] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(!format!("{info:?}{}", log.text()).contains("c4n4ry"));
     assert_eq!(server.query::<Vec<String>>(&["KEYS", "*"]).await, Vec::<String>::new());
     assert_nothing_left(&server).await;
 }
@@ -124,71 +117,12 @@ async fn a_cluster_and_its_messages_are_recognized() {
 
 /// A proxy of a cluster that claims to be one server, as some services have: it refuses calls with
 /// keys in different slots.
-struct SlotProxy {
-    port: u16,
-    refused: Arc<AtomicU64>,
-}
-
-impl SlotProxy {
-    async fn start(server: &RedisServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (port, refused) = (listener.local_addr().unwrap().port(), Arc::<AtomicU64>::default());
-        let (target, counter) = (server.address(), refused.clone());
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (from_client, mut to_client) = client.into_split();
-                let server = TcpStream::connect(&target).await.unwrap();
-                let (mut from_server, to_server) = server.into_split();
-                tokio::spawn(pass_on(from_client, to_server, counter.clone()));
-                tokio::spawn(async move {
-                    let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-                });
-            }
-        });
-        Self { port, refused }
-    }
-
-    fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-}
-
-/// Passes commands on, and errors in place of those that the proxy refuses.
-async fn pass_on(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, refused: Arc<AtomicU64>) {
-    const REFUSAL: &str = "return redis.error_reply('CROSSSLOT Keys in request')";
-    let mut bytes = Vec::new();
-    while client.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
-        while let Some((parts, length)) = command(&bytes) {
-            let passed_on = match spans_slots(&parts) {
-                true => {
-                    refused.fetch_add(1, Ordering::Relaxed);
-                    redis::cmd("EVAL").arg(REFUSAL).arg(0).get_packed_command()
-                }
-                false => bytes[..length].to_vec(),
-            };
-            bytes.drain(..length);
-            if server.write_all(&passed_on).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The parts of the first command, and its length, if it is complete.
-fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
-    let number = |at: usize| -> Option<(usize, usize)> {
-        let end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
-        let digits = std::str::from_utf8(&bytes[at + 1..end]).unwrap();
-        Some((digits.parse().unwrap(), end + 2))
+async fn slot_proxy(server: &RedisServer) -> CommandProxy {
+    let fate = |parts: &[String]| match spans_slots(parts) {
+        true => Fate::Refuse("CROSSSLOT Keys in request"),
+        false => Fate::Pass,
     };
-    let (count, mut at) = number(0)?;
-    let mut parts = Vec::new();
-    for _ in 0..count {
-        let (length, start) = number(at)?;
-        parts.push(String::from_utf8_lossy(bytes.get(start..start + length)?).into_owned());
-        at = start + length + 2;
-    }
-    (at <= bytes.len()).then_some((parts, at))
+    CommandProxy::start(server, fate).await
 }
 
 fn spans_slots(parts: &[String]) -> bool {
@@ -207,11 +141,11 @@ fn spans_slots(parts: &[String]) -> bool {
 #[tokio::test]
 async fn behind_a_proxy_that_refuses_two_slots_in_a_call_nothing_is_batched() {
     let server = RedisServer::start();
-    let proxy = SlotProxy::start(&server).await;
-    let backend = RedisBackend::connect(format!("redis://127.0.0.1:{}", proxy.port)).await.unwrap();
+    let proxy = slot_proxy(&server).await;
+    let backend = RedisBackend::connect(proxy.url()).await.unwrap();
     assert_eq!(support(&backend.info()), [Support::No, Support::Yes, Support::Unknown]);
     // By digest, which is known after the first call, or by source as well.
-    let tried = proxy.refused();
+    let tried = proxy.hits();
     assert!((1..=2).contains(&tried), "{tried}");
 
     let locks = Locks::builder(backend).lease(Duration::from_secs(3)).build().unwrap();
@@ -226,7 +160,7 @@ async fn behind_a_proxy_that_refuses_two_slots_in_a_call_nothing_is_batched() {
     for guard in guards {
         guard.release().await.unwrap();
     }
-    assert_eq!(proxy.refused(), tried, "it was not asked for more than one slot again");
+    assert_eq!(proxy.hits(), tried, "it was not asked for more than one slot again");
     let direct = connect(&server).await;
     assert_eq!(direct.info().batches_across_slots, Support::Yes);
 }

@@ -10,6 +10,7 @@ mod agreement;
 mod batches;
 mod braces;
 mod cluster;
+mod command_proxy;
 mod conditions;
 mod conformance;
 mod core;

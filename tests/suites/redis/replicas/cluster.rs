@@ -1,8 +1,11 @@
 //! On a cluster, the replicas are those of the node that has the lock.
 
-use lockcore::{BackendErrorKind, LockError, Locks};
+use std::time::Instant;
+
+use lockcore::{BackendErrorKind, LockError, LockGuard, Locks};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisCluster;
+use tokio::task::JoinHandle;
 
 use super::{ENOUGH, MS};
 use crate::support::{soon, until};
@@ -70,4 +73,70 @@ async fn a_slot_that_moves_takes_its_acquisitions_along() {
     let after = soon("the lock", lock.acquire()).await.unwrap();
     assert_eq!(after.replicas(), Some(1));
     assert!(cluster.node(target).query::<bool>(&["EXISTS", "a"]).await);
+}
+
+/// An acquisition that has been granted and waits for a replica, which does not answer until then.
+struct Granted {
+    acquiring: JoinHandle<Result<Option<LockGuard>, LockError>>,
+    since: Instant,
+    source: usize,
+    target: usize,
+    replica: usize,
+}
+
+impl Granted {
+    async fn start(cluster: &RedisCluster) -> Self {
+        let locks = locks(cluster).await;
+        let source = cluster.primary_of(cluster.slot_of("a").await).await;
+        let replica = cluster.replicas_of(source).await[0];
+        cluster.node(replica).freeze();
+        let since = Instant::now();
+        let acquiring = tokio::spawn(locks.lock("a").replicas(1, ENOUGH).try_acquire());
+        let exists = || cluster.node(source).query::<bool>(&["EXISTS", "a"]);
+        until("the grant", exists).await;
+        Self { acquiring, since, source, target: (source + 1) % 3, replica }
+    }
+
+    /// The replica acknowledges the hold, which is not there any more.
+    async fn is_not_acknowledged(self, cluster: &RedisCluster) {
+        cluster.node(self.replica).thaw();
+        let error = soon("the error", self.acquiring).await.unwrap().unwrap_err();
+        let LockError::Backend(failed) = &error else { panic!("{error}") };
+        assert_eq!(failed.kind(), BackendErrorKind::Unavailable, "{error}");
+        assert!(failed.is_retryable(), "{error}");
+        let is_late = self.since.elapsed() >= ENOUGH;
+        assert!(is_late || error.to_string().contains("its slot has moved"), "{error}");
+        for node in [self.source, self.target] {
+            let slot = cluster.slot_of("a").await.to_string();
+            let command = ["CLUSTER", "GETKEYSINSLOT", &slot, "10"];
+            let keys: Vec<String> = cluster.node(node).query(&command).await;
+            assert!(!keys.contains(&"a".to_owned()), "it was released: {keys:?} at {node}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hold_that_is_on_its_way_to_another_node_is_not_acknowledged_by_the_old_replicas() {
+    let cluster = RedisCluster::start().await;
+    let granted = Granted::start(&cluster).await;
+    let slot = cluster.slot_of("a").await;
+    let migration = cluster.begin_migration(slot, granted.target).await;
+    cluster.move_keys(&migration).await;
+    granted.is_not_acknowledged(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_hold_whose_slot_has_moved_is_not_acknowledged_by_the_old_replicas() {
+    let cluster = RedisCluster::start().await;
+    let granted = Granted::start(&cluster).await;
+    let slot = cluster.slot_of("a").await;
+    let migration = cluster.begin_migration(slot, granted.target).await;
+    cluster.move_keys(&migration).await;
+    // Not all nodes will agree: one does not answer.
+    let (slot, target) = (slot.to_string(), cluster.node(granted.target));
+    let id: String = target.query(&["CLUSTER", "MYID"]).await;
+    for node in [target, cluster.node(granted.source)] {
+        let _: String = node.query(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+    }
+    granted.is_not_acknowledged(&cluster).await;
 }

@@ -2,13 +2,18 @@
 
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{DeploymentKind, RedisBackend};
-use lockcore_testkit::{Proxy, RedisSentinel};
+use lockcore_testkit::{Proxy, RedisSentinel, RedisServer};
 
-use super::{ENOUGH, Group, MS, replica_of, too_few};
+use super::{ENOUGH, Group, MS, is_outcome_unknown, replica_of, too_few};
 use crate::{
+    command_proxy::{CommandProxy, Fate},
     errors::{LEAST_RIGHTS, connect_as, set_user},
     support::{LONG, assert_nothing_left, soon, until},
 };
+
+async fn has_lock(server: &RedisServer) -> bool {
+    server.query(&["EXISTS", "a"]).await
+}
 
 #[tokio::test]
 async fn dropped_in_the_middle_of_a_wait_it_leaves_nothing() {
@@ -17,9 +22,9 @@ async fn dropped_in_the_middle_of_a_wait_it_leaves_nothing() {
     group.replicas[0].freeze();
     let acquiring = tokio::spawn(locks.lock("a").acquire());
     group.someone_waits().await;
-    assert!(group.primary.query::<bool>(&["EXISTS", "a"]).await, "granted, not acknowledged");
+    assert!(has_lock(&group.primary).await, "granted, not acknowledged");
     acquiring.abort();
-    until("the release", || async { !group.primary.query::<bool>(&["EXISTS", "a"]).await }).await;
+    until("the release", || async { !has_lock(&group.primary).await }).await;
     assert_nothing_left(&group.primary).await;
 }
 
@@ -41,6 +46,48 @@ async fn a_connection_that_breaks_in_the_middle_of_a_wait_leaves_nothing() {
     group.replicas[0].thaw();
     let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
     assert_eq!(guard.replicas(), Some(1));
+}
+
+/// `WAIT` on another connection would count what was written there.
+#[tokio::test]
+async fn a_connection_that_breaks_between_the_grant_and_the_wait_leaves_nothing() {
+    let group = Group::start(1).await;
+    let proxy = CommandProxy::start(&group.primary, |parts| match parts[0].as_str() {
+        "WAIT" if parts[1] == "1" => Fate::Cut,
+        _ => Fate::Pass,
+    });
+    let backend = RedisBackend::builder().url(proxy.await.url()).replicas(1, ENOUGH);
+    let locks = Locks::new(backend.connect().await.unwrap());
+    let waits = group.waits().await;
+    let error = soon("the error", locks.lock("a").try_acquire()).await.unwrap_err();
+    let LockError::Backend(failed) = &error else { panic!("{error}") };
+    assert_eq!(failed.kind(), BackendErrorKind::Connection, "{error}");
+    assert!(failed.is_outcome_unknown() && failed.is_retryable(), "{error}");
+    assert_nothing_left(&group.primary).await;
+    assert_eq!(group.waits().await, waits, "no other connection was asked");
+}
+
+#[tokio::test]
+async fn a_service_without_wait_grants_nothing_that_replicas_are_asked_for() {
+    let group = Group::start(1).await;
+    let proxy = CommandProxy::start(&group.primary, |parts| match parts[0].as_str() {
+        "WAIT" => Fate::Refuse("ERR unknown command WAIT"),
+        _ => Fate::Pass,
+    });
+    let proxy = proxy.await;
+    let asking = RedisBackend::builder().url(proxy.url()).replicas(1, ENOUGH).connect();
+    let error = asking.await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+
+    let locks = Locks::new(RedisBackend::connect(proxy.url()).await.unwrap());
+    let refused = proxy.hits();
+    let acquiring = locks.lock("a").replicas(1, ENOUGH).acquire();
+    let error = soon("the error", acquiring).await.unwrap_err();
+    let LockError::Backend(failed) = &error else { panic!("{error}") };
+    assert!(!failed.is_retryable() && !failed.is_outcome_unknown(), "{error}");
+    assert_eq!(proxy.hits(), refused + 1, "it was not tried again");
+    let guard = locks.lock("a").try_acquire().await.unwrap().expect("it was released");
+    assert_eq!(guard.replicas(), None);
 }
 
 #[tokio::test]
@@ -70,7 +117,7 @@ async fn acquisitions_do_not_wait_at_another_server_than_the_one_of_the_commands
     let asking = locks.lock("a").replicas(1, ENOUGH);
     let guard = soon("the lock", asking.acquire()).await.unwrap();
     assert_eq!(guard.replicas(), Some(1));
-    assert!(new.primary.query::<bool>(&["EXISTS", "a"]).await);
+    assert!(has_lock(&new.primary).await);
     let other = locks.lock("b").acquire().await.unwrap();
     assert!(new.primary.query::<bool>(&["EXISTS", "b"]).await, "all connections have moved");
     drop((before, other));
@@ -85,7 +132,7 @@ async fn a_replica_that_joins_counts_once_it_has_acknowledged() {
     group.replicas.push(replica_of(&group.primary));
     let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
     assert_eq!(guard.replicas(), Some(1));
-    assert!(group.replicas[0].query::<bool>(&["EXISTS", "a"]).await);
+    assert!(has_lock(&group.replicas[0]).await);
 }
 
 #[tokio::test]
@@ -132,6 +179,28 @@ async fn a_hold_that_all_replicas_have_survives_a_failover() {
     assert!(too_few(&error).contains("1 of the 2 replicas"), "one is left: {error}");
     let lock = locks.lock("b").replicas(1, ENOUGH);
     assert_eq!(lock.acquire_timeout(LONG).await.unwrap().replicas(), Some(1));
+}
+
+/// One replica has the hold, and not its release. It is promoted.
+#[tokio::test]
+async fn a_hold_that_too_few_replicas_have_does_not_come_back_with_a_failover() {
+    let mut group = RedisSentinel::builder().replicas(1).start().await;
+    let backend = RedisBackend::sentinel(group.addresses(), group.master_name());
+    let locks = Locks::builder(backend.replicas(2, ENOUGH).connect().await.unwrap());
+    let locks = locks.lease(60 * ENOUGH).build().unwrap();
+    let acquiring = tokio::spawn(locks.lock("a").try_acquire());
+    until("the hold at the replica", || has_lock(group.server(1))).await;
+    // What was sent would be read after all.
+    group.server(1).freeze();
+    let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let error = soon("the error", acquiring).await.unwrap().unwrap_err();
+    assert!(too_few(&error).contains("of the 2 replicas"), "{error}");
+    assert!(is_outcome_unknown(&error), "a failover may bring it back: {error}");
+    assert!(!has_lock(group.server(0)).await, "it was released");
+    group.server_mut(0).kill();
+    group.server(1).thaw();
+    assert_eq!(group.primary().await, 1);
+    until("the release there", || async { !has_lock(group.server(1)).await }).await;
 }
 
 #[tokio::test]

@@ -57,6 +57,12 @@ impl Group {
         until("a WAIT", || is_blocked(&self.primary)).await;
     }
 
+    /// How many wait in the queue of a fair lock.
+    async fn queued(&self, name: &str) -> usize {
+        let queue = format!("redisson_lock_queue:{{{name}}}");
+        self.primary.query(&["LLEN", &queue]).await
+    }
+
     /// How many calls of `WAIT` the server has had.
     async fn waits(&self) -> u64 {
         self.primary.calls_of("wait").await
@@ -77,8 +83,12 @@ async fn is_blocked(primary: &RedisServer) -> bool {
 fn too_few(error: &LockError) -> String {
     let LockError::Backend(failed) = error else { panic!("{error}") };
     assert_eq!(failed.kind(), BackendErrorKind::Unavailable, "{error}");
-    assert!(failed.is_retryable() && !failed.is_outcome_unknown(), "{error}");
+    assert!(failed.is_retryable(), "{error}");
     error.to_string()
+}
+
+fn is_outcome_unknown(error: &LockError) -> bool {
+    matches!(error, LockError::Backend(error) if error.is_outcome_unknown())
 }
 
 #[tokio::test]
@@ -125,7 +135,9 @@ async fn too_few_replicas_are_an_error_with_figures_and_leave_nothing() {
     let group = Group::start(2).await;
     let locks = group.locks(2, 100 * MS).await;
     group.replicas[0].freeze();
-    let error = too_few(&locks.lock("a").try_acquire().await.unwrap_err());
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    assert!(!is_outcome_unknown(&error), "{error}");
+    let error = too_few(&error);
     for part in ["lock `a`", "1 of the 2 replicas", "within 100ms", "check the replicas"] {
         assert!(error.contains(part), "{part}: {error}");
     }
@@ -136,6 +148,117 @@ async fn too_few_replicas_are_an_error_with_figures_and_leave_nothing() {
     assert_eq!(guard.expect("the lock is free").replicas(), None);
     assert!(start.elapsed() < 90 * MS, "no replica was waited for: {:?}", start.elapsed());
     assert_nothing_left(&group.primary).await;
+}
+
+#[tokio::test]
+async fn every_kind_of_lock_is_left_to_others_if_too_few_replicas_have_it() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, 20 * MS).await;
+    group.replicas[0].freeze();
+    let (shared, permits) = (locks.rw_lock("shared"), locks.semaphore("permits", 2));
+    let named = lockcore::Owner::named("worker");
+    let attempts = [
+        locks.fair_lock("fair").try_acquire().await,
+        shared.read().try_acquire().await,
+        shared.write().try_acquire().await,
+        permits.permits(2).try_acquire().await,
+        locks.lock("named").owned_by(&named).try_acquire().await,
+    ];
+    for attempt in attempts {
+        too_few(&attempt.unwrap_err());
+    }
+    too_few(&locks.multi_lock(["one", "two"]).try_acquire().await.unwrap_err());
+
+    let other = Locks::new(connect(&group.primary).await);
+    let guards = [
+        other.fair_lock("fair").try_acquire().await,
+        other.rw_lock("shared").write().try_acquire().await,
+        other.semaphore("permits", 2).permits(2).try_acquire().await,
+        other.lock("named").try_acquire().await,
+        other.lock("one").try_acquire().await,
+        other.lock("two").try_acquire().await,
+    ];
+    for guard in guards {
+        guard.unwrap().expect("it is free").release().await.unwrap();
+    }
+    assert_eq!(group.primary.keys_without_expiry().await, Vec::<String>::new());
+}
+
+/// The place in line is lost with the hold. Whoever comes next gets it.
+#[tokio::test]
+async fn a_fair_lock_goes_on_to_the_next_if_too_few_replicas_have_it() {
+    let group = Group::start(1).await;
+    let (strict, loose) = (group.locks(1, 20 * MS).await, connect(&group.primary).await);
+    let loose = Locks::new(loose);
+    let held = loose.fair_lock("a").acquire().await.unwrap();
+    let first = tokio::spawn(strict.fair_lock("a").acquire());
+    let queued = || async { group.queued("a").await };
+    until("the first in line", || async { queued().await == 1 }).await;
+    let second = tokio::spawn(loose.fair_lock("a").acquire());
+    until("the second in line", || async { queued().await == 2 }).await;
+    group.replicas[0].freeze();
+    held.release().await.unwrap();
+    let second = soon("the second", second).await.unwrap().unwrap();
+    assert!(!first.is_finished(), "it goes on trying");
+    group.replicas[0].thaw();
+    second.release().await.unwrap();
+    let first = soon("the first", first).await.unwrap().unwrap();
+    assert_eq!(first.replicas(), Some(1));
+}
+
+#[tokio::test]
+async fn nested_acquisitions_wait_for_no_replicas_and_leave_the_outer_hold_alone() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, 20 * MS).await;
+    let guard = locks.lock("a").replicas(1, ENOUGH).acquire().await.unwrap();
+    group.replicas[0].freeze();
+    let waits = group.waits().await;
+    let nested = locks.lock("a").owned_by(guard.owner());
+    let same = nested.acquire().await.unwrap();
+    // A longer lease is a request.
+    let longer = nested.lease(60 * ENOUGH).replicas(1, 20 * MS).acquire().await.unwrap();
+    let counts: Vec<u32> = group.primary.query(&["HVALS", "a"]).await;
+    assert!(counts.len() == 1 && counts[0] > 1, "{counts:?}");
+    assert_eq!(longer.hold_count(), 3);
+    assert_eq!(longer.replicas(), Some(1), "those of the hold");
+    for nested in [longer, same] {
+        nested.release().await.unwrap();
+    }
+    assert_eq!(group.waits().await, waits);
+    assert!(guard.is_held());
+    assert!(group.primary.query::<bool>(&["EXISTS", "a"]).await);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deadline_before_the_replicas_have_answered_is_kept() {
+    let group = Group::start(1).await;
+    let locks = group.locks(1, ENOUGH).await;
+    drop(locks.lock("before").acquire().await.unwrap());
+    group.replicas[0].freeze();
+    let start = Instant::now();
+    let error = locks.lock("a").acquire_timeout(100 * MS).await.unwrap_err();
+    assert!(matches!(error, LockError::Timeout { .. }), "{error}");
+    assert!(start.elapsed() < ENOUGH, "{:?}", start.elapsed());
+    let guard = locks.lock("a").replicas(0, MS).try_acquire().await.unwrap();
+    guard.expect("it was released").release().await.unwrap();
+    assert!(start.elapsed() < ENOUGH, "{:?}", start.elapsed());
+    assert_nothing_left(&group.primary).await;
+}
+
+#[tokio::test]
+async fn holds_are_renewed_while_replicas_do_not_answer() {
+    let group = Group::start(1).await;
+    let backend = group.backend().replicas(1, ENOUGH).connect().await.unwrap();
+    let locks = Locks::builder(backend).lease(ENOUGH).build().unwrap();
+    let held = locks.lock("held").acquire().await.unwrap();
+    group.replicas[0].freeze();
+    for _ in 0..3 {
+        // Each takes as long as the lease.
+        too_few(&locks.lock("a").try_acquire().await.unwrap_err());
+    }
+    assert!(held.is_held());
+    held.release().await.unwrap();
 }
 
 #[tokio::test]
