@@ -93,7 +93,8 @@ impl Lock {
     /// Only outermost acquisitions wait for replicas. A nested acquisition joins the hold as it is,
     /// and renewals and extensions are not waited for: [`LockGuard::replicas`] says what was
     /// reached. A lock with this option does not take over a hold that another task [hands
-    /// over](crate::LocksBuilder::hand_over), which may have been acquired without it.
+    /// over](crate::LocksBuilder::hand_over), which may have been acquired without it. While it is
+    /// tried again, tasks of this client that came later wait behind it; its failures are not theirs.
     ///
     /// # What it does not promise
     /// A failover can promote a replica that has not acknowledged the hold, unless `count` is the
