@@ -98,7 +98,7 @@ impl Granted {
     }
 
     /// The replica acknowledges the hold, which is not there any more.
-    async fn is_not_acknowledged(self, cluster: &RedisCluster) {
+    async fn ends_unacknowledged(self, cluster: &RedisCluster) {
         cluster.node(self.replica).thaw();
         let error = soon("the error", self.acquiring).await.unwrap().unwrap_err();
         let LockError::Backend(failed) = &error else { panic!("{error}") };
@@ -116,17 +116,17 @@ impl Granted {
 }
 
 #[tokio::test]
-async fn a_hold_that_is_on_its_way_to_another_node_is_not_acknowledged_by_the_old_replicas() {
+async fn a_hold_that_is_on_its_way_to_another_node_ends_unacknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
     let slot = cluster.slot_of("a").await;
     let migration = cluster.begin_migration(slot, granted.target).await;
     cluster.move_keys(&migration).await;
-    granted.is_not_acknowledged(&cluster).await;
+    granted.ends_unacknowledged(&cluster).await;
 }
 
 #[tokio::test]
-async fn a_hold_whose_slot_has_moved_is_not_acknowledged_by_the_old_replicas() {
+async fn a_hold_whose_slot_has_moved_ends_unacknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
     let slot = cluster.slot_of("a").await;
@@ -138,5 +138,5 @@ async fn a_hold_whose_slot_has_moved_is_not_acknowledged_by_the_old_replicas() {
     for node in [target, cluster.node(granted.source)] {
         let _: String = node.query(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
     }
-    granted.is_not_acknowledged(&cluster).await;
+    granted.ends_unacknowledged(&cluster).await;
 }
