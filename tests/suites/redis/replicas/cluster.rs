@@ -116,7 +116,7 @@ impl Granted {
 }
 
 #[tokio::test]
-async fn a_hold_that_is_on_its_way_to_another_node_ends_unacknowledged_by_the_old_replicas() {
+async fn a_hold_that_is_on_its_way_to_another_node_is_not_acknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
     let slot = cluster.slot_of("a").await;
@@ -126,7 +126,7 @@ async fn a_hold_that_is_on_its_way_to_another_node_ends_unacknowledged_by_the_ol
 }
 
 #[tokio::test]
-async fn a_hold_whose_slot_has_moved_ends_unacknowledged_by_the_old_replicas() {
+async fn a_hold_whose_slot_has_moved_is_not_acknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
     let slot = cluster.slot_of("a").await;
