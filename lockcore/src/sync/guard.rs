@@ -81,8 +81,8 @@ impl LockGuard {
     }
 
     /// The number of replicas that had acknowledged the hold when it was acquired. `None` if none
-    /// was asked for it: see [`Lock::replicas`](crate::Lock::replicas). Nested guards, and guards of
-    /// holds that were [handed over](crate::LocksBuilder::hand_over), report what the first
+    /// was asked for it: see [`Lock::replicas`](crate::Lock::replicas). Nested guards, and guards
+    /// of holds that were [handed over](crate::LocksBuilder::hand_over), report what the first
     /// acquisition of the hold reached.
     #[must_use]
     pub fn replicas(&self) -> Option<u32> {

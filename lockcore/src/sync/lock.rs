@@ -94,7 +94,8 @@ impl Lock {
     /// and renewals and extensions are not waited for: [`LockGuard::replicas`] says what was
     /// reached. A lock with this option does not take over a hold that another task [hands
     /// over](crate::LocksBuilder::hand_over), which may have been acquired without it. While it is
-    /// tried again, tasks of this client that came later wait behind it; its failures are not theirs.
+    /// tried again, tasks of this client that came later wait behind it. They do not bear its
+    /// failures.
     ///
     /// # What it does not promise
     /// A failover can promote a replica that has not acknowledged the hold, unless `count` is the
