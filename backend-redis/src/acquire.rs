@@ -12,7 +12,7 @@ use crate::{
     RedisBackend,
     backend::Deployment,
     cluster::{Cluster, Trail},
-    dispatch::{Dispatch, acquire_call, release_call},
+    dispatch::Dispatch,
     reply,
     server::{CommandConnection, Purpose},
 };
@@ -37,10 +37,11 @@ pub(crate) async fn acquire(
             unanswered.end_with(outcome, demand).await
         }
         Deployment::Cluster(cluster) => {
-            let (call, trail) = (acquire_call(&keys, request)?, Trail::new(purpose));
+            let (call, batchable) = Dispatch::acquire(keys, request)?.into_parts();
+            let trail = Trail::new(purpose);
             let sent = Sent::Cluster(cluster, &trail);
             let unanswered = ReleaseUnanswered { backend, sent, request: undone };
-            let sending = cluster.call_on_trail(&call, &trail, reply::acquire);
+            let sending = cluster.call_on_trail(&call, batchable, &trail, reply::acquire);
             // Boxed, because this future is large.
             let outcome = Box::pin(sending).await;
             unanswered.end_with(outcome, demand).await
@@ -146,7 +147,8 @@ impl ReleaseUnanswered<'_> {
                 connection.decode(reply, reply::release)
             }
             Sent::Cluster(cluster, trail) => {
-                cluster.call_on_trail(&release_call(&keys, &undo)?, trail, reply::release).await
+                let (call, batchable) = Dispatch::release(keys, &undo)?.into_parts();
+                cluster.call_on_trail(&call, batchable, trail, reply::release).await
             }
         }
     }
@@ -181,13 +183,14 @@ impl Drop for ReleaseUnanswered<'_> {
                 runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
             }
             Sent::Cluster(cluster, trail) => {
-                let Ok(undo) = release_call(&keys, &undo) else { return };
+                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
+                let (call, batchable) = undo.into_parts();
                 // Without a trail, no node may have granted the hold.
                 let Some(trail) = trail.take() else { return };
                 let cluster = cluster.clone();
                 runtime.spawn(async move {
-                    let undone = cluster.call_on_trail(&undo, &trail, reply::release).await;
-                    report(undone.map(drop));
+                    let undoing = cluster.call_on_trail(&call, batchable, &trail, reply::release);
+                    report(undoing.await.map(drop));
                 });
             }
         }

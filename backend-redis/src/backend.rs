@@ -14,14 +14,14 @@ use redis::Value;
 
 use crate::{
     DeploymentKind, RedisBackendBuilder, RedisInfo, Support, acquire,
-    cluster::{self, Cluster},
-    dispatch::{Dispatch, not_supported, release_call},
+    cluster::{self, Cluster, Trail},
+    dispatch::{Dispatch, not_supported},
     exclusive,
     keys::LockKeys,
     permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
     sentinel::RecentReleases,
-    server::Server,
+    server::{Purpose, Server},
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
@@ -295,7 +295,7 @@ impl Backend for RedisBackend {
             });
         }
         Ok(match &self.deployment {
-            Deployment::Single(server) => renewal::renew(server, &renewals).await,
+            Deployment::Single(server) => renewal::renew(server, &renewals, None).await,
             Deployment::Cluster(cluster) => {
                 let lease = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
                 cluster::renew(cluster, renewals, lease).await
@@ -317,9 +317,11 @@ impl Backend for RedisBackend {
                 Ok(outcome)
             }
             Deployment::Cluster(cluster) => {
-                let call = release_call(&keys, request)?;
+                let (call, batchable) = Dispatch::release(keys, request)?.into_parts();
+                let trail = Trail::new(Purpose::Commands);
+                let sending = cluster.call_on_trail(&call, batchable, &trail, reply::release);
                 // Boxed, because this future is large.
-                Box::pin(cluster.call(&call, reply::release)).await
+                Box::pin(sending).await
             }
         }
     }

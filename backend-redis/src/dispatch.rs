@@ -45,7 +45,7 @@ pub(crate) fn release_call(
     }
 }
 
-/// How a request is sent to a single server.
+/// How a request is sent.
 pub(crate) enum Dispatch {
     Single(ScriptCall),
     Batched(BatchableRequest),
@@ -64,6 +64,14 @@ impl Dispatch {
             true => Self::Batched(BatchableRequest::release(keys, request)),
             false => Self::Single(release_call(&keys, request)?),
         })
+    }
+
+    /// The call of the request on its own, and the request if it can be sent in a batch.
+    pub(crate) fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
+        match self {
+            Self::Single(call) => (call, None),
+            Self::Batched(request) => (request.call(), Some(request)),
+        }
     }
 
     pub(crate) async fn send(

@@ -107,6 +107,12 @@ pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
     matches!(classify(error).0, Unavailable | ReadOnly | Configuration)
 }
 
+/// Returns `true` if a script has met a key whose slot is not on this node of a cluster, or on its
+/// way there or away, or a cluster that does not serve.
+pub(crate) fn is_of_slot(text: &str) -> bool {
+    ["non local key", "the cluster is down"].iter().any(|hindrance| text.contains(hindrance))
+}
+
 /// Returns `true` if the server refused a whole call because of one of its keys, without running
 /// it: the user has no right to the key, or the keys belong to different servers of a cluster. A
 /// call for each name fails only where it has to.
@@ -149,10 +155,7 @@ fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
     if let Some(code) = find_code(text) {
         return CODES.iter().find(|(listed, _)| *listed == code).map(|(_, kind)| *kind);
     }
-    // A script has met a key whose slot is on its way to another node of the cluster, or a cluster
-    // that does not serve.
-    let hindrances = ["max number of clients", "non local key", "the cluster is down"];
-    if hindrances.iter().any(|hindrance| text.contains(hindrance)) {
+    if text.contains("max number of clients") || is_of_slot(text) {
         return Some(BackendErrorKind::Unavailable);
     }
     // Redis 7.0 omits the code if a command of a script lacks a right.

@@ -9,6 +9,7 @@ use lockcore::{
 use redis::Cmd;
 
 use crate::{
+    cluster::Publishing,
     keys::LockKeys,
     renewal::Renewal,
     script::{self, LuaScript, ScriptCall},
@@ -22,6 +23,8 @@ pub(crate) struct BatchableRequest {
     pub(crate) keys: LockKeys,
     pub(crate) hold: HoldId,
     pub(crate) operation: BatchOperation,
+    /// On a node of a cluster: how its scripts publish.
+    pub(crate) publishing: Option<Publishing>,
 }
 
 /// The operation of a [`BatchableRequest`].
@@ -43,6 +46,7 @@ impl BatchableRequest {
             keys,
             hold: request.hold.clone(),
             operation: BatchOperation::Acquire { lease, tokens },
+            publishing: None,
         }
     }
 
@@ -52,7 +56,13 @@ impl BatchableRequest {
     }
 
     pub(crate) fn release(keys: LockKeys, request: &ReleaseRequest) -> Self {
-        Self { keys, hold: request.hold.clone(), operation: BatchOperation::Release }
+        let (hold, operation) = (request.hold.clone(), BatchOperation::Release);
+        Self { keys, hold, operation, publishing: None }
+    }
+
+    /// The same request to a node of a cluster.
+    pub(crate) fn on_node(self, publishing: Publishing) -> Self {
+        Self { publishing: Some(publishing), ..self }
     }
 
     /// The script for the request when it is sent on its own.
@@ -63,7 +73,29 @@ impl BatchableRequest {
         }
     }
 
+    /// The call of that script.
+    pub(crate) fn call(&self) -> ScriptCall {
+        let (lock, owner) = (self.keys.lock(), self.hold.owner().to_owned());
+        let (keys, args) = match self.operation {
+            BatchOperation::Release => {
+                let args = vec![owner, "0".into(), self.keys.channel().to_string(), String::new()];
+                (vec![lock], args)
+            }
+            BatchOperation::Acquire { lease, tokens } => {
+                let [lease, ttl] = [millis(lease), token_ttl(lease)].map(|ms| ms.to_string());
+                let args = vec![owner, lease, "1".into(), ttl, String::new(), tokens.to_string()];
+                (vec![lock, self.keys.token().to_string()], args)
+            }
+        };
+        ScriptCall { script: self.script(), keys, args, optional: 0 }
+    }
+
+    /// The command of that call.
     pub(crate) fn command(&self, by_digest: bool) -> Cmd {
+        if let Some(publishing) = self.publishing {
+            return self.call().cluster_command(by_digest, publishing, false);
+        }
+        // Most requests are to a single server. The same as above, without a string for each part.
         let (lock, owner) = (self.keys.as_str(), self.hold.owner());
         match self.operation {
             BatchOperation::Release => {

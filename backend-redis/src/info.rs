@@ -17,8 +17,8 @@ pub struct RedisInfo {
     pub software: Option<String>,
     /// The version, as the server told. For humans only.
     pub version: Option<String>,
-    /// Whether one call may have keys in several slots. If not, requests for different locks are
-    /// not batched. [`No`](Support::No) on a cluster.
+    /// Whether one call may declare keys in several slots. If not, requests for different locks are
+    /// not batched. [`No`](Support::No) on a cluster, where batches declare no keys.
     pub batches_across_slots: Support,
     /// Whether messages arrive. If not, nobody is woken by a release: waiters look every 10 s, and
     /// when the lease of the holder ends.

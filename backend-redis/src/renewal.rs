@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lockcore::{BackendError, BackendErrorKind, backend::RenewOutcome};
+use lockcore::{BackendError, backend::RenewOutcome};
 use redis::Cmd;
 
 use crate::{
+    cluster::Publishing,
     error, reply,
     script::{self, ScriptCall},
     server::{CommandConnection, Server},
@@ -28,21 +29,28 @@ pub(crate) struct Renewal {
 
 impl Renewal {
     /// The call that renews this hold only.
-    pub(crate) fn into_call(self) -> ScriptCall {
-        let Self { keys, args, .. } = self;
-        ScriptCall { script: &script::RENEW, keys, args: args.into(), optional: 0 }
+    pub(crate) fn call(&self) -> ScriptCall {
+        let (keys, args) = (self.keys.clone(), self.args.to_vec());
+        ScriptCall { script: &script::RENEW, keys, args, optional: 0 }
     }
 }
 
 /// Renews holds. Each has its own outcome.
-pub(crate) async fn renew(server: &Server, renewals: &[Renewal]) -> Vec<RenewOutcome> {
+///
+/// On a node of a cluster, which publishes as `publishing` says, the holds are in different slots.
+/// The outcome of one whose slot is elsewhere is an error that [`is_of_slot`](error::is_of_slot).
+pub(crate) async fn renew(
+    server: &Server,
+    renewals: &[Renewal],
+    publishing: Option<Publishing>,
+) -> Vec<RenewOutcome> {
     let mut outcomes = Vec::with_capacity(renewals.len());
     let mut rest = renewals;
     // One call after the other, so that the server can serve others in between.
     while !rest.is_empty() {
         let (chunk, later) = rest.split_at(chunk_len(rest));
         let result = match server.connection().await {
-            Ok(connection) => renew_chunk(connection, chunk).await,
+            Ok(connection) => renew_chunk(connection, chunk, publishing).await,
             Err(error) => Err(error),
         };
         match result {
@@ -71,38 +79,42 @@ fn chunk_len(renewals: &[Renewal]) -> usize {
 async fn renew_chunk(
     connection: Arc<CommandConnection>,
     chunk: &[Renewal],
+    publishing: Option<Publishing>,
 ) -> Result<Vec<RenewOutcome>, BackendError> {
     let mut unanswered = GiveUpOnDrop(Some(connection.clone()));
     if chunk.len() > 1 && connection.splits_batches() {
-        let renewed = renew_each(&connection, chunk).await;
+        let renewed = renew_each(&connection, chunk, publishing).await;
         unanswered.0 = None;
         return Ok(renewed);
     }
-    let replies = match connection.try_send(|by_digest| command(chunk, by_digest)).await {
+    let replies = match connection.try_send(|by_digest| command(chunk, publishing, by_digest)).await
+    {
         Err(error) if chunk.len() > 1 && error::is_of_one_key(&error) => {
             connection.note_refused_batch(&error);
-            Ok(renew_each(&connection, chunk).await)
+            Ok(renew_each(&connection, chunk, publishing).await)
         }
         Err(error) => Err(error::of_request(error, script::RENEW.name)),
         Ok(replies) => connection.decode(replies, |replies| reply::renew(replies, chunk.len())),
     };
     unanswered.0 = None;
-    let is_not_here = replies.iter().flatten().any(|outcome| match outcome {
-        RenewOutcome::Failed(error) => error.kind() == BackendErrorKind::ReadOnly,
-        _ => false,
-    });
-    if is_not_here {
-        connection.give_up();
+    for outcome in replies.iter().flatten() {
+        if let RenewOutcome::Failed(error) = outcome {
+            connection.heed(&error.to_string());
+        }
     }
     replies
 }
 
 /// Renews each hold on its own, after the server has refused to renew them together.
-async fn renew_each(connection: &CommandConnection, chunk: &[Renewal]) -> Vec<RenewOutcome> {
+async fn renew_each(
+    connection: &CommandConnection,
+    chunk: &[Renewal],
+    publishing: Option<Publishing>,
+) -> Vec<RenewOutcome> {
     let renewals = chunk.iter().map(|renewal| {
         let one = std::slice::from_ref(renewal);
         async move {
-            let reply = connection.try_send(|by_digest| command(one, by_digest));
+            let reply = connection.try_send(|by_digest| command(one, publishing, by_digest));
             let renewed = match reply.await {
                 Ok(reply) => connection.decode(reply, |reply| reply::renew(reply, 1)),
                 Err(error) => Err(error::of_request(error, script::RENEW.name)),
@@ -114,11 +126,17 @@ async fn renew_each(connection: &CommandConnection, chunk: &[Renewal]) -> Vec<Re
     join_all(renewals).await.into_iter().flatten().collect()
 }
 
-fn command(renewals: &[Renewal], by_digest: bool) -> Cmd {
+fn command(renewals: &[Renewal], publishing: Option<Publishing>, by_digest: bool) -> Cmd {
     let keys = || renewals.iter().flat_map(|renewal| &renewal.keys);
     let args = || renewals.iter().flat_map(|renewal| &renewal.args);
     let size = keys().chain(args()).map(String::len).sum();
-    let mut command = script::RENEW.command(by_digest, keys().count(), args().count(), size);
+    let (key_count, arg_count, renew) = (keys().count(), args().count(), &script::RENEW);
+    let mut command = match publishing {
+        None => renew.command(by_digest, key_count, arg_count, size),
+        Some(publishing) => {
+            renew.command_of_slots(by_digest, publishing, key_count, arg_count, size)
+        }
+    };
     for part in keys().chain(args()) {
         command.arg(part);
     }

@@ -36,6 +36,23 @@ impl LuaScript {
         command(by_digest, script, keys, args, size)
     }
 
+    /// Creates a command that calls the script on a node of a cluster, with keys in different slots.
+    /// None of them is declared. The caller adds them and then the arguments.
+    pub(crate) fn command_of_slots(
+        &self,
+        by_digest: bool,
+        publishing: Publishing,
+        keys: usize,
+        args: usize,
+        size: usize,
+    ) -> Cmd {
+        let script = self.on_cluster(publishing);
+        let source = if by_digest { &script.digest } else { &script.source };
+        let mut command = command(by_digest, source, 0, 2 + keys + args, size);
+        command.arg(0).arg(keys);
+        command
+    }
+
     fn on_cluster(&self, publishing: Publishing) -> &ClusterScript {
         self.on_cluster[publishing.index()].get_or_init(|| {
             let body = self.source.replace("redis.pcall('PUBLISH', ", "publish(");
@@ -76,7 +93,19 @@ pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
         function!("release", "release"),
+        include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch.lua"),
+    );
+    LuaScript::new("batch", SOURCE, || digest(SOURCE))
+};
+
+/// [`BATCH`] for a node of a cluster.
+pub(crate) static BATCH_OF_SLOTS: LuaScript = {
+    const SOURCE: &str = concat!(
+        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
+        function!("release", "release"),
+        include_str!("scripts/batch_begin.lua"),
+        include_str!("scripts/batch_of_slots.lua"),
     );
     LuaScript::new("batch", SOURCE, || digest(SOURCE))
 };
@@ -212,6 +241,7 @@ mod tests {
             assert!(body.contains("publish(ARGV[3], '0')"), "{body}");
         }
         let scripts = [
+            &BATCH_OF_SLOTS,
             &ACQUIRE,
             &ACQUIRE_FAIR,
             &ACQUIRE_READ,

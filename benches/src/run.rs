@@ -125,10 +125,20 @@ impl<'a> Stage<'a> {
         server: &Server,
         lease: Duration,
     ) -> Result<Vec<(Subject, Worker)>> {
+        self.workers_at(subjects, &server.url(), lease).await
+    }
+
+    /// A worker for each subject, on what is behind this URL.
+    pub(crate) async fn workers_at(
+        &self,
+        subjects: &[Subject],
+        url: &str,
+        lease: Duration,
+    ) -> Result<Vec<(Subject, Worker)>> {
         let mut workers = Vec::new();
         for subject in subjects {
             self.step(&format!("{} starts", subject.name()));
-            workers.push((*subject, Worker::start(*subject, &server.url(), lease).await?));
+            workers.push((*subject, Worker::start(*subject, url, lease).await?));
         }
         Ok(workers)
     }

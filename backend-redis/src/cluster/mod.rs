@@ -12,7 +12,9 @@
 //!   crate takes that for a reply.
 //! - [`url`] has the URLs that lead to a cluster.
 //!
-//! Requests are not batched: each is a call of its own, in the slot of its name.
+//! Requests to a node are batched as on a single server, and so are renewals. The locks of a batch
+//! are in different slots, so their keys are not declared. If the node refuses one of them because
+//! of its slot, that one is sent on its own, with its keys, and follows the slot.
 
 mod connect;
 mod messages;
@@ -41,11 +43,12 @@ use self::{
     nodes::Nodes,
     redirect::Redirect,
     refresh::RefreshState,
-    slots::{SlotMap, slot_of_call},
+    slots::{SlotMap, slot_of_keys},
     subscription::moved_away,
 };
 use crate::{
     error,
+    exclusive::BatchableRequest,
     script::ScriptCall,
     server::{CommandConnection, MovableKey, Purpose, Server},
 };
@@ -145,21 +148,24 @@ impl Cluster {
         call: &ScriptCall,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        self.call_on_trail(call, &Trail::new(Purpose::Commands), decode).await
+        self.call_on_trail(call, None, &Trail::new(Purpose::Commands), decode).await
     }
 
     /// Sends `call` once, and decodes the reply. While the request may have been carried out
     /// without a reply, `trail` leads to the place.
+    ///
+    /// Given as `batchable` as well, the call is first sent with others, if there are any.
     ///
     /// If `trail` comes from an earlier request, the call is sent behind that one, on the same
     /// connection. If the slot has moved since then, so have the keys, and the call follows.
     pub(crate) async fn call_on_trail<T>(
         self: &Arc<Self>,
         call: &ScriptCall,
+        mut batchable: Option<BatchableRequest>,
         trail: &Trail,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let slot = slot_of_call(call)?;
+        let slot = slot_of_keys(&call.keys)?;
         self.refresh_if_old();
         let mut next = trail.get();
         for _ in 0..=MAX_HOPS {
@@ -168,7 +174,16 @@ impl Cluster {
                 None => self.hop_to_owner(slot, trail.purpose).await?,
             };
             trail.set(Some(hop.clone()));
-            let error = match self.send(&hop, call).await {
+            let batched = batchable.take().filter(|_| !hop.is_asking);
+            let is_batched = batched.is_some();
+            let reply = match batched {
+                Some(request) => {
+                    let request = request.on_node(self.publishing());
+                    self.promptly(hop.connection.try_send_batched(request)).await
+                }
+                None => self.promptly(hop.send(call, self.publishing())).await,
+            };
+            let error = match reply {
                 Ok(reply) if hop.is_asking => {
                     let reply = self.pass_on(slot, &hop.node, reply);
                     return hop.connection.decode(reply, decode);
@@ -176,6 +191,10 @@ impl Cluster {
                 Ok(reply) => return hop.connection.decode(reply, decode),
                 Err(error) => error,
             };
+            if is_batched && error::is_of_slot(&error.to_string()) {
+                next = Some(hop);
+                continue;
+            }
             match Redirect::of(&error, &hop.node) {
                 Redirect::Moved(owner) => {
                     trail.set(None);
@@ -200,12 +219,12 @@ impl Cluster {
         Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
     }
 
-    /// Sends `call` once. While there is no reply, another node may be taking over.
-    async fn send(self: &Arc<Self>, hop: &Hop, call: &ScriptCall) -> RedisResult<Value> {
-        let mut sending = pin!(hop.send(call, self.publishing()));
+    /// Waits for the outcome of a request. Until there is one, another node may be taking over.
+    async fn promptly<T>(self: &Arc<Self>, sending: impl Future<Output = T>) -> T {
+        let mut sending = pin!(sending);
         loop {
             match tokio::time::timeout(PROMPT_REPLY, &mut sending).await {
-                Ok(reply) => return reply,
+                Ok(outcome) => return outcome,
                 Err(_) => self.refresh_soon(),
             }
         }

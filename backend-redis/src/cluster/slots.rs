@@ -5,8 +5,6 @@ use std::{fmt, sync::Arc};
 use lockcore::{BackendError, BackendErrorKind};
 use redis::Value;
 
-use crate::script::ScriptCall;
-
 /// The number of slots of every cluster.
 const SLOTS: u16 = 16_384;
 /// Marks a slot that no node serves.
@@ -139,8 +137,8 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 }
 
 /// The slot of the keys of a call. They must not be in several slots.
-pub(crate) fn slot_of_call(call: &ScriptCall) -> Result<u16, BackendError> {
-    let mut keys = call.keys.iter();
+pub(crate) fn slot_of_keys(keys: &[String]) -> Result<u16, BackendError> {
+    let mut keys = keys.iter();
     let first = keys.next().map_or("", String::as_str);
     let slot = slot_of(first);
     match keys.find(|key| slot_of(key) != slot) {

@@ -2,14 +2,18 @@
 -- moves to another node, a key that is declared but not there fails the call; so some keys come
 -- with the arguments.
 --
--- KEYS  the first keys
+-- KEYS  the first keys. A batch has none, since its keys are in different slots
 -- ARGV  1 '1' if the slot is on its way to this node. Then keys that are not declared may still be
 --         where it comes from, and the reply is to have the messages that were published
 --       2 number of further keys
 --       then these, and the arguments of the script
-local keys, args = {unpack(KEYS)}, {unpack(ARGV, 3)}
-for _ = 1, tonumber(ARGV[2]) do
-    table.insert(keys, table.remove(args, 1))
+local keys, args = KEYS, {}
+local further = 2 + ARGV[2]
+for i = 3, further do
+    keys[#keys + 1] = ARGV[i]
+end
+for i = further + 1, #ARGV do
+    args[#args + 1] = ARGV[i]
 end
 
 local function is_moving()

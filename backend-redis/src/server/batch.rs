@@ -19,19 +19,20 @@
 //! - No request depends on the future or the runtime of another caller: the task runs on the
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
-//! All keys of a batch have to be on one server, so requests to a cluster are not batched.
+//! On a node of a cluster, the locks of a batch are in different slots. A request whose slot is not
+//! there has the error of the node as its reply, and is sent on its own where the node leads to.
 
 use std::{
     collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
-    iter, mem,
+    io, iter, mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::BackendError;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
@@ -103,13 +104,13 @@ impl SendQueue {
     }
 }
 
-type ReplyReceiver = oneshot::Receiver<Result<Value, BackendError>>;
+type ReplyReceiver = oneshot::Receiver<RedisResult<Value>>;
 
 struct PendingRequest {
     request: BatchableRequest,
     /// Set after a batch was refused, because of this request or of another one in it.
     send_alone: bool,
-    reply: oneshot::Sender<Result<Value, BackendError>>,
+    reply: oneshot::Sender<RedisResult<Value>>,
 }
 
 impl fmt::Debug for PendingRequest {
@@ -129,7 +130,7 @@ impl PendingRequest {
             (_, Value::BulkString(text)) => {
                 let text = String::from_utf8_lossy(&text);
                 connection.heed(&text);
-                Err(self.refusal(&text))
+                Err(refusal(&text))
             }
             (BatchOperation::Acquire { .. }, token @ Value::Int(_)) => {
                 Ok(Value::Array(vec![Value::Int(1), token]))
@@ -139,17 +140,15 @@ impl PendingRequest {
         let _ = self.reply.send(result);
     }
 
-    /// The error that the request would have got on its own.
-    fn refusal(&self, text: &str) -> BackendError {
-        let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-        let refusal = redis::make_extension_error(code.into(), Some(detail.into()));
-        error::of_request(refusal, self.request.script().name)
-    }
-
     fn fail(self, failure: &RedisError) {
-        let failure = error::of_request(failure.clone(), self.request.script().name);
-        let _ = self.reply.send(Err(failure));
+        let _ = self.reply.send(Err(failure.clone()));
     }
+}
+
+/// The error that a request would have got on its own.
+fn refusal(text: &str) -> RedisError {
+    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+    redis::make_extension_error(code.into(), Some(detail.into()))
 }
 
 /// The requests of one call, in the order in which they were made.
@@ -177,7 +176,13 @@ impl Batch {
         let keys = released.len() + 2 * acquired.len();
         let args = 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count();
         let size = released.iter().chain(&acquired).map(|request| request.size()).sum();
-        let mut command = script::BATCH.command(by_digest, keys, args, size);
+        let publishing = self.requests.first().and_then(|request| request.request.publishing);
+        let mut command = match publishing {
+            None => script::BATCH.command(by_digest, keys, args, size),
+            Some(publishing) => {
+                script::BATCH_OF_SLOTS.command_of_slots(by_digest, publishing, keys, args, size)
+            }
+        };
         for request in released.iter().chain(&acquired) {
             command.arg(request.keys.as_str());
         }
@@ -317,20 +322,28 @@ impl CommandConnection {
         request: BatchableRequest,
     ) -> Result<Value, BackendError> {
         let doing = request.script().name;
+        let reply = self.try_send_batched(request).await;
+        reply.map_err(|error| error::of_request(error, doing))
+    }
+
+    /// Like [`send_batched`](Self::send_batched), with the error of the redis crate.
+    pub(crate) async fn try_send_batched(
+        self: &Arc<Self>,
+        request: BatchableRequest,
+    ) -> RedisResult<Value> {
         match self.enqueue_if_busy(request) {
             // Boxed, because this future is large.
             Err(request) => Box::pin(self.send_alone(&request)).await,
             Ok(reply) => reply.await.unwrap_or_else(|_| {
-                let message =
-                    format!("{doing} on Redis failed: the runtime of the connection has shut down");
-                Err(BackendError::new(BackendErrorKind::Connection, message))
+                let message = "the runtime of the connection has shut down";
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, message).into())
             }),
         }
     }
 
-    async fn send_alone(&self, request: &BatchableRequest) -> Result<Value, BackendError> {
+    async fn send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
         let _in_flight = InFlight(self);
-        self.send(request.script(), |by_digest| request.command(by_digest)).await
+        self.try_send(|by_digest| request.command(by_digest)).await
     }
 
     /// Adds a request to the queue. If the connection is idle, counts the request as in flight and

@@ -275,7 +275,7 @@ impl CommandConnection {
 
     /// Gives the connection up if a script has passed on an error that says that this is not the
     /// place for locks.
-    pub(super) fn heed(&self, text: &str) {
+    pub(crate) fn heed(&self, text: &str) {
         if error::says_not_here(text) {
             self.give_up();
         }

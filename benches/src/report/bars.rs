@@ -53,7 +53,7 @@ const fn at_most(scenario: &'static str, metric: &'static str, limit: f64) -> Ba
 /// How rslock is called where the better of its settings counts.
 pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 
-const BARS: [Bar; 24] = [
+const BARS: [Bar; 39] = [
     ratio("uncontended", "pairs", "floor", 0.95),
     ratio("distinct", "pairs of 64 tasks", "floor", 0.95),
     ratio("distinct", "pairs of 64 tasks", "rslock", 1.0),
@@ -65,6 +65,21 @@ const BARS: [Bar; 24] = [
     ratio("fleet", "grants", BETTER_RSLOCK, 10.0),
     at_least("fleet", "smallest share", 15.0),
     at_most("fleet", "commands a grant", 1.0),
+    ratio("cluster", "pairs of 1 task", "floor", 0.9),
+    ratio("cluster", "pairs of 1 task", "rslock", 1.0),
+    ratio("cluster", "pairs of 1 task", "Redisson", 1.0),
+    ratio("cluster", "pairs of 16 tasks", "floor", 0.9),
+    ratio("cluster", "pairs of 16 tasks", "rslock", 1.0),
+    ratio("cluster", "pairs of 16 tasks", "Redisson", 1.0),
+    ratio("cluster", "pairs of 64 tasks", "floor", 0.9),
+    ratio("cluster", "pairs of 64 tasks", "rslock", 1.0),
+    ratio("cluster", "pairs of 64 tasks", "Redisson", 1.0),
+    ratio("cluster", "pairs of 256 tasks", "floor", 0.9),
+    ratio("cluster", "pairs of 256 tasks", "rslock", 1.0),
+    ratio("cluster", "pairs of 256 tasks", "Redisson", 1.0),
+    ratio("cluster", "pairs of 1024 tasks", "floor", 0.9),
+    ratio("cluster", "pairs of 1024 tasks", "rslock", 1.0),
+    ratio("cluster", "pairs of 1024 tasks", "Redisson", 1.0),
     Bar { limit: Limit::AtMost(2.5), ..ratio("pingpong", "p50", "PING", 0.0) },
     at_most("idle", "commands", 2.0),
     at_most("holds", "calls a tick", 100.0),

@@ -1,5 +1,6 @@
 //! What is measured: one scenario a file.
 
+mod cluster;
 mod contended;
 mod distinct;
 mod fleet;
@@ -16,11 +17,12 @@ mod uncontended;
 use crate::run::Scenario;
 
 /// All scenarios, in the order in which they run.
-pub(crate) const ALL: [Scenario; 12] = [
+pub(crate) const ALL: [Scenario; 13] = [
     uncontended::SCENARIO,
     distinct::SCENARIO,
     contended::SCENARIO,
     fleet::SCENARIO,
+    cluster::SCENARIO,
     pingpong::SCENARIO,
     idle::SCENARIO,
     holds::SCENARIO,

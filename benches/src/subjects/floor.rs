@@ -1,4 +1,5 @@
-//! The floor: the two scripts of an exclusive lock through a bare multiplexed connection of the `redis` crate, with its defaults.
+//! The floor: the two scripts of an exclusive lock through a bare multiplexed connection of the `redis` crate, with its defaults. On a
+//! cluster, through one to each primary.
 //!
 //! Nothing waits, nothing is renewed, nobody is told of a loss. What lockcore takes longer than this is what its own code costs.
 
@@ -16,6 +17,7 @@ use uuid::Uuid;
 use crate::{
     error::{Result, failure},
     measure::load::Lock,
+    subjects::nodes::Nodes,
 };
 
 /// The scripts of the backend, of the same files: see `script.rs` there.
@@ -44,7 +46,8 @@ pub(crate) struct Peer {
 }
 
 struct Shared {
-    connection: MultiplexedConnection,
+    nodes: Nodes,
+    connections: Vec<MultiplexedConnection>,
     acquire: String,
     release: String,
     lease: String,
@@ -55,24 +58,32 @@ struct Shared {
 
 impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
-        let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
-        let mut digests = Vec::new();
-        for source in [ACQUIRE, RELEASE] {
-            let digest: String =
-                redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await?;
-            digests.push(digest);
+        let nodes = Nodes::find(url).await?;
+        let (mut connections, mut acquire, mut release) =
+            (Vec::new(), String::new(), String::new());
+        // A message to all nodes would cost much more than ours.
+        let publish = if nodes.urls().len() > 1 { "'SPUBLISH'" } else { "'PUBLISH'" };
+        for url in nodes.urls() {
+            let client = redis::Client::open(url.as_str())?;
+            let mut connection = client.get_multiplexed_async_connection().await?;
+            let scripts = [(ACQUIRE, &mut acquire), (RELEASE, &mut release)];
+            for (source, digest) in scripts {
+                let source = source.replace("'PUBLISH'", publish);
+                let mut load = redis::cmd("SCRIPT");
+                *digest = load.arg("LOAD").arg(source).query_async(&mut connection).await?;
+            }
+            connections.push(connection);
         }
-        let (Some(release), Some(acquire)) = (digests.pop(), digests.pop()) else {
-            return Err(failure("two scripts have two digests"));
-        };
         let lease = lease.as_millis().to_string();
         let (client, next) = (Uuid::new_v4(), AtomicU64::new(0));
-        Ok(Self { shared: Arc::new(Shared { connection, acquire, release, lease, client, next }) })
+        let shared = Shared { nodes, connections, acquire, release, lease, client, next };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     pub(crate) fn lock(&self, name: &str) -> Handle {
         Handle {
             client: self.shared.clone(),
+            connection: self.shared.connections[self.shared.nodes.of(name)].clone(),
             key: name.to_owned(),
             token: format!("redisson_lock_token:{{{name}}}"),
             channel: format!("redisson_lock__channel:{{{name}}}"),
@@ -82,6 +93,7 @@ impl Peer {
 
 pub(crate) struct Handle {
     client: Arc<Shared>,
+    connection: MultiplexedConnection,
     key: String,
     token: String,
     channel: String,
@@ -97,7 +109,7 @@ impl Lock for Handle {
         let arguments = acquire_arguments(&owner, &self.client.lease);
         let command = evalsha(&self.client.acquire, &[&self.key, &self.token], &arguments);
         // `{1, token}`, and whatever may come after.
-        let reply: Vec<u64> = command.query_async(&mut self.client.connection.clone()).await?;
+        let reply: Vec<u64> = command.query_async(&mut self.connection.clone()).await?;
         match reply.as_slice() {
             [1, _token, ..] => Ok(owner),
             _ => Err(failure(format!("{} is held: {reply:?}", self.key))),
@@ -107,7 +119,7 @@ impl Lock for Handle {
     async fn release(&self, owner: String) -> Result<()> {
         let arguments = release_arguments(&owner, &self.channel);
         let command = evalsha(&self.client.release, &[&self.key], &arguments);
-        match command.query_async(&mut self.client.connection.clone()).await? {
+        match command.query_async(&mut self.connection.clone()).await? {
             1_u64 => Ok(()),
             reply => Err(failure(format!("{} was not held: {reply}", self.key))),
         }

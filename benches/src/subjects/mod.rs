@@ -5,6 +5,7 @@ pub(crate) mod distkit;
 pub(crate) mod floor;
 pub(crate) mod lockcore;
 pub(crate) mod memory;
+mod nodes;
 pub(crate) mod redisson;
 pub(crate) mod rslock;
 
@@ -47,6 +48,8 @@ pub(crate) enum Ability {
     Nesting,
     /// To be measured by the memory of its process.
     Footprint,
+    /// To find the primary of a name in a cluster, or to be given one for each.
+    Cluster,
 }
 
 impl Subject {
@@ -88,6 +91,7 @@ impl Subject {
             (Self::Lockcore | Self::Redisson, Ability::Nesting) => None,
             (_, Ability::Nesting) => Some("it is not reentrant"),
             (Self::Redisson, Ability::Footprint) => Some("a heap with a collector does not tell"),
+            (Self::AsyncRedisLock | Self::Distkit, Ability::Cluster) => Some("it knows no cluster"),
             _ => None,
         }
     }
@@ -128,9 +132,10 @@ impl Peer {
         Ok(match subject {
             Subject::Lockcore => Self::Lockcore(lockcore::Peer::connect(url, lease).await?),
             Subject::Floor => Self::Floor(floor::Peer::connect(url, lease).await?),
-            Subject::Rslock => Self::Rslock(rslock::Peer::connect(url, lease, None)),
+            Subject::Rslock => Self::Rslock(rslock::Peer::connect(url, lease, None).await?),
             Subject::RslockFast => {
-                Self::Rslock(rslock::Peer::connect(url, lease, Some(Duration::from_millis(5))))
+                let pause = Some(Duration::from_millis(5));
+                Self::Rslock(rslock::Peer::connect(url, lease, pause).await?)
             }
             Subject::AsyncRedisLock => {
                 Self::AsyncRedisLock(async_redis_lock::Peer::connect(url, lease).await?)

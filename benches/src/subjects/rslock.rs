@@ -1,31 +1,41 @@
-//! rslock, on one server.
+//! rslock, on one server, or with a manager for each primary of a cluster.
 
 use std::time::Duration;
 
 use rslock::{LockGuard, LockManager};
 
-use crate::{error::Result, measure::load::Lock};
+use crate::{error::Result, measure::load::Lock, subjects::nodes::Nodes};
 
 /// How often an attempt is repeated by default before the next call begins anew, which `acquire` does for ever.
 const RETRIES: u32 = 3;
 
 pub(crate) struct Peer {
-    manager: LockManager,
+    managers: Vec<LockManager>,
+    nodes: Nodes,
     lease: Duration,
 }
 
 impl Peer {
     /// With the pauses of its defaults, or shorter ones: each is of a random length up to that.
-    pub(crate) fn connect(url: &str, lease: Duration, pause: Option<Duration>) -> Self {
-        let mut manager = LockManager::new(vec![url]);
-        if let Some(pause) = pause {
-            manager.set_retry(RETRIES, pause);
-        }
-        Self { manager, lease }
+    pub(crate) async fn connect(
+        url: &str,
+        lease: Duration,
+        pause: Option<Duration>,
+    ) -> Result<Self> {
+        let nodes = Nodes::find(url).await?;
+        let manager = |url: &String| {
+            let mut manager = LockManager::new(vec![url.as_str()]);
+            if let Some(pause) = pause {
+                manager.set_retry(RETRIES, pause);
+            }
+            manager
+        };
+        Ok(Self { managers: nodes.urls().iter().map(manager).collect(), nodes, lease })
     }
 
     pub(crate) fn lock(&self, name: &str) -> Handle {
-        Handle { manager: self.manager.clone(), name: name.to_owned(), lease: self.lease }
+        let manager = self.managers[self.nodes.of(name)].clone();
+        Handle { manager, name: name.to_owned(), lease: self.lease }
     }
 }
 

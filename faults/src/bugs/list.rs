@@ -275,10 +275,7 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a connection to a demoted server is kept",
-            [
-                redis("CommandConnection::reply").condition("ends_connection").never(),
-                redis("CommandConnection::heed").condition("says_not_here").never(),
-            ],
+            [redis("says_not_here").body().becomes("let _ = text; false")],
             redis_suites("a_demoted_server_is_left_for_its_successor"),
         ),
         bug(
@@ -305,6 +302,16 @@ fn scripts() -> Vec<Bug> {
             "a release in a batch publishes nothing",
             [lua("batch.lua").statement("PUBLISH").removed()],
             redis_suites("batches::"),
+        ),
+        bug(
+            "a request of a batch is not sent again where its slot is",
+            [redis("Cluster::call_on_trail").condition("is_of_slot").never()],
+            redis_suites("cluster::batches::"),
+        ),
+        bug(
+            "a renewal of a batch is not sent again where its slot is",
+            [redis("is_elsewhere").condition("is_of_slot").never()],
+            redis_suites("cluster::batches::"),
         ),
         bug(
             "a takeover with a shorter lease publishes nothing",

@@ -16,29 +16,31 @@ use crate::{
     support::{assert_nothing_left, connect, impatient, soon, until},
 };
 
-fn exclusive(lock: &str, owner: usize) -> AcquireRequest {
+pub(crate) fn exclusive(lock: &str, owner: usize) -> AcquireRequest {
     request(lock, &hold(&format!("client:{owner}")), Mode::Exclusive)
 }
 
-type Acquiring = JoinHandle<Result<AcquireOutcome, BackendError>>;
-type Releasing = JoinHandle<Result<ReleaseOutcome, BackendError>>;
+pub(crate) type Acquiring = JoinHandle<Result<AcquireOutcome, BackendError>>;
+pub(crate) type Releasing = JoinHandle<Result<ReleaseOutcome, BackendError>>;
 
 /// Those that are begun without an await between them are made in one pass of the scheduler, in this order.
-fn begin(backend: &RedisBackend, request: &AcquireRequest) -> Acquiring {
+pub(crate) fn begin(backend: &RedisBackend, request: &AcquireRequest) -> Acquiring {
     let (backend, request) = (backend.clone(), request.clone());
     tokio::spawn(async move { backend.acquire(&request).await })
 }
 
-fn end(backend: &RedisBackend, request: &AcquireRequest) -> Releasing {
+pub(crate) fn end(backend: &RedisBackend, request: &AcquireRequest) -> Releasing {
     let (backend, request) = (backend.clone(), request.undo());
     tokio::spawn(async move { backend.release(&request).await })
 }
 
-async fn outcome<T>(task: JoinHandle<Result<T, BackendError>>) -> Result<T, BackendError> {
+pub(crate) async fn outcome<T>(
+    task: JoinHandle<Result<T, BackendError>>,
+) -> Result<T, BackendError> {
     soon("the answer", task).await.unwrap()
 }
 
-async fn is_granted(task: Acquiring) -> bool {
+pub(crate) async fn is_granted(task: Acquiring) -> bool {
     matches!(outcome(task).await.unwrap(), AcquireOutcome::Acquired { .. })
 }
 
@@ -57,7 +59,7 @@ async fn warm(backend: &RedisBackend, requests: &[AcquireRequest]) {
 }
 
 /// All are granted and released.
-async fn batch(backend: &RedisBackend, requests: &[AcquireRequest]) {
+pub(crate) async fn batch(backend: &RedisBackend, requests: &[AcquireRequest]) {
     let tasks: Vec<_> = requests.iter().map(|request| begin(backend, request)).collect();
     for task in tasks {
         assert!(is_granted(task).await);

@@ -1,5 +1,6 @@
 //! Locks on a Redis Cluster.
 
+mod batches;
 mod conformance;
 mod connecting;
 mod failover;

@@ -60,7 +60,14 @@ final class Benchmark {
     private String connect(String url, long watchdog) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdog);
-        config.useSingleServer().setAddress(url);
+        String cluster = "redis+cluster://";
+        if (url.startsWith(cluster)) {
+            for (String node : url.substring(cluster.length()).split(",")) {
+                config.useClusterServers().addNodeAddress("redis://" + node);
+            }
+        } else {
+            config.useSingleServer().setAddress(url);
+        }
         return clients.add(config);
     }
 

@@ -1,0 +1,71 @@
+-- The beginning of batch.lua and batch_of_slots.lua, which release and acquire many exclusive locks
+-- of owners without a name. No lock is released twice or acquired twice; one that is released may be
+-- acquired too, and is released first.
+--
+-- `release` and `acquire` are release.lua and acquire.lua, as functions of their KEYS and ARGV.
+--
+-- When memory is full, the server refuses commands that need memory until the script has written.
+-- So an acquisition that shares a batch with a release is granted even then.
+--
+-- KEYS  the locks to release; the locks to acquire; the last fencing tokens of the latter
+-- ARGV  1 number of locks to release
+--       then for each of them: owner, channel
+--       then the acquisitions, in groups with equal options: number of locks, lease in ms, time to
+--           live of the token in ms, number of tokens to issue, the owner of each
+-- Reply for each release and then for each acquisition: the reply of its own script, or the text of
+--       its error. `{1, token}` is shortened to the token.
+local replies = {}
+
+-- Runs one request on its own, so that its error is not that of the others.
+local function run(request, ...)
+    local _, reply = pcall(request, ...)
+    if type(reply) == 'table' then
+        reply = reply.err or reply[1] == 1 and reply[2] or reply
+    end
+    replies[#replies + 1] = reply
+end
+
+local function digits(number)
+    return string.format('%.0f', number)
+end
+
+-- The server's time in microseconds, once it is known, and the digits of it and of its hour.
+local micros, now, hour
+local function note_time(time)
+    micros = time[1] * 1000000 + time[2]
+    now, hour = digits(micros), digits(micros - micros % 3600000000)
+end
+
+-- If the time is known, returns the last of so many tokens that are issued now, unless the key has
+-- to live longer than usual.
+local function newest_token(token_count, token_ttl)
+    return micros and token_ttl - 86400000 <= 0 and digits(micros + token_count - 1)
+end
+
+-- Returns true if `last` is a token of this hour before now. Numbers with equally many digits are
+-- ordered like their texts.
+local function is_recent(last)
+    return last and #last == #now and last < now and last >= hour
+end
+
+-- Does what token.lua and grant.lua do for a free lock that had a token within the hour. `newest`
+-- is the last of the tokens that are issued.
+local function grant_free(lock, token, newest, owner, lease)
+    local reply = redis.pcall('SET', token, newest, 'KEEPTTL')
+    if reply.ok then
+        reply = redis.pcall('HSET', lock, owner, '1')
+    end
+    if reply == 1 then
+        reply = redis.pcall('PEXPIRE', lock, lease)
+        if reply == 1 then
+            return micros
+        end
+        redis.call('DEL', lock)
+    end
+    return type(reply) == 'table' and reply.err or 'ERR the lock was not free'
+end
+
+local release_count = tonumber(ARGV[1])
+local acquire_count = (#KEYS - release_count) / 2
+local first_token = release_count + acquire_count
+
