@@ -3,24 +3,25 @@
 use std::sync::Arc;
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName, LockState, Mode,
+    BackendError, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeups, async_trait,
+        ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 use redis::Value;
 
 use crate::{
-    RedisBackendBuilder,
+    DeploymentKind, RedisBackendBuilder, RedisInfo, Support, acquire,
     cluster::{self, Cluster, Trail},
-    exclusive::{self, BatchableRequest},
+    dispatch::{Dispatch, not_supported},
+    exclusive,
     keys::LockKeys,
-    permits, read_write, renewal, reply,
+    permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
     sentinel::RecentReleases,
-    server::{CommandConnection, Server},
+    server::{Purpose, Server},
 };
 
 /// Locks on a Redis or Valkey server, shared with Redisson.
@@ -55,13 +56,17 @@ use crate::{
 pub struct RedisBackend {
     deployment: Deployment,
     key_prefix: Arc<str>,
+    /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
+    replicas: Option<Replicas>,
+    /// What was found at connecting.
+    info: Arc<RedisInfo>,
     /// Of a primary with Sentinels.
     releases: Option<Arc<RecentReleases>>,
 }
 
 /// Where the locks are.
 #[derive(Clone, Debug)]
-enum Deployment {
+pub(crate) enum Deployment {
     Single(Arc<Server>),
     Cluster(Arc<Cluster>),
 }
@@ -154,19 +159,81 @@ impl RedisBackend {
     }
 
     pub(crate) fn on_server(server: Server, key_prefix: String) -> Self {
-        let (deployment, key_prefix) = (Deployment::Single(Arc::new(server)), key_prefix.into());
-        Self { deployment, key_prefix, releases: None }
+        let server = Deployment::Single(Arc::new(server));
+        Self::on(server, DeploymentKind::Single, key_prefix.into())
     }
 
     pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
         let (server, key_prefix) = (Arc::new(server), Arc::<str>::from(key_prefix));
         let releases = Some(Arc::new(RecentReleases::new(&server, Arc::clone(&key_prefix))));
-        Self { deployment: Deployment::Single(server), key_prefix, releases }
+        let on = Self::on(Deployment::Single(server), DeploymentKind::Sentinel, key_prefix);
+        Self { releases, ..on }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
-        let (deployment, key_prefix) = (Deployment::Cluster(cluster), key_prefix.into());
-        Self { deployment, key_prefix, releases: None }
+        Self::on(Deployment::Cluster(cluster), DeploymentKind::Cluster, key_prefix.into())
+    }
+
+    fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: Arc<str>) -> Self {
+        let info = Arc::new(RedisInfo::unknown(kind));
+        Self { deployment, key_prefix, releases: None, replicas: None, info }
+    }
+
+    /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
+    pub(crate) fn with_replicas(self, replicas: Option<Replicas>) -> Self {
+        Self { replicas, ..self }
+    }
+
+    /// Tries what works at the other end.
+    pub(crate) async fn probed(self) -> Result<Self, BackendError> {
+        let info = Arc::new(probe::probe(&self).await?);
+        if let Deployment::Single(server) = &self.deployment
+            && info.batches_across_slots == Support::No
+        {
+            server.split_batches();
+        }
+        Ok(Self { info, ..self })
+    }
+
+    /// What the backend found out when it connected, and in use since then.
+    #[must_use]
+    pub fn info(&self) -> RedisInfo {
+        let mut info = RedisInfo::clone(&self.info);
+        if let Deployment::Single(server) = &self.deployment
+            && server.splits_batches()
+        {
+            info.batches_across_slots = Support::No;
+        }
+        info
+    }
+
+    /// The name and the version of the server software.
+    pub(crate) fn software(&self) -> Option<(String, String)> {
+        let server = match &self.deployment {
+            Deployment::Single(server) => server.clone(),
+            Deployment::Cluster(cluster) => cluster.any_server()?,
+        };
+        server.current()?.software()
+    }
+
+    /// A key, or a channel, that belongs to no lock.
+    pub(crate) fn probe_key(&self, name: &str) -> String {
+        format!("lockcore_probe:{{{}{name}}}", self.key_prefix)
+    }
+
+    pub(crate) fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        self.replicas
+    }
+
+    /// Whether the primary can be succeeded by one that does not know a hold: then its connection
+    /// is given up.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        self.releases.is_some()
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
@@ -208,42 +275,12 @@ impl Backend for RedisBackend {
             | Capabilities::READ_WRITE
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
+            | Capabilities::REPLICAS
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
-        let keys = self.keys(&request.name)?;
-        // A nested acquisition is not undone: the release would end the outer hold as well.
-        let undone = (request.count == 1).then_some(request);
-        match &self.deployment {
-            Deployment::Single(server) => {
-                let dispatch = Dispatch::acquire(keys, request)?;
-                let connection = server.connection().await?;
-                let sent = Sent::Single(&connection);
-                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
-                let reply = dispatch.send(&connection).await;
-                let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
-                let is_granted = matches!(outcome, Ok(AcquireOutcome::Acquired { .. }));
-                let outcome = match &self.releases {
-                    // The primary may have been succeeded by one that does not know the hold.
-                    Some(_) if is_granted && !connection.is_usable() => Err(granted_too_late()),
-                    _ => outcome,
-                };
-                unanswered.disarm_if_known(&outcome);
-                outcome
-            }
-            Deployment::Cluster(cluster) => {
-                let (call, batchable) = Dispatch::acquire(keys, request)?.into_parts();
-                let trail = Trail::default();
-                let sent = Sent::Cluster(cluster, &trail);
-                let unanswered = ReleaseUnanswered { backend: self, sent, request: undone };
-                let sending = cluster.call_on_trail(&call, batchable, &trail, reply::acquire);
-                // Boxed, because this future is large.
-                let outcome = Box::pin(sending).await;
-                unanswered.disarm_if_known(&outcome);
-                outcome
-            }
-        }
+        acquire::acquire(self, request).await
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
@@ -281,7 +318,7 @@ impl Backend for RedisBackend {
             }
             Deployment::Cluster(cluster) => {
                 let (call, batchable) = Dispatch::release(keys, request)?.into_parts();
-                let trail = Trail::default();
+                let trail = Trail::new(Purpose::Commands);
                 let sending = cluster.call_on_trail(&call, batchable, &trail, reply::release);
                 // Boxed, because this future is large.
                 Box::pin(sending).await
@@ -364,133 +401,5 @@ impl Backend for RedisBackend {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
-    }
-}
-
-/// The error for a mode that is newer than this backend.
-fn not_supported(mode: Mode) -> BackendError {
-    BackendError::unsupported(format_args!("locks in {mode} mode"))
-}
-
-fn acquire_call(keys: &LockKeys, request: &AcquireRequest) -> Result<ScriptCall, BackendError> {
-    match request.mode {
-        Mode::Read | Mode::Write => read_write::acquire(keys, request),
-        Mode::Permit { count, limit, .. } => Ok(permits::acquire(keys, request, count, limit)),
-        Mode::Exclusive | Mode::Fair => Ok(exclusive::acquire(keys, request)),
-        unknown => Err(not_supported(unknown)),
-    }
-}
-
-fn granted_too_late() -> BackendError {
-    let message = "the connection to the primary was given up before it granted the hold";
-    BackendError::new(BackendErrorKind::Connection, message)
-}
-
-pub(crate) fn release_call(
-    keys: &LockKeys,
-    request: &ReleaseRequest,
-) -> Result<ScriptCall, BackendError> {
-    match request.mode {
-        Mode::Read | Mode::Write => Ok(read_write::release(keys, request)),
-        Mode::Permit { .. } => Ok(permits::release(keys, request)),
-        Mode::Exclusive | Mode::Fair => Ok(exclusive::release(keys, request)),
-        unknown => Err(not_supported(unknown)),
-    }
-}
-
-/// How a request is sent.
-enum Dispatch {
-    Single(ScriptCall),
-    Batched(BatchableRequest),
-}
-
-impl Dispatch {
-    fn acquire(keys: LockKeys, request: &AcquireRequest) -> Result<Self, BackendError> {
-        Ok(match BatchableRequest::can_acquire(request) {
-            true => Self::Batched(BatchableRequest::acquire(keys, request)),
-            false => Self::Single(acquire_call(&keys, request)?),
-        })
-    }
-
-    fn release(keys: LockKeys, request: &ReleaseRequest) -> Result<Self, BackendError> {
-        Ok(match BatchableRequest::can_release(request) {
-            true => Self::Batched(BatchableRequest::release(keys, request)),
-            false => Self::Single(release_call(&keys, request)?),
-        })
-    }
-
-    /// The call of the request on its own, and the request if it can be sent in a batch.
-    fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
-        match self {
-            Self::Single(call) => (call, None),
-            Self::Batched(request) => (request.call(), Some(request)),
-        }
-    }
-
-    async fn send(self, connection: &Arc<CommandConnection>) -> Result<Value, BackendError> {
-        match self {
-            Self::Batched(request) => connection.send_batched(request).await,
-            // Boxed, because this future is large.
-            Self::Single(call) => Box::pin(connection.call(&call)).await,
-        }
-    }
-}
-
-/// Sends a release behind an acquisition whose reply is lost, on the same connection.
-///
-/// The core releases such a hold as well. But it may do so through a new connection, and the server
-/// may read that connection first.
-struct ReleaseUnanswered<'a> {
-    backend: &'a RedisBackend,
-    sent: Sent<'a>,
-    request: Option<&'a AcquireRequest>,
-}
-
-/// Where an acquisition was sent.
-enum Sent<'a> {
-    Single(&'a Arc<CommandConnection>),
-    Cluster(&'a Arc<Cluster>, &'a Trail),
-}
-
-impl ReleaseUnanswered<'_> {
-    /// Nothing is to be undone after a reply that says whether the hold was granted.
-    fn disarm_if_known(mut self, outcome: &Result<AcquireOutcome, BackendError>) {
-        if !matches!(outcome, Err(error) if error.is_outcome_unknown()) {
-            self.request = None;
-        }
-    }
-}
-
-impl Drop for ReleaseUnanswered<'_> {
-    fn drop(&mut self) {
-        let Some(request) = self.request.take() else { return };
-        // Without a runtime, the connection does not work either.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let undo = request.undo();
-        match self.sent {
-            Sent::Single(connection) => {
-                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
-                let connection = connection.clone();
-                runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
-            }
-            Sent::Cluster(cluster, trail) => {
-                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
-                let (call, batchable) = undo.into_parts();
-                // Without a trail, no node may have granted the hold.
-                let Some(trail) = trail.take() else { return };
-                let cluster = cluster.clone();
-                runtime.spawn(async move {
-                    let undoing = cluster.call_on_trail(&call, batchable, &trail, reply::release);
-                    report(undoing.await.map(drop));
-                });
-            }
-        }
-    }
-}
-
-fn report(undone: Result<(), BackendError>) {
-    if let Err(error) = undone {
-        tracing::debug!(%error, "failed to release a hold after a lost reply to acquire");
     }
 }

@@ -1,18 +1,14 @@
 //! [`RedisBackendBuilder`].
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
     CredentialsProvider, RedisBackend,
     cluster::{
-        Cluster, ClusterMessages, NodeOptions,
+        Cluster, ClusterMessages,
         url::{self as cluster_url, ClusterSeeds},
     },
     credentials::Login,
@@ -22,8 +18,8 @@ use crate::{
     },
     server::{
         Server,
-        address::{FixedAddress, Locate},
-        opener::Opener,
+        address::FixedAddress,
+        opener::{ConnectOptions, Opener},
     },
     url,
 };
@@ -51,13 +47,11 @@ pub struct RedisBackendBuilder {
     source: ConnectionSource,
     sentinels: Option<SentinelSource>,
     sentinel_client: Option<Box<Client>>,
-    login: Login,
     sentinel_login: Login,
-    response_timeout: Duration,
-    connect_timeout: Duration,
+    options: ConnectOptions,
     key_prefix: String,
-    eviction_allowed: bool,
     cluster_messages: ClusterMessages,
+    replicas: Option<Replicas>,
 }
 
 enum ConnectionSource {
@@ -86,13 +80,16 @@ impl RedisBackendBuilder {
             source: ConnectionSource::Url("redis://127.0.0.1:6379".into()),
             sentinels: None,
             sentinel_client: None,
-            login: Login::default(),
             sentinel_login: Login::default(),
-            response_timeout: Duration::from_secs(3),
-            connect_timeout: Duration::from_secs(5),
+            options: ConnectOptions {
+                login: Login::default(),
+                response_timeout: Duration::from_secs(3),
+                connect_timeout: Duration::from_secs(5),
+                eviction_allowed: false,
+            },
             key_prefix: String::new(),
-            eviction_allowed: false,
             cluster_messages: ClusterMessages::Auto,
+            replicas: None,
         }
     }
 
@@ -176,7 +173,7 @@ impl RedisBackendBuilder {
     /// Sets the credentials, or a provider that is asked for them at each attempt to connect. They
     /// replace those of the URL. See [`CredentialsProvider`].
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
-        self.login = Login::new(provider);
+        self.options.login = Login::new(provider);
         self
     }
 
@@ -194,7 +191,7 @@ impl RedisBackendBuilder {
     /// Keep it well below a third of the lease, so that a failed renewal can be repeated in time.
     /// More than 5 s has no effect, because the core does not wait longer.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
-        self.response_timeout = timeout;
+        self.options.response_timeout = timeout;
         self
     }
 
@@ -202,7 +199,7 @@ impl RedisBackendBuilder {
     /// default. Finding the primary with Sentinels may take as long, and so may the provider of the
     /// credentials.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.options.connect_timeout = timeout;
         self
     }
 
@@ -217,17 +214,53 @@ impl RedisBackendBuilder {
     /// a lock is evicted, the lock is lost. Its holder learns of that with the next renewal; until
     /// then, another owner can acquire the lock.
     pub fn allow_eviction(mut self) -> Self {
-        self.eviction_allowed = true;
+        self.options.eviction_allowed = true;
         self
     }
 
-    /// Connects, and checks that the server can be trusted with locks.
+    /// Acquires only holds that at least `count` replicas have acknowledged within `timeout`, which
+    /// is 1 ms to 1 s. The default is 0: Redis answers before it replicates. A lock can have its own
+    /// setting, see [`Lock::replicas`](lockcore::Lock::replicas).
+    ///
+    /// `count` is compared with the answer to `WAIT`, and never with the replicas that the server
+    /// has: one that is cut off from all its replicas must not acknowledge holds. If fewer replicas
+    /// acknowledge a hold in time, it is released, and the attempt fails with an error of the kind
+    /// [`Unavailable`](BackendErrorKind::Unavailable), which is retried for
+    /// [`retry_for`](lockcore::LocksBuilder::retry_for). A hold of which it is unknown whether
+    /// replicas have it is released as well. On a cluster, the replicas are those of the node that
+    /// has the lock.
+    ///
+    /// `WAIT` blocks its connection, so such acquisitions share a connection of their own, which is
+    /// opened with the first. They cost one more round trip, which acquisitions at the same time
+    /// share, and wait behind each other while replicas do not answer; all other requests do not.
+    ///
+    /// Nested acquisitions send nothing, or are not waited for, and so are renewals, extensions and
+    /// releases. A hold that is [handed over](lockcore::LocksBuilder::hand_over) was acknowledged
+    /// when it was acquired.
+    ///
+    /// # What it does not promise
+    /// - A failover can promote a replica that has not acknowledged the hold, unless `count` is the
+    ///   number of all replicas.
+    /// - The promoted replica may lack the last renewals, so that the lease ends earlier than the
+    ///   holder believes. The next renewal tells the holder, a third of a lease later at most.
+    /// - An old primary that is cut off goes on granting locks that ask for no replicas. Set
+    ///   `min-replicas-to-write` on the servers, so that it stops within `min-replicas-max-lag`.
+    /// - `INFO` may report a replica as connected that has acknowledged nothing yet, such as with
+    ///   diskless synchronization. Only `WAIT` tells.
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas::new(count, timeout));
+        self
+    }
+
+    /// Connects, checks that the server can be trusted with locks, and tries what works there: see
+    /// [`RedisBackend::info`].
     ///
     /// # Errors
     /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, for a URL that
     ///   needs the feature `tls` in a build without it, for a server that evicts keys or is a
     ///   Sentinel, for Sentinels that are none or do not know the name of the primary, for a
-    ///   database other than 0 on a cluster, and for nodes without a cluster, or without the
+    ///   database other than 0 on a cluster, for a server without `WAIT` if
+    ///   [replicas](Self::replicas) are asked for, and for nodes without a cluster, or without the
     ///   [messages](Self::cluster_messages) that were asked for.
     /// - [`ReadOnly`](BackendErrorKind::ReadOnly) for a replica.
     /// - [`Unavailable`](BackendErrorKind::Unavailable) for a server that is loading its data, if
@@ -239,9 +272,16 @@ impl RedisBackendBuilder {
     /// # Cancel safety
     /// If the future is dropped before it resolves, no connection is left open.
     pub async fn connect(self) -> Result<RedisBackend, BackendError> {
-        check_timeout("response_timeout", self.response_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
+        check_timeout("response_timeout", self.options.response_timeout)?;
+        check_timeout("connect_timeout", self.options.connect_timeout)?;
         check_prefix(&self.key_prefix)?;
+        check_replicas(self.replicas)?;
+        let replicas = self.replicas;
+        self.deploy().await?.with_replicas(replicas).probed().await
+    }
+
+    /// Connects to whatever was named.
+    async fn deploy(self) -> Result<RedisBackend, BackendError> {
         let target = self.target()?;
         #[cfg(feature = "tls")]
         if target.uses_tls() {
@@ -251,41 +291,23 @@ impl RedisBackendBuilder {
             Target::Cluster(seeds) => seeds,
             Target::Sentinels(target) => {
                 let login = self.sentinel_login.clone();
-                let group = SentinelGroup::new(target, login, self.connect_timeout);
+                let group = SentinelGroup::new(target, login, self.options.connect_timeout);
                 let address = Arc::new(SentinelAddress::new(group));
-                let server = Server::new(self.opener(address, OnceLock::from(false)));
+                let server = Server::new(Opener::new(address, self.options, Some(false)));
                 server.connection().await?;
                 return Ok(RedisBackend::on_primary(server, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));
-                let server = Server::new(self.opener(address, OnceLock::new()));
+                let server = Server::new(Opener::new(address, self.options.clone(), None));
                 if !server.is_cluster_node().await? {
                     return Ok(RedisBackend::on_server(server, self.key_prefix));
                 }
                 ClusterSeeds::of_node(info)?
             }
         };
-        let options = NodeOptions {
-            info: seeds.info,
-            login: self.login,
-            response_timeout: self.response_timeout,
-            connect_timeout: self.connect_timeout,
-            eviction_allowed: self.eviction_allowed,
-        };
-        let cluster = Cluster::connect(options, seeds.nodes, self.cluster_messages).await?;
+        let cluster = Cluster::connect(seeds, self.options, self.cluster_messages).await?;
         Ok(RedisBackend::on_cluster(cluster, self.key_prefix))
-    }
-
-    fn opener(&self, address: Arc<dyn Locate>, is_cluster_node: OnceLock<bool>) -> Opener {
-        Opener {
-            address,
-            login: self.login.clone(),
-            response_timeout: self.response_timeout,
-            connect_timeout: self.connect_timeout,
-            eviction_allowed: self.eviction_allowed,
-            is_cluster_node,
-        }
     }
 
     fn target(&self) -> Result<Target, BackendError> {
@@ -347,8 +369,8 @@ impl Target {
 impl fmt::Debug for RedisBackendBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisBackendBuilder")
-            .field("response_timeout", &self.response_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.options.response_timeout)
+            .field("connect_timeout", &self.options.connect_timeout)
             .field("key_prefix", &self.key_prefix)
             .finish_non_exhaustive()
     }
@@ -363,6 +385,17 @@ fn check_timeout(option: &str, timeout: Duration) -> Result<(), BackendError> {
         return Err(misconfigured(format!("`{option}` must be at least 1 ms, but is {timeout:?}")));
     }
     Ok(())
+}
+
+fn check_replicas(replicas: Option<Replicas>) -> Result<(), BackendError> {
+    match replicas {
+        Some(Replicas { timeout, .. }) if !Replicas::TIMEOUTS.contains(&timeout) => {
+            Err(misconfigured(format!(
+                "the timeout of `replicas` must be 1 ms to 1 s, but is {timeout:?}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_prefix(prefix: &str) -> Result<(), BackendError> {

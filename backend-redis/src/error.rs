@@ -120,7 +120,7 @@ pub(crate) fn is_of_one_key(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOPERM" | "CROSSSLOT"))
 }
 
-const CODES: [(&str, BackendErrorKind); 19] = [
+const CODES: [(&str, BackendErrorKind); 20] = [
     ("NOAUTH", BackendErrorKind::Auth),
     ("WRONGPASS", BackendErrorKind::Auth),
     ("NOPERM", BackendErrorKind::Permission),
@@ -135,6 +135,7 @@ const CODES: [(&str, BackendErrorKind); 19] = [
     ("NOREPLICAS", BackendErrorKind::Unavailable),
     ("MISCONF", BackendErrorKind::Unavailable),
     ("UNKILLABLE", BackendErrorKind::Unavailable),
+    ("UNBLOCKED", BackendErrorKind::Unavailable),
     ("MOVED", BackendErrorKind::Configuration),
     ("ASK", BackendErrorKind::Configuration),
     ("CROSSSLOT", BackendErrorKind::Configuration),

@@ -110,6 +110,8 @@
 //! +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe
 //! ```
 //!
+//! Holds that [replicas](RedisBackendBuilder::replicas) have to acknowledge need `+wait` as well.
+//!
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `cluster|info` can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
@@ -118,19 +120,23 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
 mod backend;
 mod builder;
 mod cluster;
 mod conditions;
 mod credentials;
+mod dispatch;
 mod error;
 mod exclusive;
 #[cfg(test)]
 mod fuzz;
 mod in_turn;
+mod info;
 mod keys;
 mod latches;
 mod permits;
+mod probe;
 mod read_write;
 mod renewal;
 mod reply;
@@ -144,3 +150,4 @@ pub use backend::RedisBackend;
 pub use builder::RedisBackendBuilder;
 pub use cluster::ClusterMessages;
 pub use credentials::{Credentials, CredentialsProvider};
+pub use info::{DeploymentKind, RedisInfo, Support};

@@ -82,9 +82,15 @@ async fn renew_chunk(
     publishing: Option<Publishing>,
 ) -> Result<Vec<RenewOutcome>, BackendError> {
     let mut unanswered = GiveUpOnDrop(Some(connection.clone()));
+    if chunk.len() > 1 && connection.splits_batches() {
+        let renewed = renew_each(&connection, chunk, publishing).await;
+        unanswered.0 = None;
+        return Ok(renewed);
+    }
     let replies = match connection.try_send(|by_digest| command(chunk, publishing, by_digest)).await
     {
         Err(error) if chunk.len() > 1 && error::is_of_one_key(&error) => {
+            connection.note_refused_batch(&error);
             Ok(renew_each(&connection, chunk, publishing).await)
         }
         Err(error) => Err(error::of_request(error, script::RENEW.name)),

@@ -155,6 +155,7 @@ script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");
 script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down");
 script!(LATCH_COUNT, "count", "now" "exists" "latch" "latch_count");
 script!(LATCH_OPEN, "open", "now" "exists" "latch" "latch_open");
+script!(PROBE, "probe", "probe");
 script!(CONDITION_JOIN, "join", "now" "queue" "condition" "condition_join");
 script!(CONDITION_STAY, "stay", "now" "queue" "condition" "condition_stay");
 script!(CONDITION_LEAVE, "leave", "now" "queue" "condition" "condition_leave");
@@ -258,6 +259,7 @@ mod tests {
             &LATCH_COUNT_DOWN,
             &LATCH_COUNT,
             &LATCH_OPEN,
+            &PROBE,
             &CONDITION_JOIN,
             &CONDITION_STAY,
             &CONDITION_LEAVE,

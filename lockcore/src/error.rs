@@ -265,7 +265,8 @@ impl BackendError {
     ///
     /// After a [`Connection`](BackendErrorKind::Connection), [`Timeout`](BackendErrorKind::Timeout)
     /// or [`Protocol`](BackendErrorKind::Protocol) error, the core assumes that the request may
-    /// have been carried out. [`not_applied`](Self::not_applied) says otherwise.
+    /// have been carried out, and after others that it was not. [`not_applied`](Self::not_applied)
+    /// and [`maybe_applied`](Self::maybe_applied) say otherwise.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         let outcome_unknown = matches!(
@@ -285,6 +286,13 @@ impl BackendError {
     #[must_use]
     pub fn not_applied(mut self) -> Self {
         self.outcome_unknown = false;
+        self
+    }
+
+    /// Says that the request may have been carried out.
+    #[must_use]
+    pub fn maybe_applied(mut self) -> Self {
+        self.outcome_unknown = true;
         self
     }
 

@@ -13,7 +13,8 @@ use std::{
 };
 
 use lockcore::{
-    Clock, LockError, LockGuard, Locks, LossReason, Mode, MultiLock, Owner, WaitOutcome,
+    BackendError, Clock, LockError, LockGuard, Locks, LossReason, Mode, MultiLock, Owner,
+    WaitOutcome,
     backend::{AcquireOutcome, AcquireRequest, Wakeups, async_trait},
 };
 use lockcore_memory::MemoryBackend;
@@ -122,10 +123,13 @@ impl Wakeups for Chatter {
 
 #[async_trait]
 impl Hooks for Peculiar {
-    async fn acquire(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+    async fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> Option<Result<AcquireOutcome, BackendError>> {
         let locks = self.abandons.get().filter(|_| request.mode == Mode::Read)?;
         locks.abandon();
-        Some(AcquireOutcome::Held { remaining: None })
+        Some(Ok(AcquireOutcome::Held { remaining: None }))
     }
 
     async fn release(&self) {

@@ -16,8 +16,13 @@ use lockcore_memory::MemoryBackend;
 #[async_trait]
 pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
     /// An answer takes the place of the store's.
-    async fn acquire(&self, _: &AcquireRequest) -> Option<AcquireOutcome> {
+    async fn acquire(&self, _: &AcquireRequest) -> Option<Result<AcquireOutcome, BackendError>> {
         None
+    }
+
+    /// Whether [`acquire`](Self::acquire) heeds the replicas that are asked for.
+    fn has_replicas(&self) -> bool {
+        false
     }
 
     fn renew(&self, _: &[RenewRequest]) {}
@@ -56,12 +61,15 @@ impl<H: Hooks> Hooked<H> {
 #[async_trait]
 impl<H: Hooks> Backend for Hooked<H> {
     fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+        match self.hooks.has_replicas() {
+            true => self.store.capabilities() | Capabilities::REPLICAS,
+            false => self.store.capabilities(),
+        }
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         match self.hooks.acquire(request).await {
-            Some(outcome) => Ok(outcome),
+            Some(outcome) => outcome,
             None => self.store.acquire(request).await,
         }
     }

@@ -4,17 +4,25 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
-use tracing::subscriber::DefaultGuard;
+use tracing::{
+    Dispatch,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 
 /// Everything that is logged by this thread, at every level. A test on a current-thread runtime has no other.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
+/// While there is one subscriber only, tracing asks the thread that meets an event first whether
+/// anybody wants it, and forgets about the others. So there is always another one, without a thread.
+static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
 impl Log {
     pub(crate) fn start() -> (Self, DefaultGuard) {
+        LazyLock::force(&OTHER);
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -161,7 +161,7 @@ impl crate::hooked::Hooks for Wild {
     async fn acquire(
         &self,
         _: &lockcore::backend::AcquireRequest,
-    ) -> Option<lockcore::backend::AcquireOutcome> {
+    ) -> Option<Result<lockcore::backend::AcquireOutcome, lockcore::BackendError>> {
         self.wild().await;
         None
     }

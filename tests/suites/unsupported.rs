@@ -1,5 +1,7 @@
 //! What a backend does not declare is refused before it is asked.
 
+use std::time::Duration;
+
 use lockcore::{
     BackendError, LockError, LockName, LockState, Locks,
     backend::{
@@ -80,6 +82,7 @@ async fn what_is_not_declared_is_refused_by_name_and_without_a_call() {
         ("semaphores", locks.plain_semaphore("b", 2).permits(2).acquire().await.err()),
         ("latches", locks.latch("b").set_count(1).await.err()),
         ("latches", locks.latch("b").wait().await.err()),
+        ("replicas", locks.lock("b").replicas(1, Duration::from_millis(1)).acquire().await.err()),
         ("conditions", condition.notify_all(&guard).await.err()),
         ("conditions", condition.wait(guard).await.err().map(LockError::from)),
     ];

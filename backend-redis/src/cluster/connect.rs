@@ -6,19 +6,20 @@ use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::sync::watch;
 
-use super::{Cluster, ClusterMessages, NodeAddress, NodeOptions, Publishing, nodes::Nodes};
+use super::{Cluster, ClusterMessages, NodeAddress, Publishing, nodes::Nodes, url::ClusterSeeds};
+use crate::server::opener::ConnectOptions;
 
 impl Cluster {
     /// Finds the nodes of the cluster of the `seeds`, and checks that they can be trusted with
     /// locks.
     pub(crate) async fn connect(
-        options: NodeOptions,
-        seeds: Vec<NodeAddress>,
+        seeds: ClusterSeeds,
+        options: ConnectOptions,
         messages: ClusterMessages,
     ) -> Result<Arc<Self>, BackendError> {
         let cluster = Arc::new_cyclic(|cluster| Self {
-            nodes: Nodes::new(options, cluster.clone()),
-            seeds,
+            nodes: Nodes::new(seeds.info, options, cluster.clone()),
+            seeds: seeds.nodes,
             topology: watch::Sender::default(),
             refresh: Default::default(),
             publishing: OnceLock::new(),

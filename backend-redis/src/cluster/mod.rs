@@ -33,14 +33,12 @@ use std::{
     time::Duration,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
 pub use self::messages::ClusterMessages;
-pub(crate) use self::{
-    messages::Publishing, nodes::NodeOptions, renewal::renew, slots::NodeAddress,
-};
+pub(crate) use self::{messages::Publishing, renewal::renew, slots::NodeAddress};
 use self::{
     nodes::Nodes,
     redirect::Redirect,
@@ -48,7 +46,12 @@ use self::{
     slots::{SlotMap, slot_of_keys},
     subscription::moved_away,
 };
-use crate::{error, exclusive::BatchableRequest, script::ScriptCall, server::CommandConnection};
+use crate::{
+    error,
+    exclusive::BatchableRequest,
+    script::ScriptCall,
+    server::{CommandConnection, MovableKey, Purpose, Server},
+};
 
 /// How often a request follows its slot.
 const MAX_HOPS: u32 = 5;
@@ -87,28 +90,52 @@ impl Hop {
 
 /// Where a request may have been carried out: the connection on which it waits for its reply, or on
 /// which it waited in vain.
-#[derive(Debug, Default)]
-pub(crate) struct Trail(Mutex<Option<Hop>>);
+#[derive(Debug)]
+pub(crate) struct Trail {
+    hop: Mutex<Option<Hop>>,
+    /// Which connection of a node it leads over.
+    purpose: Purpose,
+}
 
 impl Trail {
+    pub(crate) fn new(purpose: Purpose) -> Self {
+        Self { hop: Mutex::default(), purpose }
+    }
+
     fn set(&self, hop: Option<Hop>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hop;
+        *self.hop.lock().unwrap_or_else(PoisonError::into_inner) = hop;
     }
 
     fn get(&self) -> Option<Hop> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hop.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes the trail, if the request may have been carried out.
     pub(crate) fn take(&self) -> Option<Self> {
-        let hop = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        hop.map(|hop| Self(Mutex::new(Some(hop))))
+        let hop = self.hop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        hop.map(|hop| Self { hop: Mutex::new(Some(hop)), purpose: self.purpose })
+    }
+
+    /// Waits until replicas of the node where the trail ends have acknowledged the hold with `key`
+    /// that was granted there. Returns their number.
+    pub(crate) async fn wait_for_replicas(
+        &self,
+        demand: Replicas,
+        key: String,
+    ) -> Result<u32, BackendError> {
+        let Some(Hop { connection, is_asking, .. }) = self.get() else { return Ok(0) };
+        connection.wait_for_replicas(demand, Some(MovableKey { key, is_asking })).await
     }
 }
 
 impl Cluster {
     fn map(&self) -> Arc<SlotMap> {
         self.topology.borrow().clone()
+    }
+
+    /// A server that has a connection.
+    pub(crate) fn any_server(&self) -> Option<Arc<Server>> {
+        self.nodes.connected().first().map(|node| self.nodes.server(node))
     }
 
     pub(crate) fn publishing(&self) -> Publishing {
@@ -121,7 +148,7 @@ impl Cluster {
         call: &ScriptCall,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        self.call_on_trail(call, None, &Trail::default(), decode).await
+        self.call_on_trail(call, None, &Trail::new(Purpose::Commands), decode).await
     }
 
     /// Sends `call` once, and decodes the reply. While the request may have been carried out
@@ -144,7 +171,7 @@ impl Cluster {
         for _ in 0..=MAX_HOPS {
             let hop = match next.take() {
                 Some(hop) => hop,
-                None => self.hop_to_owner(slot).await?,
+                None => self.hop_to_owner(slot, trail.purpose).await?,
             };
             trail.set(Some(hop.clone()));
             let batched = batchable.take().filter(|_| !hop.is_asking);
@@ -175,7 +202,8 @@ impl Cluster {
                 }
                 Redirect::Ask(node) => {
                     trail.set(None);
-                    let connection = self.nodes.server(&node).connection().await?;
+                    let server = self.nodes.server(&node);
+                    let connection = server.connection_for(trail.purpose).await?;
                     next = Some(Hop { node, connection, is_asking: true });
                 }
                 Redirect::Nowhere => {
@@ -213,16 +241,22 @@ impl Cluster {
 
     /// Connects to the node that serves a slot. If that is another one before there is a
     /// connection, connects to that.
-    async fn hop_to_owner(self: &Arc<Self>, slot: u16) -> Result<Hop, BackendError> {
+    async fn hop_to_owner(
+        self: &Arc<Self>,
+        slot: u16,
+        purpose: Purpose,
+    ) -> Result<Hop, BackendError> {
         loop {
             let node = self.owner(slot)?;
             let server = self.nodes.server(&node);
-            if let Some(connection) = server.current() {
+            if let Purpose::Commands = purpose
+                && let Some(connection) = server.current()
+            {
                 return Ok(Hop { node, connection, is_asking: false });
             }
             let mut topology = self.topology.subscribe();
             tokio::select! {
-                connection = server.connection() => {
+                connection = server.connection_for(purpose) => {
                     return Ok(Hop { node, connection: connection?, is_asking: false });
                 }
                 () = moved_away(&mut topology, slot, &node) => {}

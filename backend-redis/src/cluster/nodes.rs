@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -16,45 +16,32 @@ use super::{
     slots::{NodeAddress, SlotMap},
 };
 use crate::{
-    credentials::Login,
     server::{
         Server,
         address::{Locate, Place},
-        opener::Opener,
+        opener::{ConnectOptions, Opener},
     },
     url::relocated,
 };
 
-/// How to connect to a node of a cluster, but for its address.
-pub(crate) struct NodeOptions {
-    /// Its credentials and TLS settings are those for all nodes.
-    pub(crate) info: ConnectionInfo,
-    pub(crate) login: Login,
-    pub(crate) response_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) eviction_allowed: bool,
-}
-
-/// Omits the credentials.
-impl fmt::Debug for NodeOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeOptions").finish_non_exhaustive()
-    }
-}
-
 /// The servers that were needed so far and have not left the cluster. Each has connections of its
 /// own.
-#[derive(Debug)]
 pub(super) struct Nodes {
-    options: NodeOptions,
+    /// Its credentials and TLS settings are those for all nodes.
+    info: ConnectionInfo,
+    options: ConnectOptions,
     cluster: Weak<Cluster>,
     /// Critical sections are short and do not await.
     servers: Mutex<HashMap<NodeAddress, Arc<Server>>>,
 }
 
 impl Nodes {
-    pub(super) fn new(options: NodeOptions, cluster: Weak<Cluster>) -> Self {
-        Self { options, cluster, servers: Mutex::default() }
+    pub(super) fn new(
+        info: ConnectionInfo,
+        options: ConnectOptions,
+        cluster: Weak<Cluster>,
+    ) -> Self {
+        Self { info, options, cluster, servers: Mutex::default() }
     }
 
     fn servers(&self) -> MutexGuard<'_, HashMap<NodeAddress, Arc<Server>>> {
@@ -73,15 +60,10 @@ impl Nodes {
             return server.clone();
         }
         let endpoint = (node.host.to_string(), node.port);
-        let (info, cluster) = (relocated(&self.options.info, endpoint), self.cluster.clone());
-        let server = Arc::new(Server::new(Opener {
-            address: Arc::new(NodeLocation { node: node.clone(), info, cluster }),
-            login: self.options.login.clone(),
-            response_timeout: self.options.response_timeout,
-            connect_timeout: self.options.connect_timeout,
-            eviction_allowed: self.options.eviction_allowed,
-            is_cluster_node: OnceLock::from(true),
-        }));
+        let (info, cluster) = (relocated(&self.info, endpoint), self.cluster.clone());
+        let address = Arc::new(NodeLocation { node: node.clone(), info, cluster });
+        let opener = Opener::new(address, self.options.clone(), Some(true));
+        let server = Arc::new(Server::new(opener));
         servers.insert(node.clone(), server.clone());
         server
     }
@@ -101,6 +83,13 @@ impl Nodes {
         let servers = self.servers();
         let connected = servers.iter().filter(|(_, server)| server.current().is_some());
         connected.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+/// Omits the credentials.
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("servers", &self.servers).finish_non_exhaustive()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     error,
     renewal::{self, Renewal},
     reply, script,
+    server::Purpose,
 };
 
 /// How much later than those of the first node the outcomes of the others may come, and which part
@@ -78,7 +79,7 @@ impl Cluster {
         self.refresh_if_old();
         let slot = renewals.first().and_then(|renewal| slot_of_keys(&renewal.keys).ok());
         let (Some(node), Some(slot)) = (node, slot) else { return self.renew_each(renewals).await };
-        match self.hop_to_owner(slot).await {
+        match self.hop_to_owner(slot, Purpose::Commands).await {
             Ok(hop) if hop.node == node => {}
             // The slots have moved while the node was waited for.
             Ok(_) => return self.renew_each(renewals).await,

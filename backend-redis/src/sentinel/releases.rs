@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    backend::release_call,
+    dispatch::release_call,
     keys::LockKeys,
     server::{CommandConnection, Identity, Server},
 };

@@ -77,8 +77,8 @@ impl SendState {
     /// The length of the next batch. The script runs releases before acquisitions, so a batch has
     /// no lock twice in either part, and no release of a lock after its acquisition. The script
     /// reads all tokens at once, so locks that share a token count as one.
-    fn next_batch_len(&self) -> usize {
-        let most = self.pending.len().min(MAX_BATCH);
+    fn next_batch_len(&self, most: usize) -> usize {
+        let most = self.pending.len().min(most);
         let [mut released, mut acquired] =
             [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
         let fitting = self.pending.iter().take(most).take_while(
@@ -250,7 +250,7 @@ impl BatchSender {
         let mut state = self.connection.queue.lock();
         state.has_sender = false;
         state.pending.retain(PendingRequest::is_wanted);
-        let len = state.next_batch_len();
+        let len = state.next_batch_len(self.connection.max_batch());
         let batch = Batch { requests: state.pending.drain(..len).collect() };
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();
@@ -285,6 +285,7 @@ impl BatchSender {
         match reply {
             Ok(reply) => batch.succeed(reply, &connection),
             Err(failure) if batch.requests.len() > 1 && error::is_of_one_key(&failure) => {
+                connection.note_refused_batch(&failure);
                 let mut state = connection.queue.lock();
                 for request in batch.requests.into_iter().rev() {
                     state.pending.push_front(PendingRequest { send_alone: true, ..request });
@@ -364,6 +365,11 @@ impl CommandConnection {
             self.start_sender();
         }
         Ok(receiver)
+    }
+
+    /// The maximum number of requests in a batch of this connection.
+    fn max_batch(&self) -> usize {
+        if self.splits_batches() { 1 } else { MAX_BATCH }
     }
 
     /// Starts a sender. Called if [`SendState::needs_sender`] returned `true`.

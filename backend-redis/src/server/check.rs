@@ -5,25 +5,40 @@ use std::sync::Arc;
 use lockcore::{BackendError, BackendErrorKind};
 use redis::aio::MultiplexedConnection;
 
-/// Which server answered: its `run_id`, which changes when it restarts. Unknown if the user has no
-/// right to `INFO`, or if the server does not say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(Option<Arc<str>>);
+/// Which server answered. Unknown if the user has no right to `INFO`, or if the server does not
+/// say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// Changes when the server restarts.
+    run_id: Option<Arc<str>>,
+    /// The name and the version of the server software.
+    software: Option<Arc<(String, String)>>,
+}
 
 impl Identity {
     fn of(info: &str) -> Self {
-        let run_id = value(info, "run_id");
-        Self((!run_id.is_empty()).then(|| run_id.into()))
+        let told = |field: &str| Some(value(info, field)).filter(|text| !text.is_empty());
+        // Others tell the version of the Redis that they are compatible with as well.
+        let mut names = ["valkey", "dragonfly", "redis"].into_iter();
+        let software = names.find_map(|name| {
+            let version = told(&format!("{name}_version"))?;
+            Some(Arc::new((name.to_owned(), version.to_owned())))
+        });
+        Self { run_id: told("run_id").map(Arc::from), software }
     }
 
     /// Returns `true` if the two are certainly the same server.
     pub(crate) fn is_surely(&self, other: &Self) -> bool {
-        self.0.is_some() && self == other
+        self.run_id.is_some() && self.run_id == other.run_id
     }
 
     /// Returns `true` if the two are certainly different servers.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
-        self.0.is_some() && other.0.is_some() && self != other
+        self.run_id.is_some() && other.run_id.is_some() && self.run_id != other.run_id
+    }
+
+    pub(crate) fn software(&self) -> Option<(String, String)> {
+        self.software.as_deref().cloned()
     }
 }
 
@@ -63,7 +78,7 @@ pub(super) fn check(
             "the user has no right to run INFO, so this server was not checked: \
              it must be a primary, and must not evict keys"
         );
-        return Ok(Identity(None));
+        return Ok(Identity::default());
     };
     check_info(info, address, eviction_allowed)?;
     Ok(Identity::of(info))
@@ -84,7 +99,7 @@ pub(super) async fn identify(
     connection: &mut MultiplexedConnection,
 ) -> Result<Identity, BackendError> {
     let info = ask(redis::cmd("INFO").arg("server").take(), connection).await?;
-    Ok(info.map_or(Identity(None), |info| Identity::of(&info)))
+    Ok(info.map_or(Identity::default(), |info| Identity::of(&info)))
 }
 
 /// Runs `INFO`. Returns `None` if the user has no right to it.

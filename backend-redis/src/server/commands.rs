@@ -1,4 +1,4 @@
-//! The connection for commands: shared by all tasks, and replaced when it is given up.
+//! A connection for commands: shared by all tasks, and replaced when it is given up.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -8,12 +8,17 @@ use std::{
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::{sync::watch, task::AbortHandle};
 
-use super::{connection::CommandConnection, opener::Opener, pace::Pace};
+use super::{
+    connection::CommandConnection,
+    opener::{Opener, Purpose},
+    pace::Pace,
+};
 
 /// Has the connection in use, and opens the next one.
 #[derive(Debug)]
 pub(crate) struct Commands {
     opener: Arc<Opener>,
+    purpose: Purpose,
     pace: Arc<Pace>,
     /// Critical sections are short and do not await, so this is not tokio's mutex.
     slot: Mutex<CurrentConnection>,
@@ -47,9 +52,10 @@ impl Drop for Attempt {
 }
 
 impl Commands {
-    pub(super) fn new(opener: Opener) -> Self {
+    pub(super) fn new(opener: Arc<Opener>, purpose: Purpose) -> Self {
         Self {
-            opener: Arc::new(opener),
+            opener,
+            purpose,
             pace: Arc::default(),
             slot: Mutex::default(),
             changes: watch::Sender::new(()),
@@ -118,8 +124,10 @@ impl Commands {
         let (sender, outcome) = watch::channel(None);
         let (opener, pace, commands) =
             (self.opener.clone(), self.pace.clone(), Arc::downgrade(self));
+        let purpose = self.purpose;
         let task = tokio::spawn(async move {
-            let opened = pace.run(CommandConnection::open(&opener, commands.clone())).await;
+            let opened =
+                pace.run(CommandConnection::open(&opener, purpose, commands.clone())).await;
             if let Some(commands) = commands.upgrade() {
                 commands.finish_attempt(&sender, opened);
             }

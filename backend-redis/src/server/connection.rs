@@ -4,13 +4,15 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+};
 use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
 use super::{
@@ -19,6 +21,7 @@ use super::{
     check::Identity,
     commands::Home,
     opener::{Opened, Opener, Purpose},
+    replicas::Unacknowledged,
 };
 use crate::{
     error,
@@ -33,8 +36,12 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
+    /// The acquisitions that wait for replicas.
+    pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(crate) identity: Identity,
+    /// Set when the server has refused a call because its keys were in different slots.
+    splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
     /// Gives the connection up when the server has been succeeded.
     successor: AbortHandle,
@@ -101,7 +108,11 @@ impl Drop for EndOnDrop {
 }
 
 impl CommandConnection {
-    pub(super) async fn open(opener: &Opener, home: Home) -> Result<Arc<Self>, BackendError> {
+    pub(super) async fn open(
+        opener: &Opener,
+        purpose: Purpose,
+        home: Home,
+    ) -> Result<Arc<Self>, BackendError> {
         let (state, severed) = (AtomicU8::new(USABLE), Notify::new());
         let life = Arc::new(Life { state, home, severed });
         // The driver owns `on_push`, and the runtime owns the driver. So the connection is also
@@ -112,12 +123,22 @@ impl CommandConnection {
                 driver.0.end(GIVEN_UP);
             }
         };
-        let Opened { connection: inner, identity, place } =
-            opener.open(Purpose::Commands, on_push).await?;
+        let Opened { connection: inner, identity, place } = opener.open(purpose, on_push).await?;
         let (runtime, queue) = (Handle::current(), SendQueue::default());
+        let unacknowledged = Unacknowledged::default();
+        let splits_batches = opener.splits_batches.clone();
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();
-        let connection = Self { inner, runtime, queue, identity, life, successor };
+        let connection = Self {
+            inner,
+            runtime,
+            queue,
+            unacknowledged,
+            identity,
+            splits_batches,
+            life,
+            successor,
+        };
         if connection.is_usable() {
             Ok(Arc::new(connection))
         } else {
@@ -128,6 +149,23 @@ impl CommandConnection {
 
     pub(crate) fn is_usable(&self) -> bool {
         self.life.state.load(Ordering::Acquire) == USABLE
+    }
+
+    /// Returns `true` if the keys of a call have to be in the same slot.
+    pub(crate) fn splits_batches(&self) -> bool {
+        self.splits_batches.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused a call of several requests because of their keys.
+    pub(crate) fn note_refused_batch(&self, refusal: &RedisError) {
+        if refusal.code() == Some("CROSSSLOT") {
+            self.splits_batches.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The name and the version of the server software, as it told.
+    pub(crate) fn software(&self) -> Option<(String, String)> {
+        self.identity.software()
     }
 
     fn is_out_of_step(&self) -> bool {
@@ -176,7 +214,8 @@ impl CommandConnection {
         }
     }
 
-    async fn ask(&self, command: Cmd) -> RedisResult<Value> {
+    /// Sends one command behind `ASKING`.
+    pub(super) async fn ask(&self, command: Cmd) -> RedisResult<Value> {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").add_command(command);
         let mut inner = self.inner.clone();

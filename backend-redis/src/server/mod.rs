@@ -19,20 +19,22 @@ mod connection;
 mod messages;
 pub(crate) mod opener;
 mod pace;
+mod replicas;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
-use lockcore::BackendError;
+use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, Value};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    check::Identity, connection::CommandConnection, messages::RedisSubscription,
+    check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+    replicas::MovableKey,
 };
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
-    opener::{Opened, Opener, Purpose},
+    opener::{Opened, Opener},
 };
 use crate::{error, script::ScriptCall};
 
@@ -40,6 +42,8 @@ use crate::{error, script::ScriptCall};
 #[derive(Debug)]
 pub(crate) struct Server {
     commands: Arc<Commands>,
+    /// For acquisitions that replicas have to acknowledge, because `WAIT` blocks its connection.
+    acknowledged: Arc<Commands>,
     listener: Arc<MessageListener>,
     /// For sharded channels, of a node of a cluster.
     sharded: Arc<MessageListener>,
@@ -47,10 +51,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(opener: Opener) -> Self {
-        let commands = Arc::new(Commands::new(opener));
+        let opener = Arc::new(opener);
+        let [commands, acknowledged] = [Purpose::Commands, Purpose::Acknowledged]
+            .map(|purpose| Arc::new(Commands::new(opener.clone(), purpose)));
         let [listener, sharded] = [ChannelKind::Plain, ChannelKind::Sharded]
             .map(|kind| Arc::new(MessageListener::new(commands.clone(), kind)));
-        Self { commands, listener, sharded }
+        Self { commands, acknowledged, listener, sharded }
     }
 
     /// Connects, and returns `true` if the server is a node of a cluster.
@@ -78,6 +84,35 @@ impl Server {
         self.commands.connection().await
     }
 
+    /// Returns the connection for commands, or the one for acquisitions that replicas have to
+    /// acknowledge.
+    pub(crate) async fn connection_for(
+        &self,
+        purpose: Purpose,
+    ) -> Result<Arc<CommandConnection>, BackendError> {
+        match purpose {
+            // Boxed, because this future is large and rarely needed.
+            Purpose::Acknowledged => Box::pin(self.acknowledged_connection()).await,
+            Purpose::Commands | Purpose::Messages => self.connection().await,
+        }
+    }
+
+    /// Both connections have to lead to the same server: one that was succeeded may still answer,
+    /// and have replicas.
+    async fn acknowledged_connection(&self) -> Result<Arc<CommandConnection>, BackendError> {
+        for _ in 0..2 {
+            let commands = self.commands.connection().await?;
+            let acknowledged = self.acknowledged.connection().await?;
+            if !acknowledged.identity.contradicts(&commands.identity) {
+                return Ok(acknowledged);
+            }
+            commands.give_up();
+            acknowledged.give_up();
+        }
+        let message = "the connections to Redis lead to different servers";
+        Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+    }
+
     /// Sends `call` once, and decodes the reply.
     pub(crate) async fn call<T>(
         &self,
@@ -101,6 +136,25 @@ impl Server {
             }
         };
         reply.map_err(|error| error::of_request(error, doing).not_applied())
+    }
+
+    /// Returns `true` if the keys of a call have to be in the same slot.
+    pub(crate) fn splits_batches(&self) -> bool {
+        self.commands.opener().splits_batches.load(Ordering::Relaxed)
+    }
+
+    /// Sends requests whose keys may be in different slots in calls of their own from now on.
+    pub(crate) fn split_batches(&self) {
+        self.commands.opener().splits_batches.store(true, Ordering::Relaxed);
+    }
+
+    /// Subscribes to `channel`, on a connection that is closed when the subscription is dropped.
+    pub(crate) async fn subscribe_aside(
+        &self,
+        channel: String,
+    ) -> Result<RedisSubscription, BackendError> {
+        let listener = MessageListener::new(self.commands.clone(), ChannelKind::Plain);
+        Arc::new(listener).subscribe(channel).await
     }
 
     /// Subscribes to `channel`. The subscription is in effect when this returns.

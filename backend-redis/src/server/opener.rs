@@ -1,11 +1,11 @@
 //! [`Opener`]: opens connections.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
-use lockcore::{BackendError, BackendErrorKind};
+use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo,
     aio::MultiplexedConnection, io::tcp::socket2::TcpKeepalive,
@@ -17,22 +17,45 @@ use super::{
 };
 use crate::{credentials::Login, error};
 
-/// Opens connections to one server, wherever it is by then.
-#[derive(Debug)]
-pub(crate) struct Opener {
-    pub(crate) address: Arc<dyn Locate>,
+/// At most this many calls of `WAIT` are answered while a command waits for its reply: the one that
+/// blocks the connection when the command is sent, the one that was sent before it, and its own.
+const MAX_WAITS: u32 = 3;
+
+/// How connections are opened, wherever they lead.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectOptions {
     pub(crate) login: Login,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) eviction_allowed: bool,
+}
+
+/// Opens connections to one server, wherever it is by then.
+#[derive(Debug)]
+pub(crate) struct Opener {
+    pub(super) address: Arc<dyn Locate>,
+    options: ConnectOptions,
     /// Whether the server is a node of a cluster. Found out with the first connection.
-    pub(crate) is_cluster_node: OnceLock<bool>,
+    pub(super) is_cluster_node: OnceLock<bool>,
+    /// Set when the server has refused a call because its keys were in different slots.
+    pub(super) splits_batches: Arc<AtomicBool>,
 }
 
 impl Opener {
+    /// Creates an opener for the server at `address`. It may be known whether that is a node of a
+    /// cluster.
+    pub(crate) fn new(
+        address: Arc<dyn Locate>,
+        options: ConnectOptions,
+        is_cluster_node: Option<bool>,
+    ) -> Self {
+        let is_cluster_node = is_cluster_node.map_or_else(OnceLock::new, OnceLock::from);
+        Self { address, options, is_cluster_node, splits_batches: Arc::default() }
+    }
+
     /// How long an attempt to connect takes at most, with the check and the pause before it.
     pub(super) fn longest_attempt(&self) -> Duration {
-        3 * self.connect_timeout + self.response_timeout + Duration::from_secs(1)
+        3 * self.options.connect_timeout + self.options.response_timeout + Duration::from_secs(1)
     }
 
     /// Opens a connection, and checks the server. `on_push` is called for each message, and when
@@ -44,9 +67,10 @@ impl Opener {
         purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Opened, BackendError> {
-        let located = tokio::time::timeout(self.connect_timeout, self.address.locate());
+        let limit = self.options.connect_timeout;
+        let located = tokio::time::timeout(limit, self.address.locate());
         let place = located.await.map_err(|_| {
-            let message = format!("no server was located within {:?}", self.connect_timeout);
+            let message = format!("no server was located within {limit:?}");
             BackendError::new(BackendErrorKind::Timeout, message).not_applied()
         })??;
         tokio::select! {
@@ -71,12 +95,12 @@ impl Opener {
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<(MultiplexedConnection, Identity), BackendError> {
         let address = place.address();
-        let mut connection = self.connect(place, &address, on_push).await?;
+        let mut connection = self.connect(place, &address, purpose, on_push).await?;
         let identity = match purpose {
-            Purpose::Commands => {
+            Purpose::Commands | Purpose::Acknowledged => {
                 let facts = Facts::of(&mut connection).await?;
                 self.check_deployment(facts.is_cluster_node, &address)?;
-                check::check(&facts, &address, self.eviction_allowed)?
+                check::check(&facts, &address, self.options.eviction_allowed)?
             }
             Purpose::Messages => check::identify(&mut connection).await?,
         };
@@ -105,13 +129,15 @@ impl Opener {
         &self,
         place: &Place,
         address: &str,
+        purpose: Purpose,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<MultiplexedConnection, BackendError> {
-        let info = self.login.apply(place.info.clone(), self.connect_timeout).await?;
+        let ConnectOptions { login, response_timeout, connect_timeout, .. } = &self.options;
+        let info = login.apply(place.info.clone(), *connect_timeout).await?;
         let info = with_our_settings(info);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout))
+            .set_connection_timeout(Some(*connect_timeout))
+            .set_response_timeout(Some(*response_timeout + purpose.longest_block()))
             .set_push_sender(move |push| {
                 on_push(push);
                 Ok::<(), ()>(())
@@ -133,12 +159,24 @@ impl Opener {
 }
 
 /// What a connection is for.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
     /// Commands: the server has to be one that can be trusted with locks.
     Commands,
+    /// The same, for acquisitions that replicas have to acknowledge.
+    Acknowledged,
     /// Messages: it matters whether they come from the server of the commands.
     Messages,
+}
+
+impl Purpose {
+    /// How long the server may leave a command unread, because it waits for replicas.
+    fn longest_block(self) -> Duration {
+        match self {
+            Self::Acknowledged => MAX_WAITS * *Replicas::TIMEOUTS.end(),
+            Self::Commands | Self::Messages => Duration::ZERO,
+        }
+    }
 }
 
 /// A new connection, and where it leads.

@@ -29,6 +29,10 @@ impl Capabilities {
     /// [`AcquireRequest::tokens`](crate::backend::AcquireRequest::tokens): several tokens with one
     /// grant, so that the tasks of one client can hand the hold over to each other.
     pub const HAND_OVER: Self = Self(1 << 4);
+    /// [`AcquireRequest::replicas`](crate::backend::AcquireRequest::replicas): holds that count
+    /// only when replicas have acknowledged them. If fewer have done so in time, the backend ends
+    /// the hold and answers with an error that can be retried.
+    pub const REPLICAS: Self = Self(1 << 5);
 
     /// The capability that a backend needs for `mode`.
     #[must_use]

@@ -20,7 +20,7 @@ pub use self::{
     latches::Latches,
     requests::{
         AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
     },
 };
 use crate::{BackendError, LockName, LockState};

@@ -1,6 +1,6 @@
 //! The requests that a backend gets, and its answers.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::{BackendError, FencingToken, LockName, Mode};
 
@@ -47,6 +47,29 @@ impl HoldId {
     }
 }
 
+/// The demand that replicas acknowledge a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Replicas {
+    /// The number of replicas that have to acknowledge it. With 0, none is asked.
+    pub count: u32,
+    /// How long that may take: 1 ms to 1 s.
+    pub timeout: Duration,
+}
+
+impl Replicas {
+    /// The shortest and the longest timeout. Behind one that is being waited out, others wait for
+    /// theirs, and all have to be over before the core gives up on the call.
+    pub const TIMEOUTS: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(1);
+
+    /// The demand that `count` replicas acknowledge a hold within `timeout`.
+    #[must_use]
+    pub fn new(count: u32, timeout: Duration) -> Self {
+        Self { count, timeout }
+    }
+}
+
 /// One attempt to take a hold.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -72,6 +95,10 @@ pub struct AcquireRequest {
     /// [`Capabilities::HAND_OVER`](crate::backend::Capabilities::HAND_OVER), and for an outermost
     /// hold in [`Mode::Exclusive`] of an owner without a name.
     pub tokens: u32,
+    /// The replicas that have to acknowledge the hold. `None` leaves that to the backend. `Some`
+    /// only for a backend with [`Capabilities::REPLICAS`](crate::backend::Capabilities::REPLICAS),
+    /// and for an outermost acquisition.
+    pub replicas: Option<Replicas>,
 }
 
 impl AcquireRequest {
@@ -87,6 +114,7 @@ impl AcquireRequest {
             queue: None,
             within: None,
             tokens: 1,
+            replicas: None,
         }
     }
 
@@ -125,6 +153,13 @@ impl AcquireRequest {
         self
     }
 
+    /// Sets the replicas that have to acknowledge the hold.
+    #[must_use]
+    pub fn replicas(mut self, replicas: Option<Replicas>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
     /// The request that undoes this one.
     #[must_use]
     pub fn undo(&self) -> ReleaseRequest {
@@ -141,6 +176,14 @@ pub enum AcquireOutcome {
         /// The token of the hold; the first one if several were requested.
         token: FencingToken,
     },
+    /// As [`Acquired`](Self::Acquired), and replicas have acknowledged it, at least as many as were
+    /// [asked for](AcquireRequest::replicas).
+    Acknowledged {
+        /// The token of the hold, as in [`Acquired`](Self::Acquired).
+        token: FencingToken,
+        /// The number of replicas that have acknowledged it.
+        replicas: u32,
+    },
     /// Another owner holds the lock, or comes first.
     Held {
         /// The time after which to ask again if no wake-up comes before: when the leases in the way
@@ -155,6 +198,26 @@ pub enum AcquireOutcome {
         /// The number of permits.
         limit: u32,
     },
+}
+
+impl AcquireOutcome {
+    /// The token of the hold, if it exists.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        match *self {
+            Self::Acquired { token } | Self::Acknowledged { token, .. } => Some(token),
+            Self::Held { .. } | Self::NotHeld | Self::TooMany { .. } => None,
+        }
+    }
+
+    /// The number of replicas that have acknowledged the hold, if they were asked.
+    #[must_use]
+    pub fn replicas(&self) -> Option<u32> {
+        match *self {
+            Self::Acknowledged { replicas, .. } => Some(replicas),
+            _ => None,
+        }
+    }
 }
 
 /// A hold to renew.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     LockError, LockName, Mode, Owner,
-    backend::{AcquireRequest, HoldId},
+    backend::{AcquireRequest, Capabilities, HoldId, Replicas},
     engine::{Asker, MAX_HOLD_COUNT, Nesting, Step},
     task::TaskKey,
     time::{Lease, Moment},
@@ -32,6 +32,8 @@ pub(crate) struct Acquisition {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
+    /// Given with `replicas`.
+    pub(crate) replicas: Option<Replicas>,
     /// The owner given with `owned_by`.
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
@@ -138,7 +140,8 @@ impl Acquisition {
         let has_fresh_owner = owner.is_none();
         let owner = owner.unwrap_or_else(Owner::new);
         let (mode, takes_over) = (self.mode, self.takes_over(&owner));
-        Asker { owner, has_fresh_owner, mode, is_patient, takes_over }
+        let fails_alone = self.replicas.is_some();
+        Asker { owner, has_fresh_owner, mode, is_patient, takes_over, fails_alone }
     }
 
     fn acquire_in_turn<'a, 'w>(
@@ -206,6 +209,7 @@ impl Acquisition {
         async move {
             asker.owner.check()?;
             self.client.require(self.mode, &self.name)?;
+            self.require_replicas()?;
             self.ensure_renewed()?;
             loop {
                 let now = self.client.clock.now();
@@ -244,6 +248,14 @@ impl Acquisition {
                 }
             }
         }
+    }
+
+    fn require_replicas(&self) -> Result<(), LockError> {
+        let capabilities = self.client.backend.capabilities();
+        if self.replicas.is_none() || capabilities.contains(Capabilities::REPLICAS) {
+            return Ok(());
+        }
+        Err(LockError::Unsupported { lock: self.name.clone(), what: "replicas" })
     }
 
     /// Makes sure that the background runs. A fixed lease can do without.
@@ -323,12 +335,14 @@ impl Acquisition {
     }
 
     /// Whether `owner` could take over a hold of another task. What a named owner has is stored
-    /// under its name, and a fixed lease counts from its own beginning.
+    /// under its name, a fixed lease counts from its own beginning, and fewer replicas may have
+    /// acknowledged the hold than are asked for.
     fn takes_over(&self, owner: &Owner) -> bool {
         self.client.lanes.hand_over().is_some()
             && self.mode == Mode::Exclusive
             && owner.name().is_none()
             && matches!(self.lease, Lease::Renewed(_))
+            && self.replicas.is_none()
     }
 
     pub(super) fn closed(&self) -> LockError {
@@ -336,9 +350,14 @@ impl Acquisition {
     }
 
     /// The facts of a hold of this acquisition.
-    pub(super) fn facts(&self, id: HoldId, acquired_at: Moment) -> HoldFacts {
+    pub(super) fn facts(
+        &self,
+        id: HoldId,
+        replicas: Option<u32>,
+        acquired_at: Moment,
+    ) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
-        HoldFacts { id, site, task, acquired_at, span: None, watch: None }
+        HoldFacts { id, replicas, site, task, acquired_at, span: None, watch: None }
     }
 
     /// Makes the facts of a hold that is handed over those of this acquisition.
@@ -353,5 +372,6 @@ impl Acquisition {
         AcquireRequest::new(self.name.clone(), id, self.lease.duration())
             .mode(self.mode)
             .queue(queue)
+            .replicas(self.replicas)
     }
 }

@@ -64,9 +64,10 @@ impl Contender<'_> {
                 (answer, is_undone, now)
             }
         };
+        let replicas = answer.as_ref().ok().and_then(AcquireOutcome::replicas);
         let turn = match answer {
-            Ok(AcquireOutcome::Acquired { token }) => {
-                self.granted(&request, token, turn_since, sent, now)?
+            Ok(AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. }) => {
+                self.granted(&request, (token, replicas), turn_since, sent, now)?
             }
             Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
             Ok(outcome) => {
@@ -160,7 +161,7 @@ impl Contender<'_> {
     fn granted(
         &mut self,
         request: &AcquireRequest,
-        token: FencingToken,
+        (token, replicas): (FencingToken, Option<u32>),
         turn_since: Option<Moment>,
         sent: Moment,
         now: Moment,
@@ -172,7 +173,7 @@ impl Contender<'_> {
         let until = client.lanes.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
         let acquisition = self.acquisition();
-        let facts = acquisition.facts(request.hold.clone(), sent);
+        let facts = acquisition.facts(request.hold.clone(), replicas, sent);
         let mut is_closed = false;
         let held = self.place.enter(|lane, ticket, fx| {
             is_closed = client.is_closed();
@@ -207,8 +208,8 @@ impl Contender<'_> {
         let Acquisition { client, name, .. } = self.acquisition();
         self.undo(request, now);
         let error = LockError::from(late(request.lease).with_lock(name));
-        let is_first = self.late_since.is_none();
-        let since = *self.late_since.get_or_insert(now);
+        let is_first = self.failing_since.is_none();
+        let since = *self.failing_since.get_or_insert(now);
         let is_over = !is_first && now.since(since) >= client.settings.retry_for;
         let is_hopeless = lease::deadline(sent, request.lease) <= sent;
         if !self.asker.is_patient || is_over || is_hopeless {
@@ -228,7 +229,7 @@ impl Contender<'_> {
         remaining: Option<Duration>,
         now: Moment,
     ) -> Option<TurnEnd> {
-        (self.backoff, self.last_error, self.late_since) = (Backoff::default(), None, None);
+        (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
         match request.queue {
             // It may have a place in the backend's queue now.
             Some(_) => self.arm_undo(request, now),
@@ -269,6 +270,7 @@ impl Contender<'_> {
         let pause = self.backoff.next();
         let QueuePlace { cell, ticket, .. } = &self.place;
         let since = client.with(cell, |lane, fx| lane.failed(*ticket, &error, pause, now, fx));
+        let since = since.unwrap_or_else(|| *self.failing_since.get_or_insert(now));
         if now.since(since) >= client.settings.retry_for {
             return Err(error);
         }

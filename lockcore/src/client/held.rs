@@ -101,6 +101,11 @@ impl Held {
         self.cell.look_at(self.number, |hold| hold.state.count()).unwrap_or_default()
     }
 
+    /// How many replicas acknowledged the hold, if they were asked.
+    pub(crate) fn replicas(&self) -> Option<u32> {
+        self.cell.look_at(self.number, |hold| hold.facts.replicas).flatten()
+    }
+
     /// For how long the client may still believe in the hold.
     pub(crate) fn remaining(&self) -> Duration {
         let deadline = self.client.deadline(&self.cell, self.number);

@@ -34,6 +34,8 @@ pub(crate) struct WaiterSlot {
 #[derive(Clone, Debug)]
 pub(crate) struct HoldFacts {
     pub(crate) id: HoldId,
+    /// How many replicas acknowledged the grant, if they were asked.
+    pub(crate) replicas: Option<u32>,
     /// Where and by which task it was acquired, for the deadlock warning.
     pub(crate) site: &'static std::panic::Location<'static>,
     pub(crate) task: TaskKey,

@@ -121,13 +121,14 @@ impl Acquisition {
         let client = &self.client;
         let answer = client.answer(client.backend.acquire(&request)).await;
         let now = client.clock.now();
+        let replicas = answer.as_ref().ok().and_then(AcquireOutcome::replicas);
         match answer {
-            Ok(AcquireOutcome::Acquired { token }) => {
+            Ok(AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. }) => {
                 if now >= lease::deadline(sent, request.lease) {
                     return Err(late(request.lease).with_lock(&self.name).into());
                 }
                 let grant = Grant::new(sent, self.lease, token, 1, None);
-                let facts = self.facts(request.hold.clone(), sent);
+                let facts = self.facts(request.hold.clone(), replicas, sent);
                 let (owner, mode) = (asker.owner.clone(), self.mode);
                 let (cell, number) = client.in_lane(cell.clone(), |slot, fx| {
                     let lane = &mut slot.lane;
@@ -227,7 +228,7 @@ impl Client {
         let answer = self.answer(self.backend.acquire(&request)).await;
         let now = self.clock.now();
         match answer {
-            Ok(AcquireOutcome::Acquired { .. }) => {
+            Ok(outcome) if outcome.token().is_some() => {
                 let growth = self.with(cell, |lane, fx| lane.grown(number, lease, sent, now, fx));
                 if growth == Growth::Enough {
                     correction.disarm();

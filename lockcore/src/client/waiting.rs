@@ -48,8 +48,9 @@ pub(super) struct Contender<'a> {
     pub(super) undo: Option<Box<OnDrop>>,
     pub(super) place: QueuePlace<'a>,
     pub(super) backoff: Backoff,
-    /// Since when each grant came after its lease had ended.
-    pub(super) late_since: Option<Moment>,
+    /// Since when its requests fail in ways that concern no other waiter: each grant came after its
+    /// lease had ended, or an asker that fails alone was not answered.
+    pub(super) failing_since: Option<Moment>,
     pub(super) last_error: Option<Box<LockError>>,
     /// Not all was done at once.
     pub(super) has_waited: bool,
@@ -64,7 +65,7 @@ impl<'a> Contender<'a> {
             undo: None,
             place,
             backoff: Backoff::default(),
-            late_since: None,
+            failing_since: None,
             last_error: None,
             has_waited: false,
             has_warned: false,

@@ -26,6 +26,8 @@ pub(crate) struct Asker {
     pub(crate) is_patient: bool,
     /// It may take over a hold of another task.
     pub(crate) takes_over: bool,
+    /// Its requests may fail where those of others do not, and the other way round.
+    pub(crate) fails_alone: bool,
 }
 
 impl Asker {

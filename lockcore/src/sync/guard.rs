@@ -80,6 +80,15 @@ impl LockGuard {
         self.held.mode
     }
 
+    /// The number of replicas that had acknowledged the hold when it was acquired. `None` if none
+    /// was asked for it: see [`Lock::replicas`](crate::Lock::replicas). Nested guards, and guards
+    /// of holds that were [handed over](crate::LocksBuilder::hand_over), report what the first
+    /// acquisition of the hold reached.
+    #[must_use]
+    pub fn replicas(&self) -> Option<u32> {
+        self.held.replicas()
+    }
+
     /// The time for which this client may rely on the hold if it is not renewed: a little less than
     /// what is left at the backend. Zero if the hold is lost.
     #[must_use]

@@ -4,6 +4,7 @@ use std::{future::Future, panic::Location, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
+    backend::Replicas,
     client::{Acquisition, Client},
     engine::MAX_HOLD_COUNT,
     sync::guard::{done, while_held},
@@ -50,6 +51,7 @@ pub struct Lock {
     pub(crate) name: Result<LockName, Box<LockError>>,
     pub(crate) mode: Mode,
     fixed_lease: Option<Duration>,
+    replicas: Option<Replicas>,
     owner: Option<Owner>,
 }
 
@@ -59,7 +61,8 @@ impl Lock {
     pub const MAX_HOLD_COUNT: u32 = MAX_HOLD_COUNT;
 
     pub(crate) fn new(client: Arc<Client>, name: Result<LockName, LockError>, mode: Mode) -> Self {
-        Self { client, name: name.map_err(Box::new), mode, fixed_lease: None, owner: None }
+        let name = name.map_err(Box::new);
+        Self { client, name, mode, fixed_lease: None, replicas: None, owner: None }
     }
 
     /// Acquires with a fixed lease of 1 ms to 365 days that is never renewed. Without this option,
@@ -75,6 +78,33 @@ impl Lock {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.fixed_lease = Some(lease);
+        self
+    }
+
+    /// Acquires only holds that at least `count` replicas of the server have acknowledged within
+    /// `timeout`, which is 1 ms to 1 s. If fewer have, the hold is released, and the attempt fails
+    /// with an error of the kind [`Unavailable`](crate::BackendErrorKind::Unavailable), which is
+    /// retried for [`retry_for`](crate::LocksBuilder::retry_for) like any other outage.
+    ///
+    /// This replaces what the backend was configured with; a `count` of 0 asks for no
+    /// acknowledgement. Without this option, the configuration of the backend applies. A backend
+    /// without replicas refuses it with [`LockError::Unsupported`].
+    ///
+    /// Only outermost acquisitions wait for replicas. A nested acquisition joins the hold as it is,
+    /// and renewals and extensions are not waited for: [`LockGuard::replicas`] says what was
+    /// reached. A lock with this option does not take over a hold that another task [hands
+    /// over](crate::LocksBuilder::hand_over), which may have been acquired without it. While it is
+    /// tried again, tasks of this client that came later wait behind it. They do not bear its
+    /// failures.
+    ///
+    /// # What it does not promise
+    /// A failover can promote a replica that has not acknowledged the hold, unless `count` is the
+    /// number of all replicas. And the promoted replica may lack the last renewals: then the lease
+    /// ends earlier than this client believes, until its next renewal says that the hold is lost.
+    /// The [`token`](LockGuard::token) protects in both cases.
+    #[must_use]
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas::new(count, timeout));
         self
     }
 
@@ -112,7 +142,7 @@ impl Lock {
 
     /// Returns `true` if both acquire the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.owner.clone());
+        let of = |lock: &Self| (lock.mode, lock.fixed_lease, lock.replicas, lock.owner.clone());
         Arc::ptr_eq(&self.client, &other.client) && of(self) == of(other)
     }
 
@@ -421,7 +451,17 @@ impl Lock {
                 Lease::Fixed(lease)
             }
         };
+        if let Some(Replicas { timeout, .. }) = self.replicas
+            && !Replicas::TIMEOUTS.contains(&timeout)
+        {
+            return Err(LockError::InvalidOption {
+                lock: Some(name),
+                option: "replicas",
+                reason: format!("the timeout goes from 1 ms to 1 s, {timeout:?} was given"),
+            });
+        }
         let (client, owner) = (self.client.clone(), self.owner.clone());
-        Ok(Acquisition { client, name, mode: self.mode, lease, owner, site })
+        let Self { mode, replicas, .. } = *self;
+        Ok(Acquisition { client, name, mode, lease, replicas, owner, site })
     }
 }

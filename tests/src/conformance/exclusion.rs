@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::backend::{AcquireOutcome, AcquireRequest, Backend};
+use lockcore::backend::{AcquireRequest, Backend};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -21,8 +21,7 @@ pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
         requests.spawn(async move { client.acquire(&request).await.expect("acquire failed") });
     }
     let outcomes = soon(requests.join_all()).await;
-    let granted =
-        outcomes.iter().filter(|outcome| matches!(outcome, AcquireOutcome::Acquired { .. }));
+    let granted = outcomes.iter().filter(|outcome| outcome.token().is_some());
     assert_eq!(granted.count(), 1, "{outcomes:?}");
 }
 
@@ -36,7 +35,7 @@ pub async fn owners_that_come_and_go_are_never_inside_together<F: Fixture>(fixtu
             for _ in 0..25 {
                 let request = AcquireRequest::new(name.clone(), stranger(), LASTING);
                 let answer = client.acquire(&request).await.expect("acquire failed");
-                if let AcquireOutcome::Acquired { token } = answer {
+                if let Some(token) = answer.token() {
                     let inside = history.enter(name.as_str(), request.hold.owner(), token);
                     tokio::task::yield_now().await;
                     inside.leave();

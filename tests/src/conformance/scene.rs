@@ -223,7 +223,9 @@ impl<'a> Rival<'a> {
 
     pub(crate) async fn enters_for(self, lease: Duration) -> FencingToken {
         match self.send(self.acquire_request(lease)).await {
-            AcquireOutcome::Acquired { token } => token,
+            AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. } => {
+                token
+            }
             refused => panic!("{:?} should have got the lock, was answered {refused:?}", self.hold),
         }
     }
@@ -262,7 +264,9 @@ impl<'a> Rival<'a> {
     /// Raises the count of its live hold.
     pub(crate) async fn grows_to(self, count: u32, lease: Duration) -> FencingToken {
         match self.asks_for_count(count, lease).await {
-            AcquireOutcome::Acquired { token } => token,
+            AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. } => {
+                token
+            }
             other => panic!("the hold should have grown to {count}, was answered {other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{future::Future, pin::pin};
 
-use lockcore::backend::{AcquireOutcome, Wakeups};
+use lockcore::backend::Wakeups;
 
 use crate::{
     Fixture,
@@ -43,7 +43,7 @@ pub(super) async fn drops_a_wait<F: Fixture>(
 
 /// Sleeps until it is woken and the lock is free.
 async fn enters_when_woken(contender: Rival<'_>, mut wakeups: Box<dyn Wakeups>) {
-    while !matches!(contender.asks().await, AcquireOutcome::Acquired { .. }) {
+    while contender.asks().await.token().is_none() {
         wakeups.woken().await;
     }
 }

@@ -16,6 +16,7 @@ mod named_owners;
 mod nesting;
 mod races;
 mod renewing;
+mod replicas;
 mod runtimes;
 mod scaling;
 mod scopes;

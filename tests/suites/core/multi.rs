@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockcore::{
-    BackendErrorKind, LockError, Locks, MultiGuard,
+    BackendError, BackendErrorKind, LockError, Locks, MultiGuard,
     backend::{AcquireOutcome, AcquireRequest, async_trait},
 };
 use lockcore_memory::MemoryBackend;
@@ -161,7 +161,10 @@ struct Latency {
 
 #[async_trait]
 impl Hooks for Latency {
-    async fn acquire(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+    async fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> Option<Result<AcquireOutcome, BackendError>> {
         let time = if request.name.as_str() == self.slow { 20 * MS } else { 10 * MS };
         tokio::time::sleep(time).await;
         None

@@ -40,6 +40,7 @@ impl LockWorld<'_> {
             mode,
             is_patient,
             takes_over: self.rules.takes_over(task),
+            fails_alone: false,
         };
         match self.event(|lane, now, fx| lane.arrive(asker, lease, (), now, fx))? {
             Err(Step::Inside(inside)) => self.enter(task, inside)?,

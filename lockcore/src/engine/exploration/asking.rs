@@ -207,7 +207,7 @@ impl LockWorld<'_> {
         let error = no_answer()?;
         let (ticket, pause) = (self.ticket(task), Duration::from_millis(20));
         let since = self.event(|lane, now, fx| lane.failed(ticket, &error, pause, now, fx))?;
-        if self.now.since(since) >= PATIENCE {
+        if since.is_some_and(|since| self.now.since(since) >= PATIENCE) {
             return self.leave(task);
         }
         self.tasks[task].at = At::Ready;

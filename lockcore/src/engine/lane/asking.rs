@@ -136,7 +136,8 @@ impl<W, H> Lane<W, H> {
     }
 
     /// The backend failed to answer the request of a patient waiter, which asks again after
-    /// `pause`. Returns since when it fails, for this waiter and those before it.
+    /// `pause`. Returns since when it fails, for this waiter and those before it. Of a waiter that
+    /// fails alone, only that waiter knows.
     pub(crate) fn failed(
         &mut self,
         ticket: Ticket,
@@ -144,15 +145,19 @@ impl<W, H> Lane<W, H> {
         pause: Duration,
         now: Moment,
         fx: &mut Effects<H>,
-    ) -> Moment {
+    ) -> Option<Moment> {
         self.asked(ticket, fx);
+        self.pause(ticket, now.after(pause));
+        if self.queue.get(ticket).is_some_and(|waiter| waiter.asker.fails_alone) {
+            self.count_refusal(fx);
+            return None;
+        }
         let recent = self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
         let since = recent.map_or(now, |outage| outage.since);
         let (later, error) = (self.queue.next_ticket(), error.clone());
         self.outage = Some(Box::new(Outage { since, last: now, error, later }));
         self.wake_impatient(fx);
-        self.pause(ticket, now.after(pause));
-        since
+        Some(since)
     }
 
     /// A grant came after the lease had ended, and is being undone. The backend answers, so the

@@ -255,7 +255,9 @@ impl<W, H> Lane<W, H> {
 
     /// The outage that a waiter has seen.
     fn outage_of(&self, ticket: Ticket) -> Option<&Outage> {
-        self.outage.as_deref().filter(|outage| ticket < outage.later)
+        let waiter = self.queue.get(ticket)?;
+        let seen = self.outage.as_deref().filter(|outage| ticket < outage.later);
+        seen.filter(|_| !waiter.asker.fails_alone)
     }
 
     /// Readers follow a reader of this client that is inside, all at once.

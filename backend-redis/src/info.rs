@@ -1,0 +1,88 @@
+//! [`RedisInfo`]: what a backend has found at the other end of its connections.
+
+use std::fmt;
+
+/// What the backend found out when it connected. Returned by
+/// [`RedisBackend::info`](crate::RedisBackend::info). It contains no secrets.
+///
+/// What works was tried, on keys and channels that no lock has, since managed services and proxies
+/// differ from the server that they claim to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisInfo {
+    /// Where the locks are.
+    pub deployment: DeploymentKind,
+    /// The name of the server software, as it told: `redis`, `valkey`. For humans only. `None` if
+    /// the user has no right to `INFO`.
+    pub software: Option<String>,
+    /// The version, as the server told. For humans only.
+    pub version: Option<String>,
+    /// Whether one call may declare keys in several slots. If not, requests for different locks are
+    /// not batched. [`No`](Support::No) on a cluster, where batches declare no keys.
+    pub batches_across_slots: Support,
+    /// Whether messages arrive. If not, nobody is woken by a release: waiters look every 10 s, and
+    /// when the lease of the holder ends.
+    pub messages: Support,
+    /// Whether the server has `WAIT`. Only tried if
+    /// [`replicas`](crate::RedisBackendBuilder::replicas) are asked for.
+    pub wait: Support,
+}
+
+impl RedisInfo {
+    /// Before anything was tried.
+    pub(crate) fn unknown(deployment: DeploymentKind) -> Self {
+        let unknown = Support::Unknown;
+        Self {
+            deployment,
+            software: None,
+            version: None,
+            batches_across_slots: unknown,
+            messages: unknown,
+            wait: unknown,
+        }
+    }
+}
+
+/// Where the locks of a backend are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeploymentKind {
+    /// One server, or whatever answers at its address.
+    Single,
+    /// The primary that Sentinels monitor.
+    Sentinel,
+    /// A Redis Cluster.
+    Cluster,
+}
+
+/// Whether something works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Support {
+    /// It was tried, and worked.
+    Yes,
+    /// It was tried, and did not work.
+    No,
+    /// It was not tried, or the attempt failed for another reason, such as a missing right.
+    Unknown,
+}
+
+impl fmt::Display for DeploymentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Single => "single",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! [`CommandProxy`]: a proxy that looks at each command, as some services have.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use lockcore_testkit::RedisServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+/// What becomes of a command.
+pub(crate) enum Fate {
+    Pass,
+    /// It is answered with this error, and does not reach the server.
+    Refuse(&'static str),
+    /// It does not reach the server, and its connection ends.
+    Cut,
+}
+
+/// Decides by the parts of a command.
+type Decide = dyn Fn(&[String]) -> Fate + Send + Sync;
+
+/// A proxy in front of a server. It ends with the runtime of the test.
+pub(crate) struct CommandProxy {
+    address: SocketAddr,
+    hits: Arc<AtomicU64>,
+}
+
+impl CommandProxy {
+    pub(crate) async fn start(
+        server: &RedisServer,
+        decide: impl Fn(&[String]) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, hits) = (listener.local_addr().unwrap(), Arc::<AtomicU64>::default());
+        let (target, counter) = (server.address(), hits.clone());
+        let decide: Arc<Decide> = Arc::new(decide);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&target).await else { continue };
+                tokio::spawn(carry(client, server, decide.clone(), counter.clone()));
+            }
+        });
+        Self { address, hits }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// How many commands have not passed.
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+}
+
+/// Carries one connection until one side ends it.
+async fn carry(client: TcpStream, server: TcpStream, decide: Arc<Decide>, hits: Arc<AtomicU64>) {
+    let (from_client, mut to_client) = client.into_split();
+    let (mut from_server, to_server) = server.into_split();
+    tokio::select! {
+        () = pass_on(from_client, to_server, &*decide, &hits) => {}
+        _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
+    }
+}
+
+async fn pass_on(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    decide: &Decide,
+    hits: &AtomicU64,
+) {
+    let mut bytes = Vec::new();
+    while client.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+        while let Some((parts, length)) = command(&bytes) {
+            let fate = decide(&parts);
+            if !matches!(fate, Fate::Pass) {
+                hits.fetch_add(1, Ordering::Relaxed);
+            }
+            let passed_on = match fate {
+                Fate::Pass => bytes[..length].to_vec(),
+                // The server answers in the place of the proxy, so that replies keep their order.
+                Fate::Refuse(error) => {
+                    let script = format!("return redis.error_reply('{error}')");
+                    redis::cmd("EVAL").arg(script).arg(0).get_packed_command()
+                }
+                Fate::Cut => return,
+            };
+            bytes.drain(..length);
+            if server.write_all(&passed_on).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The parts of the first command, and its length, if it is complete.
+fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+    let number = |at: usize| -> Option<(usize, usize)> {
+        let end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
+        let digits = std::str::from_utf8(&bytes[at + 1..end]).unwrap();
+        Some((digits.parse().unwrap(), end + 2))
+    };
+    let (count, mut at) = number(0)?;
+    let mut parts = Vec::new();
+    for _ in 0..count {
+        let (length, start) = number(at)?;
+        parts.push(String::from_utf8_lossy(bytes.get(start..start + length)?).into_owned());
+        at = start + length + 2;
+    }
+    (at <= bytes.len()).then_some((parts, at))
+}
