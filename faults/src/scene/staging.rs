@@ -79,7 +79,8 @@ impl Scene {
     }
 
     /// Returns `true` if the machine stood still for so long before a loss that there was no time
-    /// for a renewal: one is due after a third of the lease, and may remain unanswered for a time-out.
+    /// for a renewal: one is due after a third of the lease, and may remain unanswered for a
+    /// time-out.
     pub(super) fn stood_still(&self, lost: u64) -> bool {
         let lease = self.setup.lease;
         let left = (lease * 2 / 3).saturating_sub(self.setup.response_timeout);

@@ -14,7 +14,8 @@ const NAP: Duration = Duration::from_millis(5);
 /// Measures by how much this process was late itself: the machine's part in what clients were late by.
 #[derive(Debug)]
 pub(crate) struct Stall {
-    /// When this process should have run again, and when it did. Short critical sections without awaits.
+    /// When this process should have run again, and when it did. Short critical sections without
+    /// awaits.
     late: Arc<Mutex<Vec<(u64, u64)>>>,
     measuring: JoinHandle<()>,
 }
