@@ -264,9 +264,15 @@ mod tests {
             assert!(server.left(&keys).await.unwrap()[0] > 29_000, "{subject:?} holds");
             lock.release(hold).await.unwrap();
             assert!(server.left(&keys).await.unwrap()[0] < 0, "{subject:?} has released");
-            // A script that the server does not know yet is asked for twice.
-            let calls = server.calls().await.unwrap().since(&before);
-            let calls = calls.of(&["set", "evalsha", "eval"]);
+            // A script that the server does not know yet is asked for twice. The connection with
+            // which lockcore has tried messages may end now.
+            let commands: Vec<_> = subject
+                .commands()
+                .iter()
+                .copied()
+                .filter(|command| *command != "unsubscribe")
+                .collect();
+            let calls = server.calls().await.unwrap().since(&before).of(&commands);
             assert!((2..=4).contains(&calls), "{subject:?}: {calls} commands");
         }
     }
