@@ -8,7 +8,7 @@ use lockcore_testkit::{RedisServer, poll_times};
 use tokio::task::JoinSet;
 
 use crate::{
-    deployment::{Demand, Servers},
+    deployment::{ServerSetup, Servers},
     protocol::{Kind, PERMITS, Result, failure},
     report::{Measure, Report, Run},
     scene::{LEASE, SLACK, Scene, Stall},
@@ -34,7 +34,7 @@ pub(super) fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
 /// next has it at once: no orphan, and a wake-up that it had taken is passed on. So is what a dropped release leaves.
 /// Nothing left behind; the wait of the next is measured.
 pub(super) async fn cancelled(run: Run) -> Result<Report> {
-    let servers = Servers::start(run.on, &Demand::default()).await?;
+    let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let url = servers.url("");
     let (dropping, other) = (connect(&url).await?, connect(&url).await?);
     let mut report = Report::new(run, &Kind::ALL);
@@ -166,7 +166,7 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
 /// task of the herd woken a release, no hold lost, memory and tasks back.
 pub(super) async fn crowd(run: Run) -> Result<Report> {
     const CROWD: usize = 10_000;
-    let servers = Servers::start(run.on, &Demand::default()).await?;
+    let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let url = servers.url("");
     let (locks, other) = (connect(&url).await?, connect(&url).await?);
     let mut report = Report::new(run, &[Kind::Exclusive]);

@@ -8,7 +8,7 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    deployment::{Demand, name_at_home},
+    deployment::{ServerSetup, name_at_home},
     process::ClientProcess,
     protocol::{Kind, Order, Result, failure},
     report::{Report, Run},
@@ -327,7 +327,7 @@ pub(super) async fn clock_jumps(run: Run) -> Result<Report> {
         ));
     };
     let setup = Setup {
-        servers: Demand { environment: clock.environment(), ..Demand::default() },
+        servers: ServerSetup { environment: clock.environment(), ..ServerSetup::default() },
         ..Setup::default()
     };
     let mut scene = Scene::open(run, setup).await?;

@@ -7,7 +7,7 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::monotonic;
 
 use crate::{
-    deployment::{Demand, Servers, slot_of},
+    deployment::{ServerSetup, Servers, slot_of},
     protocol::{Order, Result},
     report::{Report, Run},
     scene::{Judge, LEASE, Scene, Setup},
@@ -93,7 +93,7 @@ const NAMES: [&str; 9] = ["o{1", "a}b", "{}x", "a{", "{", "}", "{}", "{a}b", "x{
 /// #30: locks of each kind whose names have braces in odd places: all that belongs to one name has to be in one slot. Each works, or is
 /// refused with an error that says why.
 pub(super) async fn odd_names(run: Run) -> Result<Report> {
-    let servers = Servers::start(run.on, &Demand::default()).await?;
+    let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let mut report = Report::new(run, &crate::protocol::Kind::ALL);
     let connect = || async { RedisBackend::builder().url(servers.url("")).connect().await };
     let [one, other] = [Locks::new(connect().await?), Locks::new(connect().await?)];

@@ -11,7 +11,7 @@ use std::fmt;
 pub(crate) use self::{
     between::Between,
     network::{Network, cut},
-    servers::{Demand, Servers},
+    servers::{ServerSetup, Servers},
     slots::{name_at_home, slot_of},
 };
 use crate::protocol::{Result, failure};

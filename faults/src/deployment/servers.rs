@@ -21,7 +21,7 @@ const REPLICAS: usize = 2;
 
 /// What is asked of the servers at the start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Demand {
+pub(crate) struct ServerSetup {
     /// Options of each server.
     pub(crate) options: Vec<String>,
     /// Variables of each server.
@@ -49,12 +49,12 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) async fn start(on: Deployment, demand: &Demand) -> Result<Self> {
-        let routes = if demand.between { Some(Routes::make()?) } else { None };
-        let mut environment = demand.environment.clone();
+    pub(crate) async fn start(on: Deployment, setup: &ServerSetup) -> Result<Self> {
+        let routes = if setup.between { Some(Routes::make()?) } else { None };
+        let mut environment = setup.environment.clone();
         environment.extend(routes.iter().flat_map(Routes::environment));
-        let options: Vec<&str> = demand.options.iter().map(String::as_str).collect();
-        let down_after = if demand.fails_over { DOWN_AFTER } else { PATIENT };
+        let options: Vec<&str> = setup.options.iter().map(String::as_str).collect();
+        let down_after = if setup.fails_over { DOWN_AFTER } else { PATIENT };
         let group = match on {
             Deployment::Single => Group::Single(Box::new(RedisServer::try_start_with_environment(
                 &options,
@@ -73,7 +73,7 @@ impl Servers {
             }
         };
         let mut servers = Self { group, current: 0, between: None };
-        if let (Group::Cluster(_), false) = (&servers.group, demand.fails_over) {
+        if let (Group::Cluster(_), false) = (&servers.group, setup.fails_over) {
             let patience = PATIENT.as_millis().to_string();
             for server in servers.all() {
                 let set = ["CONFIG", "SET", "cluster-node-timeout", &patience];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{LEASE, LONG_LEASE, TIMEOUT};
-use crate::{deployment::Demand, protocol::Kind};
+use crate::{deployment::ServerSetup, protocol::Kind};
 
 /// What a scene begins with.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Setup {
     pub(crate) clients: usize,
     pub(crate) tasks: usize,
     pub(crate) hold_ms: (u64, u64),
-    pub(crate) servers: Demand,
+    pub(crate) servers: ServerSetup,
     pub(crate) client_environment: Vec<(String, String)>,
     pub(crate) user: String,
     pub(crate) proxied: bool,
@@ -35,7 +35,7 @@ impl Default for Setup {
             clients: 4,
             tasks: 16,
             hold_ms: (5, 60),
-            servers: Demand::default(),
+            servers: ServerSetup::default(),
             client_environment: Vec::new(),
             user: String::new(),
             proxied: false,
