@@ -158,8 +158,8 @@ fn kind_of_message(text: &str) -> Option<BackendErrorKind> {
     if text.contains("max number of clients") || is_of_slot(text) {
         return Some(BackendErrorKind::Unavailable);
     }
-    // Redis 7.0 omits the code if a command of a script lacks a right.
-    let refusals = ["can't run this command", "no permissions", "can't access"];
+    // Since Redis 7.0, the code is missing if a command of a script lacks a right.
+    let refusals = ["can't run this command", "no permissions", "can't access", "ACL failure"];
     refusals.iter().any(|refusal| text.contains(refusal)).then_some(BackendErrorKind::Permission)
 }
 
@@ -181,6 +181,10 @@ mod tests {
             ),
             (
                 "ERR The user executing the script can't run this command or subcommand",
+                BackendErrorKind::Permission,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key",
                 BackendErrorKind::Permission,
             ),
             ("READONLY You can't write against a read only replica.", BackendErrorKind::ReadOnly),

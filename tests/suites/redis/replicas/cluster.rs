@@ -2,13 +2,20 @@
 
 use std::time::Instant;
 
-use lockcore::{BackendErrorKind, LockError, LockGuard, Locks};
+use lockcore::{
+    BackendError, BackendErrorKind, LockError, Locks,
+    backend::{AcquireOutcome, Backend},
+};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisCluster;
+use lockcore_testkit::{RedisCluster, SlotMigration};
 use tokio::task::JoinHandle;
 
 use super::{ENOUGH, MS};
-use crate::support::{soon, until};
+use crate::{
+    batches::exclusive,
+    steps::pttl,
+    support::{soon, until},
+};
 
 async fn locks(cluster: &RedisCluster) -> Locks {
     let backend = RedisBackend::builder().cluster(cluster.addresses()).replicas(1, 200 * MS);
@@ -76,38 +83,46 @@ async fn a_slot_that_moves_takes_its_acquisitions_along() {
 }
 
 /// An acquisition that has been granted and waits for a replica, which does not answer until then.
+/// The slot of the lock is on its way to another node.
 struct Granted {
-    acquiring: JoinHandle<Result<Option<LockGuard>, LockError>>,
+    acquiring: JoinHandle<Result<AcquireOutcome, BackendError>>,
     since: Instant,
-    source: usize,
-    target: usize,
+    migration: SlotMigration,
     replica: usize,
 }
 
 impl Granted {
+    /// Some servers mark a slot only if all replicas have heard of it. So the lock is held before
+    /// the replica falls silent, and the same hold is acquired once more for a longer lease.
     async fn start(cluster: &RedisCluster) -> Self {
-        let locks = locks(cluster).await;
-        let source = cluster.primary_of(cluster.slot_of("a").await).await;
+        let backend = RedisBackend::builder().cluster(cluster.addresses()).replicas(1, ENOUGH);
+        let backend = backend.connect().await.unwrap();
+        let mut request = exclusive("a", 1);
+        let held = backend.acquire(&request).await.unwrap();
+        assert!(matches!(held, AcquireOutcome::Acknowledged { replicas: 1, .. }), "{held:?}");
+        let slot = cluster.slot_of("a").await;
+        let source = cluster.primary_of(slot).await;
         let replica = cluster.replicas_of(source).await[0];
+        let migration = cluster.begin_migration(slot, (source + 1) % 3).await;
         cluster.node(replica).freeze();
         let since = Instant::now();
-        let acquiring = tokio::spawn(locks.lock("a").replicas(1, ENOUGH).try_acquire());
-        let exists = || cluster.node(source).query::<bool>(&["EXISTS", "a"]);
-        until("the grant", exists).await;
-        Self { acquiring, since, source, target: (source + 1) % 3, replica }
+        let lease = i64::try_from(request.lease.as_millis()).unwrap();
+        request.lease *= 2;
+        let acquiring = tokio::spawn(async move { backend.acquire(&request).await });
+        until("the grant", || async { pttl(cluster.node(source), "a").await > lease }).await;
+        Self { acquiring, since, migration, replica }
     }
 
     /// The replica acknowledges the hold, which is not there any more.
     async fn ends_unacknowledged(self, cluster: &RedisCluster) {
         cluster.node(self.replica).thaw();
         let error = soon("the error", self.acquiring).await.unwrap().unwrap_err();
-        let LockError::Backend(failed) = &error else { panic!("{error}") };
-        assert_eq!(failed.kind(), BackendErrorKind::Unavailable, "{error}");
-        assert!(failed.is_retryable(), "{error}");
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+        assert!(error.is_retryable(), "{error}");
         let is_late = self.since.elapsed() >= ENOUGH;
         assert!(is_late || error.to_string().contains("its slot has moved"), "{error}");
-        for node in [self.source, self.target] {
-            let slot = cluster.slot_of("a").await.to_string();
+        for node in [self.migration.from(), self.migration.to()] {
+            let slot = self.migration.slot().to_string();
             let command = ["CLUSTER", "GETKEYSINSLOT", &slot, "10"];
             let keys: Vec<String> = cluster.node(node).query(&command).await;
             assert!(!keys.contains(&"a".to_owned()), "it was released: {keys:?} at {node}");
@@ -119,9 +134,7 @@ impl Granted {
 async fn a_hold_that_is_on_its_way_to_another_node_is_not_acknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
-    let slot = cluster.slot_of("a").await;
-    let migration = cluster.begin_migration(slot, granted.target).await;
-    cluster.move_keys(&migration).await;
+    cluster.move_keys(&granted.migration).await;
     granted.ends_unacknowledged(&cluster).await;
 }
 
@@ -129,14 +142,11 @@ async fn a_hold_that_is_on_its_way_to_another_node_is_not_acknowledged_by_the_ol
 async fn a_hold_whose_slot_has_moved_is_not_acknowledged_by_the_old_replicas() {
     let cluster = RedisCluster::start().await;
     let granted = Granted::start(&cluster).await;
-    let slot = cluster.slot_of("a").await;
-    let migration = cluster.begin_migration(slot, granted.target).await;
-    cluster.move_keys(&migration).await;
-    // Not all nodes will agree: one does not answer.
-    let (slot, target) = (slot.to_string(), cluster.node(granted.target));
+    cluster.move_keys(&granted.migration).await;
+    // The target alone: not all nodes will agree, since one does not answer.
+    let (slot, target) = (granted.migration.slot(), cluster.node(granted.migration.to()));
     let id: String = target.query(&["CLUSTER", "MYID"]).await;
-    for node in [target, cluster.node(granted.source)] {
-        let _: String = node.query(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
-    }
+    let command = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id];
+    let _: String = target.query(&command).await;
     granted.ends_unacknowledged(&cluster).await;
 }
