@@ -110,7 +110,8 @@ pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
 /// Returns `true` if a script has met a key whose slot is not on this node of a cluster, or on its
 /// way there or away, or a cluster that does not serve.
 pub(crate) fn is_of_slot(text: &str) -> bool {
-    ["non local key", "the cluster is down"].iter().any(|hindrance| text.contains(hindrance))
+    let hindrances = ["non local key", "slot not served", "the cluster is down"];
+    hindrances.iter().any(|hindrance| text.contains(hindrance))
 }
 
 /// Returns `true` if the server refused a whole call because of one of its keys, without running

@@ -17,11 +17,11 @@ use crate::{
     server::Purpose,
 };
 
-/// How much later than those of the first node the outcomes of the others may come, and which part
-/// of a lease at most. The holds on a node that answers must not be lost because another one is
-/// slow or down: the core waits for the outcomes for a third of the lease.
-const LONGEST_GRACE: Duration = Duration::from_millis(500);
-const GRACE_PER_LEASE: u32 = 12;
+/// How long outcomes are waited for: this part of the shortest lease, and so long at most. The holds
+/// on a node that answers must not be lost because another one is slow or down. The core waits
+/// for a third of the lease.
+const PART_OF_LEASE: u32 = 4;
+const LONGEST_ANSWER: Duration = Duration::from_secs(4);
 
 /// The holds of one node, with their places among all that are renewed.
 type HoldsOfNode = (Vec<usize>, Vec<Renewal>);
@@ -32,7 +32,7 @@ pub(crate) async fn renew(
     renewals: Vec<Renewal>,
     lease: Duration,
 ) -> Vec<RenewOutcome> {
-    let grace = LONGEST_GRACE.min(lease / GRACE_PER_LEASE);
+    let limit = Instant::now() + LONGEST_ANSWER.min(lease / PART_OF_LEASE);
     let mut outcomes: Vec<Option<RenewOutcome>> = renewals.iter().map(|_| None).collect();
     let map = cluster.map();
     let mut by_node = HashMap::<_, HoldsOfNode>::new();
@@ -46,60 +46,66 @@ pub(crate) async fn renew(
     let (sender, mut renewed) = mpsc::unbounded_channel();
     for (node, (indices, renewals)) in by_node {
         let (cluster, sender) = (cluster.clone(), sender.clone());
-        // A task, so that a connection that does not answer is given up in the end.
-        tokio::spawn(async move {
-            let outcomes = cluster.renew_on(node, &renewals).await;
+        let tell = move |position: usize, outcome| {
             // The caller may have given up.
-            let _ = sender.send((indices, outcomes));
-        });
+            let _ = sender.send((indices[position], outcome));
+        };
+        // A task, so that a connection that does not answer is given up in the end.
+        tokio::spawn(async move { cluster.renew_on(node, &renewals, tell).await });
     }
     drop(sender);
-    let mut limit: Option<Instant> = None;
-    while outcomes.iter().any(Option::is_none) {
-        let of_node = match limit {
-            None => renewed.recv().await,
-            Some(limit) => tokio::time::timeout_at(limit, renewed.recv()).await.unwrap_or(None),
-        };
-        let Some((indices, of_node)) = of_node else { break };
-        limit = limit.or_else(|| Some(Instant::now() + grace));
-        for (index, outcome) in indices.into_iter().zip(of_node) {
-            outcomes[index] = Some(outcome);
-        }
+    while let Ok(Some((index, outcome))) = tokio::time::timeout_at(limit, renewed.recv()).await {
+        outcomes[index] = Some(outcome);
     }
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()
 }
 
 impl Cluster {
-    /// Renews the holds of one node, which may not serve all of their slots any more.
+    /// Renews the holds of one node, which may not serve all of their slots any more. Tells each
+    /// outcome as soon as it is known, with the position of the hold.
     async fn renew_on(
         self: &Arc<Self>,
         node: Option<NodeAddress>,
         renewals: &[Renewal],
-    ) -> Vec<RenewOutcome> {
+        tell: impl Fn(usize, RenewOutcome),
+    ) {
         self.refresh_if_old();
+        let all = || 0..renewals.len();
         let slot = renewals.first().and_then(|renewal| slot_of_keys(&renewal.keys).ok());
-        let (Some(node), Some(slot)) = (node, slot) else { return self.renew_each(renewals).await };
+        let (Some(node), Some(slot), 2..) = (node, slot, renewals.len()) else {
+            return self.renew_each(renewals, all(), &tell).await;
+        };
         match self.hop_to_owner(slot, Purpose::Commands).await {
             Ok(hop) if hop.node == node => {}
             // The slots have moved while the node was waited for.
-            Ok(_) => return self.renew_each(renewals).await,
+            Ok(_) => return self.renew_each(renewals, all(), &tell).await,
             Err(error) => {
-                return renewals.iter().map(|_| RenewOutcome::Failed(error.clone())).collect();
+                return all().for_each(|index| tell(index, RenewOutcome::Failed(error.clone())));
             }
         }
         let server = self.nodes.server(&node);
         let renewing = renewal::renew(&server, renewals, Some(self.publishing()));
-        let mut outcomes = self.promptly(renewing).await;
-        let elsewhere: Vec<usize> = (0..).zip(&outcomes).filter_map(is_elsewhere).collect();
-        let others = elsewhere.iter().map(|index| self.renew_one(&renewals[*index]));
-        for (index, outcome) in elsewhere.iter().zip(join_all(others).await) {
-            outcomes[*index] = outcome;
+        let mut elsewhere = Vec::new();
+        for (index, outcome) in self.promptly(renewing).await.into_iter().enumerate() {
+            match is_elsewhere(&outcome) {
+                true => elsewhere.push(index),
+                false => tell(index, outcome),
+            }
         }
-        outcomes
+        self.renew_each(renewals, elsewhere, &tell).await;
     }
 
-    async fn renew_each(self: &Arc<Self>, renewals: &[Renewal]) -> Vec<RenewOutcome> {
-        join_all(renewals.iter().map(|renewal| self.renew_one(renewal))).await
+    /// Renews some of the holds in calls of their own, which follow their slots.
+    async fn renew_each(
+        self: &Arc<Self>,
+        renewals: &[Renewal],
+        indices: impl IntoIterator<Item = usize>,
+        tell: &impl Fn(usize, RenewOutcome),
+    ) {
+        let renewing = indices.into_iter().map(async |index| {
+            tell(index, self.renew_one(&renewals[index]).await);
+        });
+        join_all(renewing).await;
     }
 
     async fn renew_one(self: &Arc<Self>, renewal: &Renewal) -> RenewOutcome {
@@ -110,11 +116,11 @@ impl Cluster {
     }
 }
 
-/// The place of a hold whose slot the node does not serve, or not any more.
-fn is_elsewhere((index, outcome): (usize, &RenewOutcome)) -> Option<usize> {
+/// Returns `true` if the node does not serve the slot of the hold, or not any more.
+fn is_elsewhere(outcome: &RenewOutcome) -> bool {
     match outcome {
-        RenewOutcome::Failed(error) if error::is_of_slot(&error.to_string()) => Some(index),
-        _ => None,
+        RenewOutcome::Failed(error) => error::is_of_slot(&error.to_string()),
+        _ => false,
     }
 }
 

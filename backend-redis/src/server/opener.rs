@@ -21,6 +21,10 @@ use crate::{credentials::Login, error};
 /// blocks the connection when the command is sent, the one that was sent before it, and its own.
 const MAX_WAITS: u32 = 3;
 
+/// The core drops a request after five seconds. A connection that does not answer is given up
+/// before, so that the next request does not meet it again.
+const LONGEST_REPLY: Duration = Duration::from_secs(4);
+
 /// How connections are opened, wherever they lead.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectOptions {
@@ -137,7 +141,7 @@ impl Opener {
         let info = with_our_settings(info);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(*connect_timeout))
-            .set_response_timeout(Some(*response_timeout + purpose.longest_block()))
+            .set_response_timeout(Some(purpose.longest_reply(*response_timeout)))
             .set_push_sender(move |push| {
                 on_push(push);
                 Ok::<(), ()>(())
@@ -170,11 +174,15 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// How long the server may leave a command unread, because it waits for replicas.
-    fn longest_block(self) -> Duration {
+    /// How long a reply may take. The server may leave a command unread because it waits for
+    /// replicas.
+    fn longest_reply(self, response_timeout: Duration) -> Duration {
         match self {
-            Self::Acknowledged => MAX_WAITS * *Replicas::TIMEOUTS.end(),
-            Self::Commands | Self::Messages => Duration::ZERO,
+            Self::Acknowledged => {
+                let with_waits = response_timeout + MAX_WAITS * *Replicas::TIMEOUTS.end();
+                response_timeout.max(with_waits.min(LONGEST_REPLY))
+            }
+            Self::Commands | Self::Messages => response_timeout,
         }
     }
 }

@@ -263,13 +263,16 @@ impl Contender<'_> {
             self.disarm_undo();
         }
         let is_retryable = error.is_retryable();
+        // Replicas may be missing while the backend serves others.
+        let is_total = error.kind() != BackendErrorKind::Unavailable;
         let error = LockError::from(error.with_lock(name));
         if !is_retryable || !self.asker.is_patient {
             return Err(error);
         }
         let pause = self.backoff.next();
         let QueuePlace { cell, ticket, .. } = &self.place;
-        let since = client.with(cell, |lane, fx| lane.failed(*ticket, &error, pause, now, fx));
+        let since =
+            client.with(cell, |lane, fx| lane.failed(*ticket, &error, is_total, pause, now, fx));
         let since = since.unwrap_or_else(|| *self.failing_since.get_or_insert(now));
         if now.since(since) >= client.settings.retry_for {
             return Err(error);

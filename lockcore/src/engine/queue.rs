@@ -26,7 +26,8 @@ pub(crate) struct Asker {
     pub(crate) is_patient: bool,
     /// It may take over a hold of another task.
     pub(crate) takes_over: bool,
-    /// Its requests may fail where those of others do not, and the other way round.
+    /// It has a demand of its own, which the backend may not meet while it serves others, and the
+    /// other way round.
     pub(crate) fails_alone: bool,
 }
 
@@ -137,6 +138,8 @@ impl<W> Waiter<W> {
 /// A backend that gives no answer.
 #[derive(Clone, Debug)]
 pub(super) struct Outage {
+    /// The backend answers nobody, as far as its last error tells.
+    pub(super) is_total: bool,
     pub(super) since: Moment,
     pub(super) last: Moment,
     pub(super) error: LockError,
@@ -148,7 +151,7 @@ pub(super) struct Outage {
 impl std::hash::Hash for Outage {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         // Nothing depends on which error it is.
-        (self.since, self.last, self.later).hash(state);
+        (self.is_total, self.since, self.last, self.later).hash(state);
     }
 }
 

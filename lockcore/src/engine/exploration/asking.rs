@@ -206,7 +206,8 @@ impl LockWorld<'_> {
         }
         let error = no_answer()?;
         let (ticket, pause) = (self.ticket(task), Duration::from_millis(20));
-        let since = self.event(|lane, now, fx| lane.failed(ticket, &error, pause, now, fx))?;
+        let since =
+            self.event(|lane, now, fx| lane.failed(ticket, &error, true, pause, now, fx))?;
         if since.is_some_and(|since| self.now.since(since) >= PATIENCE) {
             return self.leave(task);
         }

@@ -136,26 +136,28 @@ impl<W, H> Lane<W, H> {
     }
 
     /// The backend failed to answer the request of a patient waiter, which asks again after
-    /// `pause`. Returns since when it fails, for this waiter and those before it. Of a waiter that
-    /// fails alone, only that waiter knows.
+    /// `pause`. Returns since when it fails, for this waiter and those before it. Unless the outage
+    /// `is_total`, nobody else learns of the failure of a waiter that fails alone.
     pub(crate) fn failed(
         &mut self,
         ticket: Ticket,
         error: &LockError,
+        is_total: bool,
         pause: Duration,
         now: Moment,
         fx: &mut Effects<H>,
     ) -> Option<Moment> {
         self.asked(ticket, fx);
         self.pause(ticket, now.after(pause));
-        if self.queue.get(ticket).is_some_and(|waiter| waiter.asker.fails_alone) {
+        let fails_alone = self.queue.get(ticket).is_some_and(|waiter| waiter.asker.fails_alone);
+        if fails_alone && !is_total {
             self.count_refusal(fx);
             return None;
         }
         let recent = self.outage.as_ref().filter(|outage| now.since(outage.last) < OUTAGE_MEMORY);
         let since = recent.map_or(now, |outage| outage.since);
         let (later, error) = (self.queue.next_ticket(), error.clone());
-        self.outage = Some(Box::new(Outage { since, last: now, error, later }));
+        self.outage = Some(Box::new(Outage { is_total, since, last: now, error, later }));
         self.wake_impatient(fx);
         Some(since)
     }

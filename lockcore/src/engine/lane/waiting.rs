@@ -255,9 +255,9 @@ impl<W, H> Lane<W, H> {
 
     /// The outage that a waiter has seen.
     fn outage_of(&self, ticket: Ticket) -> Option<&Outage> {
-        let waiter = self.queue.get(ticket)?;
+        let fails_alone = self.queue.get(ticket)?.asker.fails_alone;
         let seen = self.outage.as_deref().filter(|outage| ticket < outage.later);
-        seen.filter(|_| !waiter.asker.fails_alone)
+        seen.filter(|outage| outage.is_total || !fails_alone)
     }
 
     /// Readers follow a reader of this client that is inside, all at once.

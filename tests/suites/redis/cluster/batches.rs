@@ -237,3 +237,40 @@ async fn a_release_overtakes_no_acquisition_that_was_dropped() {
         assert!(task.await.unwrap_err().is_cancelled(), "another was refused");
     }
 }
+
+#[tokio::test]
+async fn a_slot_that_nobody_serves_fails_a_request_of_a_batch_for_now() {
+    let cluster = RedisCluster::builder()
+        .replicas_each(0)
+        .option("--cluster-require-full-coverage", "no")
+        .start()
+        .await;
+    let client = backend(&cluster).connect().await.unwrap();
+    let mut all = Vec::new();
+    for number in 0..6 {
+        all.push(exclusive(&name_at(&cluster, 0, &format!("n:{number}")).await, number));
+    }
+    let (free, held) = all.split_at(3);
+    for request in held {
+        enters(&client, request).await;
+    }
+    // Neither of them is the first, which is sent on its own.
+    for request in [&free[1], &held[1]] {
+        let slot = cluster.slot_of(request.name.as_str()).await.to_string();
+        let _: String = cluster.node(0).query(&["CLUSTER", "DELSLOTS", &slot]).await;
+    }
+    let acquiring: Vec<_> = free.iter().map(|request| begin(&client, request)).collect();
+    let releasing: Vec<_> = held.iter().map(|request| end(&client, request)).collect();
+    let mut errors = Vec::new();
+    for task in acquiring {
+        errors.extend(outcome(task).await.err());
+    }
+    for task in releasing {
+        errors.extend(outcome(task).await.err());
+    }
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    for error in errors {
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+        assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    }
+}

@@ -161,6 +161,30 @@ async fn a_frozen_node_does_not_delay_the_renewals_on_others() {
 }
 
 #[tokio::test]
+async fn a_slot_on_its_way_to_a_silent_node_loses_no_hold_of_another_slot() {
+    let cluster = RedisCluster::builder()
+        .replicas_each(0)
+        .node_timeout(Duration::from_secs(30))
+        .start()
+        .await;
+    let locks = builder(&cluster).await.lease(Duration::from_millis(1500)).build().unwrap();
+    let mut guards = Vec::new();
+    for (node, stem) in [(0, "moving"), (0, "still"), (2, "other")] {
+        let name = name_at(&cluster, node, stem).await;
+        guards.push(locks.lock(name).acquire().await.unwrap());
+    }
+    let slot = cluster.slot_of(guards[0].name()).await;
+    let migration = cluster.begin_migration(slot, 1).await;
+    cluster.move_keys(&migration).await;
+    cluster.node(1).freeze();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for guard in &guards[1..] {
+        assert!(guard.is_held(), "{} was renewed", guard.name());
+    }
+    cluster.node(1).thaw();
+}
+
+#[tokio::test]
 async fn a_node_is_added_and_removed_under_a_held_lock() {
     let mut cluster = RedisCluster::builder().replicas_each(0).start().await;
     let locks = locks(&cluster).await;

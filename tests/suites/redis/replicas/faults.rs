@@ -1,8 +1,10 @@
 //! What becomes of a hold that waits for replicas when something else happens.
 
+use std::time::{Duration, Instant};
+
 use lockcore::{BackendErrorKind, LockError, Locks};
 use lockcore_redis::{DeploymentKind, RedisBackend};
-use lockcore_testkit::{Proxy, RedisSentinel, RedisServer};
+use lockcore_testkit::{On, Proxy, RedisSentinel, RedisServer};
 
 use super::{ENOUGH, Group, MS, is_outcome_unknown, replica_of, too_few};
 use crate::{
@@ -229,4 +231,35 @@ async fn a_runtime_that_ends_in_the_middle_of_a_wait_leaves_nobody_waiting() {
     let error = soon("the error", waiting).await.unwrap().unwrap_err();
     assert!(matches!(&error, LockError::Backend(error) if error.is_retryable()), "{error}");
     assert_nothing_left(&group.primary).await;
+}
+
+#[tokio::test]
+async fn those_who_wait_when_the_server_goes_bear_the_outage_together() {
+    let mut group = Group::start(1).await;
+    let backend = group.backend().connect().await.unwrap();
+    let locks = Locks::builder(backend).retry_for(Duration::from_secs(1)).build().unwrap();
+    let lock = locks.lock("a").replicas(1, 100 * MS);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    group.primary.kill();
+    let start = Instant::now();
+    let waiters: Vec<_> = (0..5).map(|_| tokio::spawn(lock.acquire())).collect();
+    for waiter in waiters {
+        soon("the error", waiter).await.unwrap().unwrap_err();
+    }
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_connection_without_answers_is_replaced_while_an_acquisition_waits() {
+    let group = Group::start(1).await;
+    let proxy = Proxy::start(group.primary.port()).await.unwrap();
+    let backend = RedisBackend::builder().url(proxy.url()).replicas(1, 100 * MS);
+    let locks = Locks::new(backend.connect().await.unwrap());
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    // Only connections that exist.
+    proxy.freeze(On::All);
+    let start = Instant::now();
+    let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();
+    assert_eq!(guard.replicas(), Some(1));
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
