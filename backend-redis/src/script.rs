@@ -36,8 +36,8 @@ impl LuaScript {
         command(by_digest, script, keys, args, size)
     }
 
-    /// Creates a command that calls the script on a node of a cluster, with keys in different slots.
-    /// None of them is declared. The caller adds them and then the arguments.
+    /// Creates a command that calls the script on a node of a cluster, with keys in different
+    /// slots. None of them is declared. The caller adds them and then the arguments.
     pub(crate) fn command_of_slots(
         &self,
         by_digest: bool,
@@ -95,6 +95,7 @@ pub(crate) static BATCH: LuaScript = {
         function!("release", "release"),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch.lua"),
+        include_str!("scripts/batch_end.lua"),
     );
     LuaScript::new("batch", SOURCE, || digest(SOURCE))
 };
@@ -106,6 +107,7 @@ pub(crate) static BATCH_OF_SLOTS: LuaScript = {
         function!("release", "release"),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch_of_slots.lua"),
+        include_str!("scripts/batch_end.lua"),
     );
     LuaScript::new("batch", SOURCE, || digest(SOURCE))
 };

@@ -32,19 +32,7 @@ local function survey_free()
 end
 -- With pcall, for the same reason: one lock that the user has no right to does not fail the others.
 local _, last_tokens = pcall(survey_free)
-local index, group = 1, 2 * release_count + 2
-while index <= acquire_count do
-    local count, lease, token_ttl, token_count = unpack(ARGV, group, group + 3)
-    local newest = newest_token(token_count, token_ttl)
-    for i = group + 4, group + 3 + count do
-        local lock, token = KEYS[release_count + index], KEYS[first_token + index]
-        if newest and is_recent(last_tokens[index]) then
-            replies[#replies + 1] = grant_free(lock, token, newest, ARGV[i], lease)
-        else
-            run(acquire, {lock, token}, {ARGV[i], lease, '1', token_ttl, '', token_count})
-        end
-        index = index + 1
-    end
-    group = group + 4 + count
+-- The last token of a lock to acquire that is free. Not called before the time is known.
+local function last_token_if_free(index)
+    return last_tokens[index]
 end
-return replies

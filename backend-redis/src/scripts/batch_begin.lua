@@ -1,6 +1,6 @@
 -- The beginning of batch.lua and batch_of_slots.lua, which release and acquire many exclusive locks
--- of owners without a name. No lock is released twice or acquired twice; one that is released may be
--- acquired too, and is released first.
+-- of owners without a name. No lock is released twice or acquired twice. One that is released may
+-- be acquired too, and is released first.
 --
 -- `release` and `acquire` are release.lua and acquire.lua, as functions of their KEYS and ARGV.
 --
