@@ -138,14 +138,17 @@ async fn a_hold_whose_primary_is_gone_for_good_is_told_as_lost() {
     assert!(start.elapsed() <= Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
+/// A cluster that leaves a silent node in place, and a client with a short lease.
+async fn patient_cluster() -> (RedisCluster, Locks) {
+    let patience = Duration::from_secs(30);
+    let cluster = RedisCluster::builder().replicas_each(0).node_timeout(patience).start().await;
+    let locks = builder(&cluster).await.lease(Duration::from_millis(1500)).build().unwrap();
+    (cluster, locks)
+}
+
 #[tokio::test]
 async fn a_frozen_node_does_not_delay_the_renewals_on_others() {
-    let cluster = RedisCluster::builder()
-        .replicas_each(0)
-        .node_timeout(Duration::from_secs(30))
-        .start()
-        .await;
-    let locks = builder(&cluster).await.lease(Duration::from_millis(1500)).build().unwrap();
+    let (cluster, locks) = patient_cluster().await;
     let mut guards = Vec::new();
     for number in 0..12 {
         let name = format!("held:{number}");
@@ -162,12 +165,7 @@ async fn a_frozen_node_does_not_delay_the_renewals_on_others() {
 
 #[tokio::test]
 async fn a_slot_on_its_way_to_a_silent_node_loses_no_hold_of_another_slot() {
-    let cluster = RedisCluster::builder()
-        .replicas_each(0)
-        .node_timeout(Duration::from_secs(30))
-        .start()
-        .await;
-    let locks = builder(&cluster).await.lease(Duration::from_millis(1500)).build().unwrap();
+    let (cluster, locks) = patient_cluster().await;
     let mut guards = Vec::new();
     for (node, stem) in [(0, "moving"), (0, "still"), (2, "other")] {
         let name = name_at(&cluster, node, stem).await;
