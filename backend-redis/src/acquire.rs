@@ -32,18 +32,14 @@ pub(crate) async fn acquire(
             let connection = server.connection_for(purpose).await?;
             let sent = Sent::Single(&connection);
             let unanswered = ReleaseUnanswered { backend, sent, request: undone };
-            let reply = dispatch.send(&connection).await;
-            let outcome = reply.and_then(|reply| connection.decode(reply, reply::acquire));
+            let outcome = dispatch.send(&connection, reply::acquire).await;
             unanswered.end_with(outcome, demand).await
         }
         Deployment::Cluster(cluster) => {
-            let (call, batchable) = Dispatch::acquire(keys, request)?.into_parts();
-            let trail = Trail::new(purpose);
+            let (dispatch, trail) = (Dispatch::acquire(keys, request)?, Trail::new(purpose));
             let sent = Sent::Cluster(cluster, &trail);
             let unanswered = ReleaseUnanswered { backend, sent, request: undone };
-            let sending = cluster.call_on_trail(&call, batchable, &trail, reply::acquire);
-            // Boxed, because this future is large.
-            let outcome = Box::pin(sending).await;
+            let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
             unanswered.end_with(outcome, demand).await
         }
     }
@@ -140,15 +136,11 @@ impl ReleaseUnanswered<'_> {
 
     /// Ends the hold, on the connection of the acquisition.
     async fn undo(&self, request: &AcquireRequest) -> Result<ReleaseOutcome, BackendError> {
-        let (keys, undo) = (self.backend.keys(&request.name)?, request.undo());
+        let undo = Dispatch::release(self.backend.keys(&request.name)?, &request.undo())?;
         match self.sent {
-            Sent::Single(connection) => {
-                let reply = Dispatch::release(keys, &undo)?.send(connection).await?;
-                connection.decode(reply, reply::release)
-            }
+            Sent::Single(connection) => undo.send(connection, reply::release).await,
             Sent::Cluster(cluster, trail) => {
-                let (call, batchable) = Dispatch::release(keys, &undo)?.into_parts();
-                cluster.call_on_trail(&call, batchable, trail, reply::release).await
+                undo.send_on_trail(cluster, trail, reply::release).await
             }
         }
     }
@@ -175,21 +167,18 @@ impl Drop for ReleaseUnanswered<'_> {
         // Without a runtime, the connection does not work either.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let Ok(keys) = self.backend.keys(&request.name) else { return };
-        let undo = request.undo();
+        let Ok(undo) = Dispatch::release(keys, &request.undo()) else { return };
         match self.sent {
             Sent::Single(connection) => {
-                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
                 let connection = connection.clone();
-                runtime.spawn(async move { report(undo.send(&connection).await.map(drop)) });
+                runtime.spawn(async move { report(undo.send(&connection, |_| Ok(())).await) });
             }
             Sent::Cluster(cluster, trail) => {
-                let Ok(undo) = Dispatch::release(keys, &undo) else { return };
-                let (call, batchable) = undo.into_parts();
                 // Without a trail, no node may have granted the hold.
                 let Some(trail) = trail.take() else { return };
                 let cluster = cluster.clone();
                 runtime.spawn(async move {
-                    let undoing = cluster.call_on_trail(&call, batchable, &trail, reply::release);
+                    let undoing = undo.send_on_trail(&cluster, &trail, reply::release);
                     report(undoing.await.map(drop));
                 });
             }

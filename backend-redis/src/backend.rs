@@ -58,7 +58,7 @@ pub struct RedisBackend {
     key_prefix: Arc<str>,
     /// The replicas that have to acknowledge a hold, unless the lock says otherwise.
     replicas: Option<Replicas>,
-    /// What was found at connecting.
+    /// The findings of the probe at connect.
     info: Arc<RedisInfo>,
     /// Of a primary with Sentinels.
     releases: Option<Arc<RecentReleases>>,
@@ -195,7 +195,7 @@ impl RedisBackend {
         Ok(Self { info, ..self })
     }
 
-    /// What the backend found out when it connected, and in use since then.
+    /// Returns the findings of the probe at connect, with what later replies added.
     #[must_use]
     pub fn info(&self) -> RedisInfo {
         let mut info = RedisInfo::clone(&self.info);
@@ -230,8 +230,8 @@ impl RedisBackend {
         self.replicas
     }
 
-    /// Whether the primary can be succeeded by one that does not know a hold: then its connection
-    /// is given up.
+    /// Returns `true` if Sentinels can replace the primary by one that does not know a hold. The
+    /// connection is given up then.
     pub(crate) fn has_sentinels(&self) -> bool {
         self.releases.is_some()
     }
@@ -304,24 +304,19 @@ impl Backend for RedisBackend {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let keys = self.keys(&request.name)?;
+        let dispatch = Dispatch::release(self.keys(&request.name)?, request)?;
         match &self.deployment {
             Deployment::Single(server) => {
-                let dispatch = Dispatch::release(keys, request)?;
                 let connection = server.connection().await?;
-                let reply = dispatch.send(&connection).await?;
-                let outcome = connection.decode(reply, reply::release)?;
+                let outcome = dispatch.send(&connection, reply::release).await?;
                 if let Some(releases) = &self.releases {
                     releases.note(request, &connection);
                 }
                 Ok(outcome)
             }
             Deployment::Cluster(cluster) => {
-                let (call, batchable) = Dispatch::release(keys, request)?.into_parts();
                 let trail = Trail::new(Purpose::Commands);
-                let sending = cluster.call_on_trail(&call, batchable, &trail, reply::release);
-                // Boxed, because this future is large.
-                Box::pin(sending).await
+                dispatch.send_on_trail(cluster, &trail, reply::release).await
             }
         }
     }

@@ -9,6 +9,7 @@ use lockcore::{
 use redis::Value;
 
 use crate::{
+    cluster::{Cluster, Trail},
     exclusive::{self, BatchableRequest},
     keys::LockKeys,
     permits, read_write,
@@ -67,21 +68,36 @@ impl Dispatch {
     }
 
     /// The call of the request on its own, and the request if it can be sent in a batch.
-    pub(crate) fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
+    fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
         match self {
             Self::Single(call) => (call, None),
             Self::Batched(request) => (request.call(), Some(request)),
         }
     }
 
-    pub(crate) async fn send(
+    /// Sends the request once, and decodes the reply.
+    pub(crate) async fn send<T>(
         self,
         connection: &Arc<CommandConnection>,
-    ) -> Result<Value, BackendError> {
-        match self {
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let reply = match self {
             Self::Batched(request) => connection.send_batched(request).await,
             // Boxed, because this future is large.
             Self::Single(call) => Box::pin(connection.call(&call)).await,
-        }
+        };
+        connection.decode(reply?, decode)
+    }
+
+    /// The same on a cluster; see [`Cluster::call_on_trail`].
+    pub(crate) async fn send_on_trail<T>(
+        self,
+        cluster: &Arc<Cluster>,
+        trail: &Trail,
+        decode: impl FnOnce(Value) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let (call, batchable) = self.into_parts();
+        // Boxed, because this future is large.
+        Box::pin(cluster.call_on_trail(&call, batchable, trail, decode)).await
     }
 }
