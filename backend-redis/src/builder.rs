@@ -219,8 +219,8 @@ impl RedisBackendBuilder {
     }
 
     /// Acquires only holds that at least `count` replicas have acknowledged within `timeout`, which
-    /// is 1 ms to 1 s. The default is 0: Redis answers before it replicates. A lock can have its own
-    /// setting, see [`Lock::replicas`](lockcore::Lock::replicas).
+    /// is 1 ms to 1 s. The default is 0: Redis answers before it replicates. A lock can have a
+    /// setting of its own, see [`Lock::replicas`](lockcore::Lock::replicas).
     ///
     /// `count` is compared with the answer to `WAIT`, and never with the replicas that the server
     /// has: one that is cut off from all its replicas must not acknowledge holds. If fewer replicas

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// What the backend found out when it connected. Returned by
+/// The findings of a backend about its server. Returned by
 /// [`RedisBackend::info`](crate::RedisBackend::info). It contains no secrets.
 ///
-/// What works was tried, on keys and channels that no lock has, since managed services and proxies
-/// differ from the server that they claim to be.
+/// The probe at connect tries each feature, on keys and channels that no lock has. Managed services
+/// and proxies differ from the server that they claim to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisInfo {
@@ -17,13 +17,13 @@ pub struct RedisInfo {
     pub software: Option<String>,
     /// The version, as the server told. For humans only.
     pub version: Option<String>,
-    /// Whether one call may declare keys in several slots. If not, requests for different locks are
-    /// not batched. [`No`](Support::No) on a cluster, where batches declare no keys.
+    /// Calls may declare keys in several slots. Without this support, requests for different locks
+    /// are not batched. [`No`](Support::No) on a cluster, where batches declare no keys.
     pub batches_across_slots: Support,
-    /// Whether messages arrive. If not, nobody is woken by a release: waiters look every 10 s, and
+    /// Messages arrive. Without them, nobody is woken by a release: waiters look every 10 s, and
     /// when the lease of the holder ends.
     pub messages: Support,
-    /// Whether the server has `WAIT`. Only tried if
+    /// The server has `WAIT`. Only tried if
     /// [`replicas`](crate::RedisBackendBuilder::replicas) are asked for.
     pub wait: Support,
 }

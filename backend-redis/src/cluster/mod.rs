@@ -3,8 +3,8 @@
 //! - [`slots`] has the map, and finds the slot of a key.
 //! - [`nodes`] has a [`Server`](crate::server::Server) for each address, with its own connections.
 //! - [`refresh`] keeps the map up to date.
-//! - [`redirect`] has the next step after an error. A request that a node has refused because of its
-//!   slot was not run, so it is sent to the right one. After any other failure it is not sent
+//! - [`redirect`] has the next step after an error. A request that a node has refused because of
+//!   its slot was not run, so it is sent to the right one. After any other failure it is not sent
 //!   again.
 //! - [`passing`] publishes at both nodes while a slot moves.
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a

@@ -17,8 +17,8 @@ use crate::{
     server::Purpose,
 };
 
-/// How long outcomes are waited for: this part of the shortest lease, and so long at most. The holds
-/// on a node that answers must not be lost because another one is slow or down. The core waits
+/// The longest wait for outcomes: this part of the shortest lease, and so long at most. The
+/// holds on a node that answers must not be lost because another one is slow or down. The core waits
 /// for a third of the lease.
 const PART_OF_LEASE: u32 = 4;
 const LONGEST_ANSWER: Duration = Duration::from_secs(4);

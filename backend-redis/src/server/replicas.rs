@@ -3,8 +3,8 @@
 //! `WAIT` counts the replicas that have everything that was written on its connection before, and
 //! blocks this connection until there are enough, or until the time is up. It is sent when a hold
 //! has been granted, on the same connection, so a refused acquisition waits for no replica.
-//! Meanwhile granted holds share the next one. A connection that has been replaced leads to no other
-//! server, so its `WAIT` fails or counts what was written on it.
+//! Meanwhile granted holds share the next one. A connection that has been replaced leads to no
+//! other server, so its `WAIT` fails or counts what was written on it.
 //!
 //! On a cluster, a hold may move to another node meanwhile, whose replicas are not counted. So the
 //! key of the hold is looked up behind `WAIT`: if it is there, it has been there all the time.
