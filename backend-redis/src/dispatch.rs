@@ -9,7 +9,7 @@ use lockcore::{
 use redis::Value;
 
 use crate::{
-    cluster::{Cluster, Trail},
+    cluster::{Cluster, ClusterRequest, Trail},
     exclusive::{self, BatchableRequest},
     keys::LockKeys,
     permits, read_write,
@@ -67,14 +67,6 @@ impl Dispatch {
         })
     }
 
-    /// The call of the request on its own, and the request if it can be sent in a batch.
-    fn into_parts(self) -> (ScriptCall, Option<BatchableRequest>) {
-        match self {
-            Self::Single(call) => (call, None),
-            Self::Batched(request) => (request.call(), Some(request)),
-        }
-    }
-
     /// Sends the request once, and decodes the reply.
     pub(crate) async fn send<T>(
         self,
@@ -89,15 +81,17 @@ impl Dispatch {
         connection.decode(reply?, decode)
     }
 
-    /// The same on a cluster; see [`Cluster::call_on_trail`].
+    /// The same on a cluster; see [`Cluster::send_on_trail`].
     pub(crate) async fn send_on_trail<T>(
         self,
         cluster: &Arc<Cluster>,
         trail: &Trail,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let (call, batchable) = self.into_parts();
-        // Boxed, because this future is large.
-        Box::pin(cluster.call_on_trail(&call, batchable, trail, decode)).await
+        let request = match &self {
+            Self::Single(call) => ClusterRequest::Alone(call),
+            Self::Batched(request) => ClusterRequest::Batchable(request),
+        };
+        cluster.send_on_trail(request, trail, decode).await
     }
 }

@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
-use lockcore::{
-    Mode,
-    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
-};
-use redis::Cmd;
-
 use crate::{
     cluster::Publishing,
     keys::LockKeys,
     renewal::Renewal,
     script::{self, LuaScript, ScriptCall},
+    server::Packet,
     wire::{millis, token_ttl},
+};
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
 };
 
 /// A request that can be sent in a batch: an acquisition or a full release of an exclusive hold,
 /// not nested, by an owner without a name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BatchableRequest {
     pub(crate) keys: LockKeys,
     pub(crate) hold: HoldId,
@@ -90,21 +89,28 @@ impl BatchableRequest {
         ScriptCall { script: self.script(), keys, args, optional: 0 }
     }
 
-    /// The command of that call.
-    pub(crate) fn command(&self, by_digest: bool) -> Cmd {
-        if let Some(publishing) = self.publishing {
-            return self.call().cluster_command(by_digest, publishing, false);
-        }
-        // Most requests are to a single server. The same as above, without a string for each part.
+    /// What is sent when the request is on its own.
+    pub(crate) fn packet(&self, by_digest: bool) -> Packet {
         let (lock, owner) = (self.keys.as_str(), self.hold.owner());
         match self.operation {
+            // The owner is unique to the hold, so HDEL deletes that hold or nothing. With the last
+            // field the lock is gone. The message is sent in any case: the release may be repeated
+            // after a reply that was lost together with the message.
             BatchOperation::Release => {
-                let mut command = self.script().command(by_digest, 1, 4, self.size());
-                command.arg(lock).arg(owner).arg(0).arg(self.keys.channel()).arg("");
-                command
+                let mut commands = redis::pipe();
+                commands.cmd("HDEL").arg(lock).arg(owner);
+                for publish in self.publishing.unwrap_or(Publishing::Plain).commands() {
+                    commands.cmd(publish).arg(self.keys.channel()).arg(0);
+                }
+                Packet::FirstOf(commands)
             }
+            // The call, without a string for each part.
             BatchOperation::Acquire { lease, tokens } => {
-                let mut command = self.script().command(by_digest, 2, 6, self.size());
+                let (script, size) = (self.script(), self.size());
+                let mut command = match self.publishing {
+                    None => script.command(by_digest, 2, 6, size),
+                    Some(publishing) => script.command_on_node(by_digest, publishing, 2, 6, size),
+                };
                 command.arg(lock).arg(self.keys.token());
                 command
                     .arg(owner)
@@ -113,7 +119,7 @@ impl BatchableRequest {
                     .arg(token_ttl(lease))
                     .arg("")
                     .arg(tokens);
-                command
+                Packet::Command(command)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! [`LockKeys`]: the keys and channels of a name, by Redisson's rules.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use lockcore::{BackendError, BackendErrorKind, LockName};
 use redis::{RedisWrite, ToRedisArgs};
@@ -22,12 +22,15 @@ const LEASE: &str = ":rwlock_timeout:";
 /// Derives the keys and channels of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockKeys {
-    lock: String,
+    lock: Arc<str>,
 }
 
 impl LockKeys {
     pub(crate) fn new(prefix: &str, name: &LockName) -> Result<Self, BackendError> {
-        let lock = format!("{prefix}{name}", name = name.as_str());
+        let lock: Arc<str> = match prefix {
+            "" => name.clone().into(),
+            _ => format!("{prefix}{name}", name = name.as_str()).into(),
+        };
         let reserved = RESERVED.iter().find(|reserved| lock.starts_with(*reserved));
         let reserved = match reserved {
             Some(reserved) => Some(format!("begin with `{reserved}`")),
@@ -45,7 +48,7 @@ impl LockKeys {
 
     /// The lock itself, of any kind.
     pub(crate) fn lock(&self) -> String {
-        self.lock.clone()
+        self.lock.as_ref().into()
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -155,7 +158,7 @@ impl LockKeys {
         derived("lockcore_condition__channel", &self.lock).to_string()
     }
 
-    fn is_tagged(&self) -> bool {
+    pub(crate) fn is_tagged(&self) -> bool {
         self.lock.contains('{')
     }
 

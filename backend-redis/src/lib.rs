@@ -93,9 +93,9 @@
 //! ~NAMES ~{NAMES}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
 //! ~lockcore_* &redisson_* &lockcore_*
 //! +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping
-//! +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore
+//! +del +exists +get +hdel +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore
 //! +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zincrby +zrange +zrem +zscore
-//! +hdel +hexists +hlen +zremrangebyscore
+//! +hexists +hlen +zremrangebyscore
 //! +hkeys +incrby +persist +zcard +zcount
 //! +decr
 //! ```

@@ -13,8 +13,9 @@ pub(crate) struct LuaScript {
     pub(crate) name: &'static str,
     source: &'static str,
     digest: LazyLock<String>,
-    /// The script as it runs on the nodes of a cluster, for each way to publish.
-    on_cluster: [OnceLock<ClusterScript>; Publishing::COUNT],
+    /// The script as it runs on the nodes of a cluster, for each way to publish: with all of its
+    /// keys declared, and with keys among its arguments.
+    on_cluster: [[OnceLock<ClusterScript>; 2]; Publishing::COUNT],
 }
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ struct ClusterScript {
 
 impl LuaScript {
     const fn new(name: &'static str, source: &'static str, digest: fn() -> String) -> Self {
-        let on_cluster = [const { OnceLock::new() }; Publishing::COUNT];
+        let on_cluster = [const { [const { OnceLock::new() }; 2] }; Publishing::COUNT];
         Self { name, source, digest: LazyLock::new(digest), on_cluster }
     }
 
@@ -34,6 +35,18 @@ impl LuaScript {
     pub(crate) fn command(&self, by_digest: bool, keys: usize, args: usize, size: usize) -> Cmd {
         let script = if by_digest { self.digest.as_str() } else { self.source };
         command(by_digest, script, keys, args, size)
+    }
+
+    /// The same on a node of a cluster.
+    pub(crate) fn command_on_node(
+        &self,
+        by_digest: bool,
+        publishing: Publishing,
+        keys: usize,
+        args: usize,
+        size: usize,
+    ) -> Cmd {
+        command(by_digest, self.with_declared_keys(publishing).text(by_digest), keys, args, size)
     }
 
     /// Creates a command that calls the script on a node of a cluster, with keys in different
@@ -46,15 +59,25 @@ impl LuaScript {
         args: usize,
         size: usize,
     ) -> Cmd {
-        let script = self.on_cluster(publishing);
-        let source = if by_digest { &script.digest } else { &script.source };
-        let mut command = command(by_digest, source, 0, 2 + keys + args, size);
+        let script = self.with_undeclared_keys(publishing).text(by_digest);
+        let mut command = command(by_digest, script, 0, 2 + keys + args, size);
         command.arg(0).arg(keys);
         command
     }
 
-    fn on_cluster(&self, publishing: Publishing) -> &ClusterScript {
-        self.on_cluster[publishing.index()].get_or_init(|| {
+    /// The script for a call with all keys declared.
+    fn with_declared_keys(&self, publishing: Publishing) -> &ClusterScript {
+        let [script, _] = &self.on_cluster[publishing.index()];
+        script.get_or_init(|| {
+            let body = self.source.replace("redis.pcall('PUBLISH', ", "send(");
+            ClusterScript::new([publishing.header(), &body].concat())
+        })
+    }
+
+    /// The script for a call with keys among its arguments: see `cluster_begin.lua`.
+    fn with_undeclared_keys(&self, publishing: Publishing) -> &ClusterScript {
+        let [_, script] = &self.on_cluster[publishing.index()];
+        script.get_or_init(|| {
             let body = self.source.replace("redis.pcall('PUBLISH', ", "publish(");
             let body = body.replace("local function is_moving() return false end\n", "");
             let source = [
@@ -65,9 +88,18 @@ impl LuaScript {
                 "\nend\n",
                 include_str!("scripts/cluster_end.lua"),
             ];
-            let source = source.concat();
-            ClusterScript { digest: digest(&source), source }
+            ClusterScript::new(source.concat())
         })
+    }
+}
+
+impl ClusterScript {
+    fn new(source: String) -> Self {
+        Self { digest: digest(&source), source }
+    }
+
+    fn text(&self, by_digest: bool) -> &str {
+        if by_digest { &self.digest } else { &self.source }
     }
 }
 
@@ -92,7 +124,6 @@ macro_rules! function {
 pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
-        function!("release", "release"),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch.lua"),
         include_str!("scripts/batch_end.lua"),
@@ -104,7 +135,6 @@ pub(crate) static BATCH: LuaScript = {
 pub(crate) static BATCH_OF_SLOTS: LuaScript = {
     const SOURCE: &str = concat!(
         function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
-        function!("release", "release"),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch_of_slots.lua"),
         include_str!("scripts/batch_end.lua"),
@@ -173,7 +203,7 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 /// A call of a script with its keys and arguments.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ScriptCall {
     pub(crate) script: &'static LuaScript,
     pub(crate) keys: Vec<String>,
@@ -201,25 +231,32 @@ impl ScriptCall {
         command
     }
 
-    /// The command for a node of a cluster, with a key declared at least. After an ASK the others
-    /// are not declared: a key that is not there would fail the call, and the node that said so has
-    /// none of them. The script looks out for others. The reply then has the messages that were
-    /// published.
+    /// The command for a node of a cluster. Keys that may be absent are not declared.
+    ///
+    /// After an ASK, only the first key is declared: a key that is not there would fail the call,
+    /// and the node that said so has none of them. The script looks out for others. The reply then
+    /// has the messages that were published.
     pub(crate) fn cluster_command(
         &self,
         by_digest: bool,
         publishing: Publishing,
         is_asking: bool,
     ) -> Cmd {
-        let script = self.script.on_cluster(publishing);
-        let source = if by_digest { &script.digest } else { &script.source };
+        let size = self.keys.iter().chain(&self.args).map(String::len).sum();
+        if !is_asking && self.optional == 0 {
+            let (keys, args) = (self.keys.len(), self.args.len());
+            let mut command = self.script.command_on_node(by_digest, publishing, keys, args, size);
+            for part in self.keys.iter().chain(&self.args) {
+                command.arg(part);
+            }
+            return command;
+        }
+        let script = self.script.with_undeclared_keys(publishing).text(by_digest);
         let required = self.keys.len().saturating_sub(self.optional);
         let declared = if is_asking { 1 } else { required.max(1) };
         let (declared, others) = self.keys.split_at(declared.min(self.keys.len()));
-        let parts = self.keys.iter().chain(&self.args);
-        let size = parts.map(String::len).sum();
         let args = 2 + others.len() + self.args.len();
-        let mut command = command(by_digest, source, declared.len(), args, size);
+        let mut command = command(by_digest, script, declared.len(), args, size);
         for key in declared {
             command.arg(key);
         }
@@ -238,8 +275,12 @@ mod tests {
     #[test]
     fn on_a_cluster_every_message_of_a_script_goes_where_it_is_to_be_published() {
         for publishing in [Publishing::Sharded, Publishing::Plain, Publishing::Both] {
-            let script = RELEASE_FAIR.on_cluster(publishing);
-            let (_, body) = script.source.split_once("Releases a hold of a fair lock").unwrap();
+            let body_of = |script: &'static ClusterScript| {
+                script.source.split_once("Releases a hold of a fair lock").unwrap().1
+            };
+            let body = body_of(RELEASE_FAIR.with_declared_keys(publishing));
+            assert!(body.contains("send(ARGV[3], '0')"), "{body}");
+            let body = body_of(RELEASE_FAIR.with_undeclared_keys(publishing));
             assert!(body.contains("publish(ARGV[3], '0')"), "{body}");
         }
         let scripts = [
@@ -268,8 +309,11 @@ mod tests {
             &CONDITION_NOTIFY,
         ];
         for script in scripts {
-            let sharded = &script.on_cluster(Publishing::Sharded).source;
-            assert!(!sharded.contains("'PUBLISH'"), "{}", script.name);
+            let sharded = Publishing::Sharded;
+            for script in [script.with_declared_keys(sharded), script.with_undeclared_keys(sharded)]
+            {
+                assert!(!script.source.contains("'PUBLISH'"), "{}", script.source);
+            }
         }
     }
 
@@ -282,7 +326,7 @@ mod tests {
             args: args.map(str::to_owned).to_vec(),
             optional: 1,
         };
-        let parts = |is_asking| {
+        let parts = |call: &ScriptCall, is_asking| {
             let command = call.cluster_command(true, Publishing::Plain, is_asking);
             let parts = command.args_iter().skip(2).map(|part| match part {
                 redis::Arg::Simple(part) => String::from_utf8(part.to_vec()).unwrap(),
@@ -290,7 +334,9 @@ mod tests {
             });
             parts.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(parts(false), "2 k1 k2 0 1 k3 a1 a2 a3");
-        assert_eq!(parts(true), "1 k1 1 2 k2 k3 a1 a2 a3");
+        assert_eq!(parts(&call, false), "2 k1 k2 0 1 k3 a1 a2 a3");
+        assert_eq!(parts(&call, true), "1 k1 1 2 k2 k3 a1 a2 a3");
+        let call = ScriptCall { optional: 0, ..call };
+        assert_eq!(parts(&call, false), "3 k1 k2 k3 a1 a2 a3");
     }
 }

@@ -151,6 +151,12 @@ impl fmt::Debug for LockName {
     }
 }
 
+impl From<LockName> for Arc<str> {
+    fn from(name: LockName) -> Self {
+        name.name
+    }
+}
+
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
         &self.name

@@ -54,6 +54,15 @@ impl Publishing {
         }
     }
 
+    /// The commands that publish a message.
+    pub(crate) const fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Sharded => &["SPUBLISH"],
+            Self::Plain => &["PUBLISH"],
+            Self::Both => &["SPUBLISH", "PUBLISH"],
+        }
+    }
+
     pub(crate) const fn is_sharded(self) -> bool {
         matches!(self, Self::Sharded | Self::Both)
     }

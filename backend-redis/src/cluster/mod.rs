@@ -28,9 +28,8 @@ mod subscription;
 pub(crate) mod url;
 
 use std::{
-    pin::pin,
+    borrow::Cow,
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
 };
 
 use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
@@ -43,7 +42,7 @@ use self::{
     nodes::Nodes,
     redirect::Redirect,
     refresh::RefreshState,
-    slots::{SlotMap, slot_of_keys},
+    slots::{SlotMap, slot_of, slot_of_keys},
     subscription::moved_away,
 };
 use crate::{
@@ -55,8 +54,6 @@ use crate::{
 
 /// How often a request follows its slot.
 const MAX_HOPS: u32 = 5;
-/// A node whose replies take longer may be down.
-const PROMPT_REPLY: Duration = Duration::from_millis(250);
 
 /// A cluster that keeps locks.
 #[derive(Debug)]
@@ -128,6 +125,48 @@ impl Trail {
     }
 }
 
+/// A request, and how it can be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClusterRequest<'a> {
+    Alone(&'a ScriptCall),
+    /// First with others, if there are any.
+    Batchable(&'a BatchableRequest),
+}
+
+impl<'a> ClusterRequest<'a> {
+    fn slot(self) -> Result<u16, BackendError> {
+        match self {
+            Self::Alone(call) => slot_of_keys(&call.keys),
+            Self::Batchable(request) if request.keys.is_tagged() => {
+                slot_of_keys(&request.call().keys)
+            }
+            // Derived keys have the name in braces.
+            Self::Batchable(request) => Ok(slot_of(request.keys.as_str())),
+        }
+    }
+
+    fn batchable(self) -> Option<&'a BatchableRequest> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Batchable(request) => Some(request),
+        }
+    }
+
+    fn call(self) -> Cow<'a, ScriptCall> {
+        match self {
+            Self::Alone(call) => Cow::Borrowed(call),
+            Self::Batchable(request) => Cow::Owned(request.call()),
+        }
+    }
+
+    fn script_name(self) -> &'static str {
+        match self {
+            Self::Alone(call) => call.script.name,
+            Self::Batchable(request) => request.script().name,
+        }
+    }
+}
+
 impl Cluster {
     fn map(&self) -> Arc<SlotMap> {
         self.topology.borrow().clone()
@@ -148,40 +187,39 @@ impl Cluster {
         call: &ScriptCall,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        self.call_on_trail(call, None, &Trail::new(Purpose::Commands), decode).await
+        let (request, trail) = (ClusterRequest::Alone(call), Trail::new(Purpose::Commands));
+        self.send_on_trail(request, &trail, decode).await
     }
 
-    /// Sends `call` once, and decodes the reply. While the request may have been carried out
-    /// without a reply, `trail` leads to the place.
+    /// Sends `request` once, and decodes the reply. While it may have been carried out without a
+    /// reply, `trail` leads to the place.
     ///
-    /// Given as `batchable` as well, the call is first sent with others, if there are any.
-    ///
-    /// If `trail` comes from an earlier request, the call is sent behind that one, on the same
-    /// connection. If the slot has moved since then, so have the keys, and the call follows.
-    pub(crate) async fn call_on_trail<T>(
+    /// If `trail` comes from an earlier request, this one is sent behind it, on the same
+    /// connection. If the slot has moved since then, so have the keys, and the request follows.
+    pub(crate) async fn send_on_trail<T>(
         self: &Arc<Self>,
-        call: &ScriptCall,
-        mut batchable: Option<BatchableRequest>,
+        request: ClusterRequest<'_>,
         trail: &Trail,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let slot = slot_of_keys(&call.keys)?;
+        let slot = request.slot()?;
         self.refresh_if_old();
-        let mut next = trail.get();
+        let (mut next, mut may_batch) = (trail.get(), true);
         for _ in 0..=MAX_HOPS {
             let hop = match next.take() {
                 Some(hop) => hop,
                 None => self.hop_to_owner(slot, trail.purpose).await?,
             };
             trail.set(Some(hop.clone()));
-            let batched = batchable.take().filter(|_| !hop.is_asking);
-            let is_batched = batched.is_some();
+            let batched = request.batchable().filter(|_| may_batch && !hop.is_asking);
+            may_batch &= batched.is_none();
             let reply = match batched {
                 Some(request) => {
-                    let request = request.on_node(self.publishing());
-                    self.promptly(hop.connection.try_send_batched(request)).await
+                    let request = request.clone().on_node(self.publishing());
+                    hop.connection.try_send_batched(request).await
                 }
-                None => self.promptly(hop.send(call, self.publishing())).await,
+                // Boxed, because this future is large.
+                None => Box::pin(hop.send(&request.call(), self.publishing())).await,
             };
             let error = match reply {
                 Ok(reply) if hop.is_asking => {
@@ -191,7 +229,7 @@ impl Cluster {
                 Ok(reply) => return hop.connection.decode(reply, decode),
                 Err(error) => error,
             };
-            if is_batched && error::is_of_slot(&error.to_string()) {
+            if batched.is_some() && error::is_of_slot(&error.to_string()) {
                 next = Some(hop);
                 continue;
             }
@@ -203,31 +241,20 @@ impl Cluster {
                 Redirect::Ask(node) => {
                     trail.set(None);
                     let server = self.nodes.server(&node);
-                    let connection = server.connection_for(trail.purpose).await?;
+                    let connection = Box::pin(server.connection_for(trail.purpose)).await?;
                     next = Some(Hop { node, connection, is_asking: true });
                 }
                 Redirect::Nowhere => {
                     if error::is_of_cluster(&error) {
                         self.refresh_soon();
                     }
-                    return Err(error::of_node(error, call.script.name, &hop.node));
+                    return Err(error::of_node(error, request.script_name(), &hop.node));
                 }
             }
         }
         self.refresh_soon();
         let message = format!("the nodes of the cluster do not agree who serves slot {slot}");
         Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
-    }
-
-    /// Waits for the outcome of a request. Until there is one, another node may be taking over.
-    async fn promptly<T>(self: &Arc<Self>, sending: impl Future<Output = T>) -> T {
-        let mut sending = pin!(sending);
-        loop {
-            match tokio::time::timeout(PROMPT_REPLY, &mut sending).await {
-                Ok(outcome) => return outcome,
-                Err(_) => self.refresh_soon(),
-            }
-        }
     }
 
     /// The node that serves a slot.
@@ -239,9 +266,25 @@ impl Cluster {
         })
     }
 
+    /// Leads to the node that serves a slot, which may have to be connected to first.
+    async fn hop_to_owner(
+        self: &Arc<Self>,
+        slot: u16,
+        purpose: Purpose,
+    ) -> Result<Hop, BackendError> {
+        let node = self.owner(slot)?;
+        match self.nodes.server(&node).current() {
+            Some(connection) if purpose == Purpose::Commands => {
+                Ok(Hop { node, connection, is_asking: false })
+            }
+            // Boxed, because this future is large and rarely needed.
+            _ => Box::pin(self.connect_to_owner(slot, purpose)).await,
+        }
+    }
+
     /// Connects to the node that serves a slot. If that is another one before there is a
     /// connection, connects to that.
-    async fn hop_to_owner(
+    async fn connect_to_owner(
         self: &Arc<Self>,
         slot: u16,
         purpose: Purpose,
@@ -249,11 +292,6 @@ impl Cluster {
         loop {
             let node = self.owner(slot)?;
             let server = self.nodes.server(&node);
-            if let Purpose::Commands = purpose
-                && let Some(connection) = server.current()
-            {
-                return Ok(Hop { node, connection, is_asking: false });
-            }
             let mut topology = self.topology.subscribe();
             tokio::select! {
                 connection = server.connection_for(purpose) => {

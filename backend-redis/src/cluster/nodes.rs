@@ -1,7 +1,6 @@
 //! [`Nodes`]: the servers of a cluster, by their addresses.
 
 use std::{
-    collections::HashMap,
     fmt,
     future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -10,6 +9,7 @@ use std::{
 
 use lockcore::{BackendError, backend::async_trait};
 use redis::ConnectionInfo;
+use rustc_hash::FxHashMap;
 
 use super::{
     Cluster,
@@ -32,7 +32,7 @@ pub(super) struct Nodes {
     options: ConnectOptions,
     cluster: Weak<Cluster>,
     /// Critical sections are short and do not await.
-    servers: Mutex<HashMap<NodeAddress, Arc<Server>>>,
+    servers: Mutex<FxHashMap<NodeAddress, Arc<Server>>>,
 }
 
 impl Nodes {
@@ -44,7 +44,7 @@ impl Nodes {
         Self { info, options, cluster, servers: Mutex::default() }
     }
 
-    fn servers(&self) -> MutexGuard<'_, HashMap<NodeAddress, Arc<Server>>> {
+    fn servers(&self) -> MutexGuard<'_, FxHashMap<NodeAddress, Arc<Server>>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,6 +127,11 @@ impl Locate for NodeLocation {
         if let Some(cluster) = self.cluster.upgrade() {
             cluster.refresh_soon();
         }
+    }
+
+    /// Another node may be taking over.
+    fn fell_silent(&self) {
+        self.lost();
     }
 }
 

@@ -86,7 +86,7 @@ impl Cluster {
         let server = self.nodes.server(&node);
         let renewing = renewal::renew(&server, renewals, Some(self.publishing()));
         let mut elsewhere = Vec::new();
-        for (index, outcome) in self.promptly(renewing).await.into_iter().enumerate() {
+        for (index, outcome) in renewing.await.into_iter().enumerate() {
             match is_elsewhere(&outcome) {
                 true => elsewhere.push(index),
                 false => tell(index, outcome),

@@ -2,7 +2,7 @@
 -- of owners without a name. No lock is released twice or acquired twice. One that is released may
 -- be acquired too, and is released first.
 --
--- `release` and `acquire` are release.lua and acquire.lua, as functions of their KEYS and ARGV.
+-- `acquire` is acquire.lua, as a function of its KEYS and ARGV.
 --
 -- When memory is full, the server refuses commands that need memory until the script has written.
 -- So an acquisition that shares a batch with a release is granted even then.
@@ -12,13 +12,26 @@
 --       then for each of them: owner, channel
 --       then the acquisitions, in groups with equal options: number of locks, lease in ms, time to
 --           live of the token in ms, number of tokens to issue, the owner of each
--- Reply for each release and then for each acquisition: the reply of its own script, or the text of
---       its error. `{1, token}` is shortened to the token.
+-- Reply for each release: 1 released, 0 there is no such hold
+--       then for each acquisition: the reply of its own script; `{1, token}` is shortened to the
+--           token. In place of each: the text of its error
 local replies = {}
+local release_count = tonumber(ARGV[1])
 
--- Runs one request on its own, so that its error is not that of the others.
-local function run(request, ...)
-    local _, reply = pcall(request, ...)
+-- The owner is unique to the hold, and its field is the only one of the lock. So HDEL ends this
+-- hold and no other, and the lock is gone. With pcall, so that the error of one request is not that
+-- of the others.
+for i = 1, release_count do
+    local deleted = redis.pcall('HDEL', KEYS[i], ARGV[2 * i])
+    if deleted == 1 then
+        redis.pcall('PUBLISH', ARGV[2 * i + 1], '0')
+    end
+    replies[i] = type(deleted) == 'table' and deleted.err or deleted
+end
+
+-- Acquires one lock on its own.
+local function acquire_alone(...)
+    local _, reply = pcall(acquire, ...)
     if type(reply) == 'table' then
         reply = reply.err or reply[1] == 1 and reply[2] or reply
     end
@@ -65,7 +78,6 @@ local function grant_free(lock, token, newest, owner, lease)
     return type(reply) == 'table' and reply.err or 'ERR the lock was not free'
 end
 
-local release_count = tonumber(ARGV[1])
 local acquire_count = (#KEYS - release_count) / 2
 local first_token = release_count + acquire_count
 

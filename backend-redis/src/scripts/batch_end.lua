@@ -8,7 +8,7 @@ while index <= acquire_count do
         if newest and is_recent(last_token_if_free(index)) then
             replies[#replies + 1] = grant_free(lock, token, newest, ARGV[i], lease)
         else
-            run(acquire, {lock, token}, {ARGV[i], lease, '1', token_ttl, '', token_count})
+            acquire_alone({lock, token}, {ARGV[i], lease, '1', token_ttl, '', token_count})
         end
         index = index + 1
     end

@@ -1,10 +1,6 @@
 -- A batch on a node of a cluster. The locks are in different slots, so each command has one key,
 -- and no key is declared. The first command of a request fails if its slot is elsewhere or on its
 -- way there, before anything is written.
-for i = 1, release_count do
-    run(release, {KEYS[i]}, {ARGV[2 * i], '0', ARGV[2 * i + 1], ''})
-end
-
 if acquire_count > 0 then
     -- With pcall: the user may have no right to it.
     pcall(function() note_time(redis.call('TIME')) end)

@@ -22,6 +22,9 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
 
     /// Notes that a connection was lost.
     fn lost(&self) {}
+
+    /// Notes that requests wait, and nothing is answered.
+    fn fell_silent(&self) {}
 }
 
 /// Where a server is, and how to log in.

@@ -33,11 +33,11 @@ use std::{
 };
 
 use lockcore::BackendError;
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
-use super::CommandConnection;
+use super::{CommandConnection, Packet};
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
@@ -79,6 +79,9 @@ impl SendState {
     /// reads all tokens at once, so locks that share a token count as one.
     fn next_batch_len(&self, most: usize) -> usize {
         let most = self.pending.len().min(most);
+        if most <= 1 {
+            return most;
+        }
         let [mut released, mut acquired] =
             [(); 2].map(|()| FxHashSet::with_capacity_and_hasher(most, FxBuildHasher));
         let fitting = self.pending.iter().take(most).take_while(
@@ -166,10 +169,10 @@ impl Batch {
         [released, acquired]
     }
 
-    fn command(&self, by_digest: bool) -> Option<Cmd> {
+    fn packet(&self, by_digest: bool) -> Option<Packet> {
         let [released, acquired] = match self.requests.as_slice() {
             [] => return None,
-            [single] => return Some(single.request.command(by_digest)),
+            [single] => return Some(single.request.packet(by_digest)),
             _ => self.split(),
         };
         let groups = acquired.chunk_by(|one, next| one.operation == next.operation);
@@ -201,7 +204,7 @@ impl Batch {
                 command.arg(request.hold.owner());
             }
         }
-        Some(command)
+        Some(command.into())
     }
 
     fn succeed(self, reply: Value, connection: &CommandConnection) {
@@ -269,14 +272,14 @@ impl BatchSender {
         let by_digest = connection.send_next(|| {
             batch = self.take();
             in_flight = (!batch.requests.is_empty()).then(|| InFlight(&connection));
-            batch.command(true)
+            batch.packet(true)
         });
         let Some(by_digest) = by_digest.await else { return };
         let reply = match by_digest {
             Err(error) if script::is_unknown_script(&error) => {
                 let by_source = connection.send_next(|| {
                     batch.requests.retain(PendingRequest::is_wanted);
-                    batch.command(false)
+                    batch.packet(false)
                 });
                 by_source.await.unwrap_or(Ok(Value::Nil))
             }
@@ -343,7 +346,7 @@ impl CommandConnection {
 
     async fn send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
         let _in_flight = InFlight(self);
-        self.try_send(|by_digest| request.command(by_digest)).await
+        self.try_send(|by_digest| request.packet(by_digest)).await
     }
 
     /// Adds a request to the queue. If the connection is idle, counts the request as in flight and
@@ -379,7 +382,7 @@ impl CommandConnection {
     }
 
     /// Sends the command that `next` returns, in the order in which `next` is called.
-    async fn send_next(&self, next: impl FnOnce() -> Option<Cmd>) -> Option<RedisResult<Value>> {
+    async fn send_next(&self, next: impl FnOnce() -> Option<Packet>) -> Option<RedisResult<Value>> {
         let (mut next, mut request) =
             (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>);
         poll_fn(|context| {
@@ -388,10 +391,10 @@ impl CommandConnection {
             }
             // The first poll gives the command its place on the connection.
             let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(command) = next.take().and_then(|next| next()) else {
+            let Some(packet) = next.take().and_then(|next| next()) else {
                 return Poll::Ready(None);
             };
-            let request = request.insert(Box::pin(tokio::task::unconstrained(self.query(command))));
+            let request = request.insert(Box::pin(tokio::task::unconstrained(self.query(packet))));
             request.as_mut().poll(context).map(Some)
         })
         .await

@@ -11,7 +11,8 @@ use std::{
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{
-    Cmd, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection,
 };
 use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 
@@ -21,12 +22,26 @@ use super::{
     check::Identity,
     commands::Home,
     opener::{Opened, Opener, Purpose},
+    pulse::Pulse,
     replicas::Unacknowledged,
 };
 use crate::{
     error,
     script::{self, LuaScript, ScriptCall},
 };
+
+/// What is written at once, and has one reply.
+pub(crate) enum Packet {
+    Command(Cmd),
+    /// Commands of which the first one's reply counts.
+    FirstOf(Pipeline),
+}
+
+impl From<Cmd> for Packet {
+    fn from(command: Cmd) -> Self {
+        Self::Command(command)
+    }
+}
 
 /// A connection for commands.
 #[derive(Debug)]
@@ -43,6 +58,9 @@ pub(crate) struct CommandConnection {
     /// Set when the server has refused a call because its keys were in different slots.
     splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
+    pulse: Arc<Pulse>,
+    /// Where the server is.
+    address: Arc<dyn Locate>,
     /// Gives the connection up when the server has been succeeded.
     successor: AbortHandle,
 }
@@ -137,6 +155,8 @@ impl CommandConnection {
             identity,
             splits_batches,
             life,
+            pulse: Arc::default(),
+            address: opener.address.clone(),
             successor,
         };
         if connection.is_usable() {
@@ -188,7 +208,10 @@ impl CommandConnection {
     }
 
     /// Like [`send`](Self::send), with the error of the redis crate.
-    pub(crate) async fn try_send(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
+    pub(crate) async fn try_send<P: Into<Packet>>(
+        &self,
+        command: impl Fn(bool) -> P,
+    ) -> RedisResult<Value> {
         if self.is_out_of_step() {
             // The server's answer that it does not know the script would not be recognized.
             return self.query(command(false)).await;
@@ -226,22 +249,34 @@ impl CommandConnection {
         self.reply(request).await
     }
 
-    /// Sends one command. Unlike `Cmd::query_async`, this allocates no box.
+    /// Sends a packet. Unlike `Cmd::query_async`, this allocates no box.
     ///
     /// If the connection fails or times out, it is given up: a command on a connection that does
     /// not answer may arrive much later.
-    pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
+    pub(crate) async fn query(&self, packet: impl Into<Packet>) -> RedisResult<Value> {
         let mut inner = self.inner.clone();
-        self.reply(inner.send_packed_command(&command)).await
+        match packet.into() {
+            Packet::Command(command) => self.reply(inner.send_packed_command(&command)).await,
+            Packet::FirstOf(commands) => {
+                let request = async {
+                    let replies = inner.send_packed_commands(&commands, 0, commands.len()).await?;
+                    Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+                };
+                self.reply(request).await
+            }
+        }
     }
 
     /// Waits for the reply to a request.
     async fn reply(&self, request: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
-        let reply = tokio::select! {
-            biased;
-            reply = request => reply.and_then(Value::extract_error),
-            () = self.life.severed() => Ok(Value::Nil),
+        let request = async {
+            tokio::select! {
+                biased;
+                reply = request => reply.and_then(Value::extract_error),
+                () = self.life.severed() => Ok(Value::Nil),
+            }
         };
+        let reply = self.pulse.feel(&self.runtime, &self.address, request).await;
         match self.life.state.load(Ordering::Acquire) {
             OUT_OF_STEP => {
                 return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());

@@ -8,7 +8,8 @@
 //!   replaced with it.
 //!
 //! A connection is given up when it breaks, stops answering, answers what was not asked, or says
-//! that this is not the place for locks ([`error::says_not_here`](crate::error::says_not_here)).
+//! that this is not the place for locks ([`error::says_not_here`](crate::error::says_not_here)). Its
+//! [`pulse`] tells earlier that the server may be down.
 //! The next connection goes where the address leads by then, maybe to another server.
 
 pub(crate) mod address;
@@ -19,6 +20,7 @@ mod connection;
 mod messages;
 pub(crate) mod opener;
 mod pace;
+mod pulse;
 mod replicas;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -28,7 +30,10 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
+    check::Identity,
+    connection::{CommandConnection, Packet},
+    messages::RedisSubscription,
+    opener::Purpose,
     replicas::MovableKey,
 };
 use self::{

@@ -163,7 +163,7 @@ impl Opener {
 }
 
 /// What a connection is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Commands: the server has to be one that can be trusted with locks.
     Commands,

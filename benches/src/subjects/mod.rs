@@ -96,10 +96,14 @@ impl Subject {
         }
     }
 
-    /// The commands that it sends. What its scripts call is not in here.
+    /// The commands that it sends. What its scripts call is not in here, except for the releases
+    /// in batches of lockcore.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Lockcore | Self::Floor | Self::Redisson => {
+            Self::Lockcore => {
+                &["evalsha", "eval", "hdel", "publish", "subscribe", "unsubscribe", "ping"]
+            }
+            Self::Floor | Self::Redisson => {
                 &["evalsha", "eval", "subscribe", "unsubscribe", "ping"]
             }
             Self::Rslock | Self::RslockFast => &["set", "evalsha", "eval", "ping"],

@@ -300,12 +300,12 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a release in a batch publishes nothing",
-            [lua("batch.lua").statement("PUBLISH").removed()],
+            [lua("batch_begin.lua").statement("PUBLISH").removed()],
             redis_suites("batches::"),
         ),
         bug(
             "a request of a batch is not sent again where its slot is",
-            [redis("Cluster::call_on_trail").condition("is_of_slot").never()],
+            [redis("Cluster::send_on_trail").condition("is_of_slot").never()],
             redis_suites("cluster::batches::"),
         ),
         bug(

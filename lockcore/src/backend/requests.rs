@@ -14,7 +14,8 @@ pub struct HoldId {
 
 impl HoldId {
     /// The hold of an owner that exists for one outermost acquisition only, so that the id is the
-    /// owner. On the wire it has Redisson's form, `<client uuid>:<number>`.
+    /// owner. On the wire it has Redisson's form, `<client uuid>:<number>`. No other hold may have
+    /// that owner: a backend may release the hold by its owner alone.
     #[must_use]
     pub fn unique(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), owner: None }

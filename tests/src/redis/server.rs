@@ -18,9 +18,9 @@ use super::{
 /// How often another port is tried when somebody else was faster.
 const ATTEMPTS: u32 = 20;
 
-/// Commands that clients of the lock send. All others are sent by the test itself, or run inside
-/// scripts.
-const OF_CLIENTS: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "ping"];
+/// Commands that clients of the lock send. All others are sent by the test itself, run inside
+/// scripts, or follow one of these. `HDEL` is a release, on its own or inside a batch.
+const OF_CLIENTS: [&str; 6] = ["evalsha", "eval", "hdel", "subscribe", "unsubscribe", "ping"];
 
 /// A redis-server process of one test's own: on a free port, with a directory of its own, stopped
 /// and removed when dropped, also when the test panics.
@@ -345,8 +345,8 @@ impl RedisServer {
         request.query_async(&mut connection).await
     }
 
-    /// How many commands the clients of locks have sent so far: script calls, subscriptions and
-    /// pings.
+    /// How many commands the clients of locks have sent so far: script calls, releases,
+    /// subscriptions and pings.
     ///
     /// # Panics
     /// If the server does not answer.

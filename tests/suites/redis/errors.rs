@@ -91,9 +91,9 @@ pub(crate) const LEAST_RIGHTS: &str = "resetkeys resetchannels nocommands \
     ~locks:* ~{locks:*}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~lockcore_* \
     &redisson_* &lockcore_* \
     +hello +client +info +eval +evalsha +time +publish +subscribe +unsubscribe +ping \
-    +del +exists +get +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore \
+    +del +exists +get +hdel +hget +hgetall +hmget +hset +pexpire +pttl +set +type +zrangebyscore \
     +lindex +lpop +lpos +lrange +lrem +rpush +zadd +zincrby +zrange +zrem +zscore \
-    +hdel +hexists +hlen +zremrangebyscore \
+    +hexists +hlen +zremrangebyscore \
     +hkeys +incrby +persist +zcard +zcount \
     +decr";
 
@@ -143,7 +143,7 @@ async fn each_kind_needs_the_rights_of_its_line_and_of_those_before() {
     let rights_before = |command: &str| LEAST_RIGHTS.split_once(command).unwrap().0;
     let kinds: [(&str, &[Mode]); 4] = [
         (rights_before("+lindex"), &[Mode::Exclusive]),
-        (rights_before("+hdel"), &[Mode::Fair]),
+        (rights_before("+hexists"), &[Mode::Fair]),
         (rights_before("+hkeys"), &[Mode::Read, Mode::Write]),
         (rights_before("+decr"), &[Mode::permits(2, 3), Mode::plain_permits(2, 3)]),
     ];

@@ -364,7 +364,7 @@ async fn a_name_is_in_use_as_one_kind_at_a_time() {
         enters(&backend, &holding).await;
         let before = (keys(&server).await, hash(&server, "doc").await);
         for mode in modes.into_iter().filter(|mode| !matches!(mode, Mode::Read | Mode::Write)) {
-            for hold in [hold("a"), HoldId::named("a", "a:2"), hold("b:1")] {
+            for hold in [hold("a:1"), HoldId::named("a", "a:2"), hold("b:1")] {
                 let other = request("doc", &hold, mode).queue(Some(LEASE));
                 assert_wrong_type(&backend, &other).await;
                 if !matches!(mode, Mode::Permit { .. }) {
