@@ -130,8 +130,13 @@ impl ServerTruth {
         self.extend(&key, t, ends);
     }
 
+    /// A key has one owner: where holds are shared, each has a lease key of its own. So if another
+    /// one enters, the one before has expired, up to a millisecond before its end by `MONITOR`:
+    /// leases begin with the script.
     fn enter(&mut self, key: &str, name: &str, owner: &str, t: u64) {
-        if self.live.get(key).is_some_and(|live| live.until <= t) {
+        let has_left =
+            |live: &Live| live.until <= t || live.owners.iter().any(|(known, _)| known != owner);
+        if self.live.get(key).is_some_and(has_left) {
             self.end(key, t);
         }
         let live = self.live.entry(key.into()).or_insert_with(|| Live {
@@ -311,6 +316,19 @@ mod tests {
             held("a", "y:1", 1000, 3000),
             held("a", "z:1", 9000, 11000),
         ];
+        assert_eq!(stored(&lines), expected);
+    }
+
+    #[test]
+    fn a_hold_ends_with_its_field_or_when_another_one_enters() {
+        let lines = [
+            r#"+100.000000 [0 lua] "HSET" "a" "x:1" "1""#,
+            r#"+100.000500 [0 lua] "PEXPIRE" "a" "2000""#,
+            r#"+102.000100 [0 lua] "HSET" "a" "y:1" "1""#,
+            r#"+102.000100 [0 lua] "PEXPIRE" "a" "2000""#,
+            r#"+103.000000 [0 127.0.0.1:40000] "HDEL" "a" "y:1""#,
+        ];
+        let expected = [held("a", "x:1", 0, 2000), held("a", "y:1", 2000, 3000)];
         assert_eq!(stored(&lines), expected);
     }
 
