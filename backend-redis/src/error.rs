@@ -69,7 +69,8 @@ fn classify(error: &RedisError) -> (BackendErrorKind, Applied) {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             (BackendErrorKind::Protocol, Applied::Unknown)
         }
-        // The server has replied. Scripts check before they write, so an error means no effect.
+        // The server has replied. Scripts check before they write, and a command that fails does
+        // nothing, so an error means no effect.
         _ => {
             let text = text_of(error);
             (kind_of_message(&text).unwrap_or(BackendErrorKind::Other), Applied::No)

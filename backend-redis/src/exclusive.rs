@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
+};
+
 use crate::{
     cluster::Publishing,
     keys::LockKeys,
@@ -9,10 +14,6 @@ use crate::{
     script::{self, LuaScript, ScriptCall},
     server::Packet,
     wire::{millis, token_ttl},
-};
-use lockcore::{
-    Mode,
-    backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
 };
 
 /// A request that can be sent in a batch: an acquisition or a full release of an exclusive hold,
@@ -51,7 +52,9 @@ impl BatchableRequest {
 
     /// Returns `true` if the request can be sent in a batch.
     pub(crate) fn can_release(request: &ReleaseRequest) -> bool {
-        request.mode == Mode::Exclusive && request.remaining == 0 && !request.hold.is_named()
+        let ReleaseRequest { hold, mode, remaining, is_undo, .. } = request;
+        // The script publishes only if there is such a hold. Undoing is rare.
+        *mode == Mode::Exclusive && *remaining == 0 && !hold.is_named() && !is_undo
     }
 
     pub(crate) fn release(keys: LockKeys, request: &ReleaseRequest) -> Self {
@@ -64,7 +67,7 @@ impl BatchableRequest {
         Self { publishing: Some(publishing), ..self }
     }
 
-    /// The script for the request when it is sent on its own.
+    /// The script of the request, which also names it in errors.
     pub(crate) fn script(&self) -> &'static LuaScript {
         match self.operation {
             BatchOperation::Release => &script::RELEASE,
@@ -72,7 +75,8 @@ impl BatchableRequest {
         }
     }
 
-    /// The call of that script.
+    /// The call of that script. Releases are sent without it, except to a node that their slot is on
+    /// its way to.
     pub(crate) fn call(&self) -> ScriptCall {
         let (lock, owner) = (self.keys.lock(), self.hold.owner().to_owned());
         let (keys, args) = match self.operation {
@@ -94,8 +98,8 @@ impl BatchableRequest {
         let (lock, owner) = (self.keys.as_str(), self.hold.owner());
         match self.operation {
             // The owner is unique to the hold, so HDEL deletes that hold or nothing. With the last
-            // field the lock is gone. The message is sent in any case: the release may be repeated
-            // after a reply that was lost together with the message.
+            // field the lock is gone. The message is sent even if there was nothing to delete: the
+            // release may be repeated because both its reply and its message were lost.
             BatchOperation::Release => {
                 let mut commands = redis::pipe();
                 commands.cmd("HDEL").arg(lock).arg(owner);

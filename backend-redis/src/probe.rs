@@ -83,7 +83,7 @@ async fn batches_across_slots(backend: &RedisBackend) -> Support {
     }
 }
 
-/// Sends a message to oneself, as the scripts do.
+/// Sends a message to oneself, on one server as a release does.
 async fn messages(backend: &RedisBackend) -> Support {
     let channel = backend.probe_key(&format!("{:x}", RandomState::new().hash_one(())));
     let listening: Result<Box<dyn Wakeups>, _> = match backend.deployment() {
@@ -94,15 +94,27 @@ async fn messages(backend: &RedisBackend) -> Support {
         Deployment::Cluster(_) => backend.listen(channel.clone()).await,
     };
     let Ok(mut listening) = listening else { return Support::Unknown };
-    // In a cluster, the key and the channel are in the same slot.
-    let published = call(backend, vec![channel.clone()], &channel).await;
-    if published.is_err() {
-        return Support::Unknown;
+    let published = match backend.deployment() {
+        Deployment::Single(server) => publish(server, &channel).await,
+        // The key and the channel are in the same slot.
+        Deployment::Cluster(_) => call(backend, vec![channel.clone()], &channel).await,
+    };
+    match (published, backend.deployment()) {
+        (Ok(()), _) => {}
+        (Err(error), Deployment::Single(_)) if !error.is_retryable() => return Support::No,
+        (Err(_), _) => return Support::Unknown,
     }
     match tokio::time::timeout(ARRIVAL, listening.woken()).await {
         Ok(()) => Support::Yes,
         Err(_) => Support::No,
     }
+}
+
+async fn publish(server: &Server, channel: &str) -> Result<(), BackendError> {
+    let connection = server.connection().await?;
+    let command = redis::cmd("PUBLISH").arg(channel).arg(0).take();
+    let reply = connection.query(command).await;
+    reply.map(drop).map_err(|error| error::of_request(error, "PUBLISH"))
 }
 
 async fn call(

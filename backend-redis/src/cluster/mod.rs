@@ -76,11 +76,26 @@ struct Hop {
 }
 
 impl Hop {
-    async fn send(&self, call: &ScriptCall, publishing: Publishing) -> RedisResult<Value> {
-        let command = |by_digest| call.cluster_command(by_digest, publishing, self.is_asking);
-        match self.is_asking {
-            true => Box::pin(self.connection.try_ask(command)).await,
-            false => self.connection.try_send(command).await,
+    /// Sends a request on its own.
+    async fn send(
+        &self,
+        request: ClusterRequest<'_>,
+        publishing: Publishing,
+    ) -> RedisResult<Value> {
+        match request {
+            _ if self.is_asking => {
+                let call = request.call();
+                let command = |by_digest| call.cluster_command(by_digest, publishing, true);
+                Box::pin(self.connection.try_ask(command)).await
+            }
+            ClusterRequest::Alone(call) => {
+                let command = |by_digest| call.cluster_command(by_digest, publishing, false);
+                self.connection.try_send(command).await
+            }
+            ClusterRequest::Batchable(request) => {
+                let request = request.clone().on_node(publishing);
+                self.connection.try_send(|by_digest| request.packet(by_digest)).await
+            }
         }
     }
 }
@@ -204,22 +219,21 @@ impl Cluster {
     ) -> Result<T, BackendError> {
         let slot = request.slot()?;
         self.refresh_if_old();
-        let (mut next, mut may_batch) = (trail.get(), true);
+        let (mut next, mut batchable) = (trail.get(), request.batchable());
         for _ in 0..=MAX_HOPS {
             let hop = match next.take() {
                 Some(hop) => hop,
                 None => self.hop_to_owner(slot, trail.purpose).await?,
             };
             trail.set(Some(hop.clone()));
-            let batched = request.batchable().filter(|_| may_batch && !hop.is_asking);
-            may_batch &= batched.is_none();
+            let batched = batchable.take_if(|_| !hop.is_asking);
             let reply = match batched {
                 Some(request) => {
                     let request = request.clone().on_node(self.publishing());
                     hop.connection.try_send_batched(request).await
                 }
                 // Boxed, because this future is large.
-                None => Box::pin(hop.send(&request.call(), self.publishing())).await,
+                None => Box::pin(hop.send(request, self.publishing())).await,
             };
             let error = match reply {
                 Ok(reply) if hop.is_asking => {

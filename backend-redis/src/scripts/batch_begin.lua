@@ -19,14 +19,17 @@ local replies = {}
 local release_count = tonumber(ARGV[1])
 
 -- The owner is unique to the hold, and its field is the only one of the lock. So HDEL ends this
--- hold and no other, and the lock is gone. With pcall, so that the error of one request is not that
--- of the others.
+-- hold and no other, and the lock is gone. The message is sent even if there was nothing to delete:
+-- the release may be repeated because both its reply and its message were lost. With pcall, so that
+-- the error of one request is not that of the others.
 for i = 1, release_count do
     local deleted = redis.pcall('HDEL', KEYS[i], ARGV[2 * i])
-    if deleted == 1 then
+    if type(deleted) == 'number' then
         redis.pcall('PUBLISH', ARGV[2 * i + 1], '0')
+        replies[i] = deleted
+    else
+        replies[i] = deleted.err
     end
-    replies[i] = type(deleted) == 'table' and deleted.err or deleted
 end
 
 -- Acquires one lock on its own.

@@ -210,7 +210,7 @@ impl Batch {
     fn succeed(self, reply: Value, connection: &CommandConnection) {
         let mut requests = self.requests;
         if let [_] = requests.as_slice() {
-            // A single request was sent with its own script, whose replies need no conversion.
+            // A single request was sent on its own, and its reply needs no conversion.
             requests.into_iter().for_each(|single| drop(single.reply.send(Ok(reply.clone()))));
             return;
         }
@@ -381,7 +381,7 @@ impl CommandConnection {
         self.runtime.spawn(sender.send());
     }
 
-    /// Sends the command that `next` returns, in the order in which `next` is called.
+    /// Sends the packet that `next` returns, in the order in which `next` is called.
     async fn send_next(&self, next: impl FnOnce() -> Option<Packet>) -> Option<RedisResult<Value>> {
         let (mut next, mut request) =
             (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>);

@@ -30,10 +30,10 @@ use crate::{
     script::{self, LuaScript, ScriptCall},
 };
 
-/// What is written at once, and has one reply.
+/// What is written at once.
 pub(crate) enum Packet {
     Command(Cmd),
-    /// Commands of which the first one's reply counts.
+    /// Commands of which only the first one's reply counts. The others reply with numbers or errors.
     FirstOf(Pipeline),
 }
 
@@ -210,16 +210,16 @@ impl CommandConnection {
     /// Like [`send`](Self::send), with the error of the redis crate.
     pub(crate) async fn try_send<P: Into<Packet>>(
         &self,
-        command: impl Fn(bool) -> P,
+        packet: impl Fn(bool) -> P,
     ) -> RedisResult<Value> {
         if self.is_out_of_step() {
             // The server's answer that it does not know the script would not be recognized.
-            return self.query(command(false)).await;
+            return self.query(packet(false)).await;
         }
-        let by_digest = self.query(command(true)).await;
+        let by_digest = self.query(packet(true)).await;
         match by_digest {
             Err(error) if script::is_unknown_script(&error) => {
-                Box::pin(self.query(command(false))).await
+                Box::pin(self.query(packet(false))).await
             }
             reply => reply,
         }
@@ -260,7 +260,7 @@ impl CommandConnection {
             Packet::FirstOf(commands) => {
                 let request = async {
                     let replies = inner.send_packed_commands(&commands, 0, commands.len()).await?;
-                    Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+                    Ok(first_of(replies))
                 };
                 self.reply(request).await
             }
@@ -276,7 +276,7 @@ impl CommandConnection {
                 () = self.life.severed() => Ok(Value::Nil),
             }
         };
-        let reply = self.pulse.feel(&self.runtime, &self.address, request).await;
+        let reply = self.pulse.during(&self.runtime, &self.address, request).await;
         match self.life.state.load(Ordering::Acquire) {
             OUT_OF_STEP => {
                 return Err((ErrorKind::Parse, "an earlier reply did not fit its request").into());
@@ -320,6 +320,14 @@ impl CommandConnection {
     pub(crate) fn give_up(&self) {
         self.life.end(GIVEN_UP);
     }
+}
+
+/// The first reply, if all the others can belong to their requests.
+fn first_of(replies: Vec<Value>) -> Value {
+    let mut replies = replies.into_iter();
+    let first = replies.next().unwrap_or(Value::Nil);
+    let do_fit = replies.all(|reply| matches!(reply, Value::Int(_) | Value::ServerError(_)));
+    if do_fit { first } else { Value::Nil }
 }
 
 impl Drop for CommandConnection {

@@ -8,9 +8,9 @@
 //!   replaced with it.
 //!
 //! A connection is given up when it breaks, stops answering, answers what was not asked, or says
-//! that this is not the place for locks ([`error::says_not_here`](crate::error::says_not_here)). Its
-//! [`pulse`] tells earlier that the server may be down.
-//! The next connection goes where the address leads by then, maybe to another server.
+//! that this is not the place for locks ([`error::says_not_here`](crate::error::says_not_here)).
+//! The next connection goes where the address leads by then, maybe to another server. The [`pulse`]
+//! of a connection tells its address earlier that the server may be down.
 
 pub(crate) mod address;
 mod batch;

@@ -12,34 +12,45 @@ use tokio::runtime::Handle;
 
 use super::address::Locate;
 
-/// A server that answers nothing for so long, while a request waits, may be down.
+/// A server that answers nothing from one beat to the next, while a request waits, may be down.
 const BEAT: Duration = Duration::from_millis(200);
 
-/// Counts the requests and the answers of one connection. While requests wait, a task compares the
-/// counts at each beat, so a request needs no timer.
+/// Numbers the requests of one connection. Replies come in the order of the requests. While
+/// requests wait, a task looks at each beat how far the replies have come, so a request needs no
+/// timer for that.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    waiting: AtomicUsize,
+    /// The number of the last request.
+    sent: AtomicUsize,
+    /// The number of the last request whose reply was seen. Those before it were answered, too,
+    /// even if nobody polls them.
     answered: AtomicUsize,
+    /// How many requests are neither answered nor dropped.
+    waiting: AtomicUsize,
     is_watched: AtomicBool,
 }
 
 impl Pulse {
     /// Waits for the answer to a request. Tells `address` if the server falls silent meanwhile.
-    pub(super) async fn feel<T>(
+    pub(super) async fn during<T>(
         self: &Arc<Self>,
         runtime: &Handle,
         address: &Arc<dyn Locate>,
         request: impl Future<Output = T>,
     ) -> T {
         let _waiting = WaitingRequest::new(self);
+        let number = self.sent.fetch_add(1, SeqCst) + 1;
         if !self.is_watched.load(SeqCst) && !self.is_watched.swap(true, SeqCst) {
             let task = PulseTask { pulse: self.clone(), address: address.clone() };
             runtime.spawn(task.run());
         }
         let answer = request.await;
-        self.answered.fetch_add(1, SeqCst);
+        self.answered.fetch_max(number, SeqCst);
         answer
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting.load(SeqCst) > 0 && self.sent.load(SeqCst) > self.answered.load(SeqCst)
     }
 }
 
@@ -67,19 +78,19 @@ struct PulseTask {
 
 impl PulseTask {
     async fn run(self) {
-        let Pulse { waiting, answered, is_watched } = &*self.pulse;
+        let Pulse { sent, answered, is_watched, .. } = &*self.pulse;
         loop {
-            let (were_waiting, before) = (waiting.load(SeqCst) > 0, answered.load(SeqCst));
+            let (due, before) = (sent.load(SeqCst), answered.load(SeqCst));
             tokio::time::sleep(BEAT).await;
-            if were_waiting && waiting.load(SeqCst) > 0 && answered.load(SeqCst) == before {
-                self.address.fell_silent();
-            }
-            if waiting.load(SeqCst) > 0 {
+            if self.pulse.is_waiting() {
+                if due > before && answered.load(SeqCst) == before {
+                    self.address.fell_silent();
+                }
                 continue;
             }
             is_watched.store(false, SeqCst);
-            // A request that came before this store has started no other watch.
-            if waiting.load(SeqCst) == 0 || is_watched.swap(true, SeqCst) {
+            // A request that was sent before this store has started no other task.
+            if !self.pulse.is_waiting() || is_watched.swap(true, SeqCst) {
                 return;
             }
         }

@@ -161,10 +161,16 @@ impl AcquireRequest {
         self
     }
 
-    /// The request that undoes this one.
+    /// The full release of the hold that this request asks for.
+    #[must_use]
+    pub fn release(&self) -> ReleaseRequest {
+        ReleaseRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode)
+    }
+
+    /// The request that undoes this one, which may have led to no hold.
     #[must_use]
     pub fn undo(&self) -> ReleaseRequest {
-        ReleaseRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode)
+        ReleaseRequest { is_undo: true, ..self.release() }
     }
 }
 
@@ -274,13 +280,16 @@ pub struct ReleaseRequest {
     pub mode: Mode,
     /// The hold count to reach: 0 ends the hold.
     pub remaining: u32,
+    /// Set if nobody knows whether there is such a hold, because an acquisition had no reply. If
+    /// there is none, no waiter has to be woken.
+    pub is_undo: bool,
 }
 
 impl ReleaseRequest {
     /// The full release of an exclusive hold.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId) -> Self {
-        Self { name, hold, mode: Mode::Exclusive, remaining: 0 }
+        Self { name, hold, mode: Mode::Exclusive, remaining: 0, is_undo: false }
     }
 
     /// Sets the mode.

@@ -39,7 +39,7 @@ pub async fn owners_that_come_and_go_are_never_inside_together<F: Fixture>(fixtu
                     let inside = history.enter(name.as_str(), request.hold.owner(), token);
                     tokio::task::yield_now().await;
                     inside.leave();
-                    client.release(&request.undo()).await.expect("release failed");
+                    client.release(&request.release()).await.expect("release failed");
                 }
                 tokio::task::yield_now().await;
             }

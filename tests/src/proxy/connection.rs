@@ -31,7 +31,7 @@ struct Connection {
     shared: Arc<Shared>,
     /// Whether it has subscribed to anything.
     listens: AtomicBool,
-    /// For each request without a reply, whether it is a script call. Short critical sections without awaits.
+    /// For each request without a reply, whether it is one of a lock. Short critical sections without awaits.
     unanswered: Mutex<VecDeque<bool>>,
 }
 
@@ -226,7 +226,7 @@ impl Connection {
         let conditions = self.conditions();
         let jitter = Duration::from_nanos(self.shared.noise(crate::span(conditions.jitter)));
         let mut delay = conditions.latency + jitter;
-        if way == Way::ToServer && is_script(bytes) {
+        if way == Way::ToServer && is_request(bytes) {
             delay += Duration::from_nanos(self.shared.delay_next.swap(0, Ordering::SeqCst));
         }
         delay
@@ -244,7 +244,7 @@ impl Connection {
             self.listens.store(true, Ordering::SeqCst);
             return;
         }
-        self.unanswered().push_back(is_script(bytes));
+        self.unanswered().push_back(is_request(bytes));
     }
 
     /// What is to be inserted before this reply.
@@ -293,8 +293,11 @@ fn begins(bytes: &[u8], needle: &[u8]) -> bool {
     start.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-fn is_script(bytes: &[u8]) -> bool {
-    begins(bytes, b"\r\nEVALSHA\r\n") || begins(bytes, b"\r\nEVAL\r\n")
+/// Whether it is a request of a lock: a script call, or the first command of a release.
+fn is_request(bytes: &[u8]) -> bool {
+    ["EVALSHA", "EVAL", "HDEL"]
+        .iter()
+        .any(|command| begins(bytes, format!("\r\n{command}\r\n").as_bytes()))
 }
 
 /// Whether a push is a message, not the confirmation of a subscription.

@@ -96,20 +96,20 @@ struct Shared {
     conditions: watch::Sender<Conditions>,
     /// Raised to end all connections that exist: by a reset.
     resets: watch::Sender<u64>,
-    /// Script calls that were answered.
+    /// Requests of locks that were answered.
     answers: AtomicU64,
-    /// At which answer to a script call the connection breaks instead; 0 for none.
+    /// At which answer to a request of a lock the connection breaks instead; 0 for none.
     lose_answer: AtomicU64,
     /// After how many more bytes to a client its connection is reset; `u64::MAX` for never.
     reset_after: AtomicU64,
-    /// For how many ns the next script call is kept, though its client may have gone.
+    /// For how many ns the next request of a lock is kept, though its client may have gone.
     delay_next: AtomicU64,
     /// Up to which connection nothing gets through any more, whatever the conditions.
     frozen: watch::Sender<(u64, On)>,
     connections: AtomicUsize,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// What a client gets before the next answer to a script call, as if it were an answer, too. Short critical sections.
+    /// What a client gets before the next answer to a request of a lock, as if it were an answer, too. Short critical sections.
     stray: Mutex<Option<Vec<u8>>>,
     noise: AtomicU64,
 }
@@ -178,7 +178,7 @@ impl Proxy {
         self.shared.target.store(target, Ordering::SeqCst);
     }
 
-    /// Gives the client `reply` before the next answer to a script call, as if the server had sent it.
+    /// Gives the client `reply` before the next answer to a request of a lock, as if the server had sent it.
     pub fn insert_reply(&self, reply: &[u8]) {
         *self.shared.stray.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.to_vec());
     }
@@ -197,7 +197,7 @@ impl Proxy {
         self.shared.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// The `k`-th script call from now on is carried out, but instead of its answer the client gets a reset.
+    /// The `k`-th request of a lock from now on is carried out, but instead of its answer the client gets a reset.
     pub fn lose_answer(&self, k: u64) {
         let answers = self.shared.answers.load(Ordering::SeqCst);
         self.shared.lose_answer.store(answers + k, Ordering::SeqCst);
@@ -214,7 +214,7 @@ impl Proxy {
         self.shared.reset_after.store(bytes, Ordering::SeqCst);
     }
 
-    /// The next script call, and what follows on its connection, reaches the server only after `time`, also if the client has gone by then.
+    /// The next request of a lock, and what follows on its connection, reaches the server only after `time`, also if the client has gone by then.
     pub fn delay_next_request(&self, time: Duration) {
         self.shared.delay_next.store(crate::span(time), Ordering::SeqCst);
     }
@@ -225,7 +225,7 @@ impl Proxy {
         self.shared.frozen.send_replace((self.accepted(), on));
     }
 
-    /// How many script calls were answered.
+    /// How many requests of locks were answered.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.shared.answers.load(Ordering::SeqCst)

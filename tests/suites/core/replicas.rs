@@ -54,7 +54,7 @@ impl Hooks for Group {
             return Some(Ok(AcquireOutcome::Acknowledged { token, replicas }));
         }
         tokio::time::sleep(demand.timeout).await;
-        self.store.release(&request.undo()).await.unwrap();
+        self.store.release(&request.release()).await.unwrap();
         let error = BackendError::new(BackendErrorKind::Unavailable, "too few replicas");
         Some(Err(error.not_applied()))
     }

@@ -30,7 +30,7 @@ pub(crate) fn begin(backend: &RedisBackend, request: &AcquireRequest) -> Acquiri
 }
 
 pub(crate) fn end(backend: &RedisBackend, request: &AcquireRequest) -> Releasing {
-    let (backend, request) = (backend.clone(), request.undo());
+    let (backend, request) = (backend.clone(), request.release());
     tokio::spawn(async move { backend.release(&request).await })
 }
 
@@ -297,7 +297,7 @@ async fn a_release_overtakes_no_acquisition_that_was_dropped() {
             let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
         }
         drop(poll_times(round % 6, backend.acquire(&request)).await);
-        soon("the release", backend.release(&request.undo())).await.unwrap();
+        soon("the release", backend.release(&request.release())).await.unwrap();
         let holder = state(&backend, &format!("n:{}", round % 7)).await;
         assert!(!holder.is_held(), "round {round}: {holder:?}");
     }
@@ -451,7 +451,7 @@ fn a_runtime_that_ends_stalls_nobody_on_another() {
                     loop {
                         let request = exclusive(&format!("short:{round}:{number}"), number);
                         drop(backend.acquire(&request).await);
-                        drop(backend.release(&request.undo()).await);
+                        drop(backend.release(&request.release()).await);
                     }
                 })
             })
@@ -463,7 +463,7 @@ fn a_runtime_that_ends_stalls_nobody_on_another() {
                     let request = exclusive(&format!("long:{round}:{number}"), number);
                     for _ in 0..50 {
                         let _ = backend.acquire(&request).await;
-                        let _ = backend.release(&request.undo()).await;
+                        let _ = backend.release(&request.release()).await;
                     }
                 })
             })

@@ -26,6 +26,7 @@ mod info;
 mod latches;
 #[path = "../log.rs"]
 mod log;
+mod lost_messages;
 mod many_permits;
 mod nesting;
 mod out_of_step;

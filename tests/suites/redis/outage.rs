@@ -307,7 +307,7 @@ async fn a_request_dropped_at_any_point_can_be_undone_in_every_mode() {
             let lock = format!("{polls}");
             let request = request(&lock, &hold("a:1"), mode);
             drop(poll_times(polls, dropping.acquire(&request)).await);
-            dropping.release(&request.undo()).await.unwrap();
+            dropping.release(&request.release()).await.unwrap();
             let state = state(&other, &lock).await;
             assert!(
                 !state.is_held() && state.available().is_none_or(|left| left == 3),

@@ -53,7 +53,7 @@ pub(crate) async fn assert_wrong_type(backend: &RedisBackend, request: &AcquireR
 }
 
 pub(crate) async fn releases(backend: &RedisBackend, request: &AcquireRequest) -> ReleaseOutcome {
-    backend.release(&request.undo()).await.unwrap()
+    backend.release(&request.release()).await.unwrap()
 }
 
 pub(crate) async fn lowers(

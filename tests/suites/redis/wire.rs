@@ -170,7 +170,7 @@ async fn a_flushed_script_is_loaded_again_without_anybody_noticing() {
         assert!(matches!(outcome, lockcore::backend::AcquireOutcome::Acquired { .. }));
         let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
         assert_eq!(
-            backend.release(&request.undo()).await.unwrap(),
+            backend.release(&request.release()).await.unwrap(),
             lockcore::backend::ReleaseOutcome::Released
         );
     }

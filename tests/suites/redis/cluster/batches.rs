@@ -228,7 +228,7 @@ async fn a_release_overtakes_no_acquisition_that_was_dropped() {
             }
         }
         drop(poll_times(round % 6, client.acquire(&request)).await);
-        soon("the release", client.release(&request.undo())).await.unwrap();
+        soon("the release", client.release(&request.release())).await.unwrap();
         let holder = state(&client, &name).await;
         assert!(!holder.is_held(), "round {round}: {holder:?}");
     }

@@ -5,6 +5,7 @@ mod conformance;
 mod connecting;
 mod failover;
 mod migration;
+mod silence;
 mod wakeups;
 
 use std::{
