@@ -88,10 +88,14 @@ impl Dispatch {
         trail: &Trail,
         decode: impl FnOnce(Value) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let request = match &self {
-            Self::Single(call) => ClusterRequest::Alone(call),
-            Self::Batched(request) => ClusterRequest::Batchable(request),
-        };
-        cluster.send_on_trail(request, trail, decode).await
+        match self {
+            Self::Single(call) => {
+                cluster.send_on_trail(ClusterRequest::Alone(&call), trail, decode).await
+            }
+            Self::Batched(request) => {
+                let request = request.on_node(cluster.publishing());
+                cluster.send_on_trail(ClusterRequest::Batchable(&request), trail, decode).await
+            }
+        }
     }
 }

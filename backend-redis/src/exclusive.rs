@@ -11,7 +11,7 @@ use crate::{
     cluster::Publishing,
     keys::LockKeys,
     renewal::Renewal,
-    script::{self, LuaScript, ScriptCall},
+    script::{self, CallSize, LuaScript, ScriptCall},
     server::Packet,
     wire::{millis, token_ttl},
 };
@@ -93,7 +93,7 @@ impl BatchableRequest {
         ScriptCall { script: self.script(), keys, args, optional: 0 }
     }
 
-    /// What is sent when the request is on its own.
+    /// The packet of the request on its own.
     pub(crate) fn packet(&self, by_digest: bool) -> Packet {
         let (lock, owner) = (self.keys.as_str(), self.hold.owner());
         match self.operation {
@@ -110,11 +110,8 @@ impl BatchableRequest {
             }
             // The call, without a string for each part.
             BatchOperation::Acquire { lease, tokens } => {
-                let (script, size) = (self.script(), self.size());
-                let mut command = match self.publishing {
-                    None => script.command(by_digest, 2, 6, size),
-                    Some(publishing) => script.command_on_node(by_digest, publishing, 2, 6, size),
-                };
+                let size = CallSize { keys: 2, args: 6, bytes: self.bytes() };
+                let mut command = self.script().command(by_digest, self.publishing, size);
                 command.arg(lock).arg(self.keys.token());
                 command
                     .arg(owner)
@@ -128,8 +125,8 @@ impl BatchableRequest {
         }
     }
 
-    /// An estimate of the size of the keys and arguments in bytes.
-    pub(crate) fn size(&self) -> usize {
+    /// An estimate of how many bytes the keys and arguments have.
+    pub(crate) fn bytes(&self) -> usize {
         64 + 2 * self.keys.as_str().len() + self.hold.owner().len()
     }
 }

@@ -1,8 +1,8 @@
 //! The probe: what works is tried once, when a backend connects, and judged by what happens.
 //!
-//! - A script that reads one key and publishes a message.
+//! - A script that reads one key.
 //! - The same script with two keys in different slots.
-//! - A listener for that message, on a connection that is closed afterwards.
+//! - A message, published as a release does or on a cluster by that script, and a listener for it.
 //! - `WAIT`, if replicas have to acknowledge holds.
 //!
 //! The keys and the channel belong to no lock, and nothing is written. A user who has no right to
@@ -94,15 +94,18 @@ async fn messages(backend: &RedisBackend) -> Support {
         Deployment::Cluster(_) => backend.listen(channel.clone()).await,
     };
     let Ok(mut listening) = listening else { return Support::Unknown };
-    let published = match backend.deployment() {
-        Deployment::Single(server) => publish(server, &channel).await,
-        // The key and the channel are in the same slot.
-        Deployment::Cluster(_) => call(backend, vec![channel.clone()], &channel).await,
-    };
-    match (published, backend.deployment()) {
-        (Ok(()), _) => {}
-        (Err(error), Deployment::Single(_)) if !error.is_retryable() => return Support::No,
-        (Err(_), _) => return Support::Unknown,
+    match backend.deployment() {
+        Deployment::Single(server) => match publish(server, &channel).await {
+            Ok(()) => {}
+            Err(error) if error.is_retryable() => return Support::Unknown,
+            Err(_) => return Support::No,
+        },
+        Deployment::Cluster(_) => {
+            // The key and the channel are in the same slot.
+            if call(backend, vec![channel.clone()], &channel).await.is_err() {
+                return Support::Unknown;
+            }
+        }
     }
     match tokio::time::timeout(ARRIVAL, listening.woken()).await {
         Ok(()) => Support::Yes,

@@ -10,7 +10,7 @@ use redis::Cmd;
 use crate::{
     cluster::Publishing,
     error, reply,
-    script::{self, ScriptCall},
+    script::{self, CallSize, ScriptCall},
     server::{CommandConnection, Server},
 };
 
@@ -129,13 +129,14 @@ async fn renew_each(
 fn command(renewals: &[Renewal], publishing: Option<Publishing>, by_digest: bool) -> Cmd {
     let keys = || renewals.iter().flat_map(|renewal| &renewal.keys);
     let args = || renewals.iter().flat_map(|renewal| &renewal.args);
-    let size = keys().chain(args()).map(String::len).sum();
-    let (key_count, arg_count, renew) = (keys().count(), args().count(), &script::RENEW);
+    let size = CallSize {
+        keys: keys().count(),
+        args: args().count(),
+        bytes: keys().chain(args()).map(String::len).sum(),
+    };
     let mut command = match publishing {
-        None => renew.command(by_digest, key_count, arg_count, size),
-        Some(publishing) => {
-            renew.command_of_slots(by_digest, publishing, key_count, arg_count, size)
-        }
+        None => script::RENEW.command(by_digest, None, size),
+        Some(publishing) => script::RENEW.command_of_slots(by_digest, publishing, size),
     };
     for part in keys().chain(args()) {
         command.arg(part);

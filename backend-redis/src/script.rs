@@ -30,23 +30,20 @@ impl LuaScript {
         Self { name, source, digest: LazyLock::new(digest), on_cluster }
     }
 
-    /// Creates a command that calls the script. The caller adds `keys` keys and then `args`
-    /// arguments. `size` is about how many bytes they have together.
-    pub(crate) fn command(&self, by_digest: bool, keys: usize, args: usize, size: usize) -> Cmd {
-        let script = if by_digest { self.digest.as_str() } else { self.source };
-        command(by_digest, script, keys, args, size)
-    }
-
-    /// The same on a node of a cluster.
-    pub(crate) fn command_on_node(
+    /// Creates a command that calls the script on a single server, or on a node of a cluster, which
+    /// publishes as `publishing` says. The caller adds the keys and then the arguments.
+    pub(crate) fn command(
         &self,
         by_digest: bool,
-        publishing: Publishing,
-        keys: usize,
-        args: usize,
-        size: usize,
+        publishing: Option<Publishing>,
+        size: CallSize,
     ) -> Cmd {
-        command(by_digest, self.with_declared_keys(publishing).text(by_digest), keys, args, size)
+        let script = match publishing {
+            None if by_digest => self.digest.as_str(),
+            None => self.source,
+            Some(publishing) => self.with_declared_keys(publishing).text(by_digest),
+        };
+        command(by_digest, script, size)
     }
 
     /// Creates a command that calls the script on a node of a cluster, with keys in different
@@ -55,13 +52,12 @@ impl LuaScript {
         &self,
         by_digest: bool,
         publishing: Publishing,
-        keys: usize,
-        args: usize,
-        size: usize,
+        size: CallSize,
     ) -> Cmd {
         let script = self.with_undeclared_keys(publishing).text(by_digest);
-        let mut command = command(by_digest, script, 0, 2 + keys + args, size);
-        command.arg(0).arg(keys);
+        let undeclared = CallSize { keys: 0, args: 2 + size.keys + size.args, ..size };
+        let mut command = command(by_digest, script, undeclared);
+        command.arg(0).arg(size.keys);
         command
     }
 
@@ -103,9 +99,18 @@ impl ClusterScript {
     }
 }
 
-fn command(by_digest: bool, script: &str, keys: usize, args: usize, size: usize) -> Cmd {
+/// The number of keys and arguments of a call, and about how many bytes they have together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallSize {
+    pub(crate) keys: usize,
+    pub(crate) args: usize,
+    pub(crate) bytes: usize,
+}
+
+fn command(by_digest: bool, script: &str, size: CallSize) -> Cmd {
     let name = if by_digest { "EVALSHA" } else { "EVAL" };
-    let mut command = Cmd::with_capacity(3 + keys + args, name.len() + script.len() + 8 + size);
+    let CallSize { keys, args, bytes } = size;
+    let mut command = Cmd::with_capacity(3 + keys + args, name.len() + script.len() + 8 + bytes);
     command.arg(name).arg(script).arg(keys);
     command
 }
@@ -214,21 +219,24 @@ pub(crate) struct ScriptCall {
 }
 
 impl ScriptCall {
-    pub(crate) fn command(&self, by_digest: bool) -> Cmd {
-        let parts = self.keys.iter().chain(&self.args);
-        let mut command = self.script.command(
-            by_digest,
-            self.keys.len(),
-            self.args.len(),
-            parts.map(String::len).sum(),
-        );
-        for key in &self.keys {
-            command.arg(key);
-        }
-        for arg in &self.args {
-            command.arg(arg);
+    /// The command with all keys declared, for a single server or for a node of a cluster, which
+    /// publishes as `publishing` says.
+    pub(crate) fn command(&self, by_digest: bool, publishing: Option<Publishing>) -> Cmd {
+        let size = CallSize { keys: self.keys.len(), args: self.args.len(), bytes: self.bytes() };
+        let mut command = self.script.command(by_digest, publishing, size);
+        for part in self.parts() {
+            command.arg(part);
         }
         command
+    }
+
+    /// The keys and then the arguments.
+    fn parts(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().chain(&self.args)
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts().map(String::len).sum()
     }
 
     /// The command for a node of a cluster. Keys that may be absent are not declared.
@@ -242,21 +250,19 @@ impl ScriptCall {
         publishing: Publishing,
         is_asking: bool,
     ) -> Cmd {
-        let size = self.keys.iter().chain(&self.args).map(String::len).sum();
         if !is_asking && self.optional == 0 {
-            let (keys, args) = (self.keys.len(), self.args.len());
-            let mut command = self.script.command_on_node(by_digest, publishing, keys, args, size);
-            for part in self.keys.iter().chain(&self.args) {
-                command.arg(part);
-            }
-            return command;
+            return self.command(by_digest, Some(publishing));
         }
         let script = self.script.with_undeclared_keys(publishing).text(by_digest);
         let required = self.keys.len().saturating_sub(self.optional);
         let declared = if is_asking { 1 } else { required.max(1) };
         let (declared, others) = self.keys.split_at(declared.min(self.keys.len()));
-        let args = 2 + others.len() + self.args.len();
-        let mut command = command(by_digest, script, declared.len(), args, size);
+        let size = CallSize {
+            keys: declared.len(),
+            args: 2 + others.len() + self.args.len(),
+            bytes: self.bytes(),
+        };
+        let mut command = command(by_digest, script, size);
         for key in declared {
             command.arg(key);
         }

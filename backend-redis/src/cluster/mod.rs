@@ -93,7 +93,6 @@ impl Hop {
                 self.connection.try_send(command).await
             }
             ClusterRequest::Batchable(request) => {
-                let request = request.clone().on_node(publishing);
                 self.connection.try_send(|by_digest| request.packet(by_digest)).await
             }
         }
@@ -228,10 +227,7 @@ impl Cluster {
             trail.set(Some(hop.clone()));
             let batched = batchable.take_if(|_| !hop.is_asking);
             let reply = match batched {
-                Some(request) => {
-                    let request = request.clone().on_node(self.publishing());
-                    hop.connection.try_send_batched(request).await
-                }
+                Some(request) => hop.connection.try_send_batched(request.clone()).await,
                 // Boxed, because this future is large.
                 None => Box::pin(hop.send(request, self.publishing())).await,
             };

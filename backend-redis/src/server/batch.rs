@@ -41,7 +41,7 @@ use super::{CommandConnection, Packet};
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
-    script,
+    script::{self, CallSize},
     wire::{millis, token_ttl},
 };
 
@@ -176,14 +176,16 @@ impl Batch {
             _ => self.split(),
         };
         let groups = acquired.chunk_by(|one, next| one.operation == next.operation);
-        let keys = released.len() + 2 * acquired.len();
-        let args = 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count();
-        let size = released.iter().chain(&acquired).map(|request| request.size()).sum();
+        let size = CallSize {
+            keys: released.len() + 2 * acquired.len(),
+            args: 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count(),
+            bytes: released.iter().chain(&acquired).map(|request| request.bytes()).sum(),
+        };
         let publishing = self.requests.first().and_then(|request| request.request.publishing);
         let mut command = match publishing {
-            None => script::BATCH.command(by_digest, keys, args, size),
+            None => script::BATCH.command(by_digest, None, size),
             Some(publishing) => {
-                script::BATCH_OF_SLOTS.command_of_slots(by_digest, publishing, keys, args, size)
+                script::BATCH_OF_SLOTS.command_of_slots(by_digest, publishing, size)
             }
         };
         for request in released.iter().chain(&acquired) {

@@ -30,7 +30,7 @@ use crate::{
     script::{self, LuaScript, ScriptCall},
 };
 
-/// What is written at once.
+/// Commands that are written to a connection together.
 pub(crate) enum Packet {
     Command(Cmd),
     /// Commands of which only the first one's reply counts. The others reply with numbers or errors.
@@ -194,7 +194,7 @@ impl CommandConnection {
 
     /// Sends `call` once.
     pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
-        self.send(call.script, |by_digest| call.command(by_digest)).await
+        self.send(call.script, |by_digest| call.command(by_digest, None)).await
     }
 
     /// Sends the command of a script once. If the server does not know the script, it has not run
