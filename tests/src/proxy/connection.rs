@@ -293,11 +293,10 @@ fn begins(bytes: &[u8], needle: &[u8]) -> bool {
     start.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
 }
 
-/// Whether it is a request of a lock: a script call, or the first command of a release.
+/// Returns `true` for a request of a lock: a script call, or the `HDEL` of a release.
 fn is_request(bytes: &[u8]) -> bool {
-    ["EVALSHA", "EVAL", "HDEL"]
-        .iter()
-        .any(|command| begins(bytes, format!("\r\n{command}\r\n").as_bytes()))
+    let commands: [&[u8]; 3] = [b"\r\nEVALSHA\r\n", b"\r\nEVAL\r\n", b"\r\nHDEL\r\n"];
+    commands.iter().any(|command| begins(bytes, command))
 }
 
 /// Whether a push is a message, not the confirmation of a subscription.

@@ -109,7 +109,8 @@ struct Shared {
     connections: AtomicUsize,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// What a client gets before the next answer to a request of a lock, as if it were an answer, too. Short critical sections.
+    /// A stray reply, which goes to a client before the next answer to a request of a lock. Short
+    /// critical sections.
     stray: Mutex<Option<Vec<u8>>>,
     noise: AtomicU64,
 }
