@@ -6,14 +6,14 @@ use lockcore::{
     Mode,
     backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
 };
+use redis::{Cmd, Pipeline, Value};
 
 use crate::{
     cluster::Publishing,
     keys::LockKeys,
     renewal::Renewal,
     script::{self, CallSize, LuaScript, ScriptCall},
-    server::Packet,
-    wire::{millis, token_ttl},
+    wire::{has_usual_token_ttl, millis, token_ttl},
 };
 
 /// A request that can be sent in a batch: an acquisition or a full release of an exclusive hold,
@@ -93,36 +93,68 @@ impl BatchableRequest {
         ScriptCall { script: self.script(), keys, args, optional: 0 }
     }
 
-    /// The packet of the request on its own.
-    pub(crate) fn packet(&self, by_digest: bool) -> Packet {
-        let (lock, owner) = (self.keys.as_str(), self.hold.owner());
+    /// Adds the commands that carry the request out on its own. `proposed` is the first of the
+    /// tokens to issue, if the server's clock is known.
+    pub(crate) fn add_to(&self, commands: &mut Pipeline, by_digest: bool, proposed: Option<u64>) {
         match self.operation {
             // The owner is unique to the hold, so HDEL deletes that hold or nothing. With the last
             // field the lock is gone. The message is sent even if there was nothing to delete: the
             // release may be repeated because both its reply and its message were lost.
             BatchOperation::Release => {
-                let mut commands = redis::pipe();
-                commands.cmd("HDEL").arg(lock).arg(owner);
-                for publish in self.publishing.unwrap_or(Publishing::Plain).commands() {
-                    commands.cmd(publish).arg(self.keys.channel()).arg(0);
+                let mut delete = Cmd::with_capacity(3, self.bytes());
+                delete.arg("HDEL").arg(self.keys.as_str()).arg(self.hold.owner());
+                commands.add_command(delete);
+                for publish in self.publish_commands() {
+                    let mut message = Cmd::with_capacity(3, self.bytes());
+                    message.arg(publish).arg(self.keys.channel()).arg(0);
+                    commands.add_command(message);
                 }
-                Packet::FirstOf(commands)
             }
-            // The call, without a string for each part.
             BatchOperation::Acquire { lease, tokens } => {
-                let size = CallSize { keys: 2, args: 6, bytes: self.bytes() };
-                let mut command = self.script().command(by_digest, self.publishing, size);
-                command.arg(lock).arg(self.keys.token());
-                command
-                    .arg(owner)
-                    .arg(millis(lease))
-                    .arg(1)
-                    .arg(token_ttl(lease))
-                    .arg("")
-                    .arg(tokens);
-                Packet::Command(command)
+                commands.add_command(self.acquire_command(by_digest, lease, tokens, proposed));
             }
         }
+    }
+
+    /// Takes the replies to the commands of the request. Returns the first one, if the others can
+    /// belong to their commands.
+    pub(crate) fn take_reply(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
+        let first = replies.next().unwrap_or(Value::Nil);
+        let messages = match self.operation {
+            BatchOperation::Release => self.publish_commands().len(),
+            BatchOperation::Acquire { .. } => 0,
+        };
+        let is_count = |reply: &Value| matches!(reply, Value::Int(_) | Value::ServerError(_));
+        // All are taken.
+        let strays = replies.take(messages).filter(|reply| !is_count(reply)).count();
+        if strays == 0 { first } else { Value::Nil }
+    }
+
+    /// The names of the commands that publish a message.
+    fn publish_commands(&self) -> &'static [&'static str] {
+        self.publishing.unwrap_or(Publishing::Plain).commands()
+    }
+
+    /// The command that acquires the lock on its own. `proposed` is the first of the tokens to
+    /// issue, if the server's clock is known.
+    pub(crate) fn acquire_command(
+        &self,
+        by_digest: bool,
+        lease: Duration,
+        tokens: u32,
+        proposed: Option<u64>,
+    ) -> Cmd {
+        let size = CallSize { keys: 2, args: 5, bytes: self.bytes() };
+        let mut command = script::ACQUIRE_FREE.command(by_digest, self.publishing, size);
+        command.arg(self.keys.as_str()).arg(self.keys.token());
+        let is_kept_as_usual = has_usual_token_ttl(lease);
+        let first = proposed.filter(|_| is_kept_as_usual).unwrap_or_default();
+        let last = first + u64::from(tokens.saturating_sub(1));
+        command.arg(self.hold.owner()).arg(millis(lease)).arg(first).arg(last);
+        if !is_kept_as_usual {
+            command.arg(token_ttl(lease));
+        }
+        command
     }
 
     /// An estimate of how many bytes the keys and arguments have.

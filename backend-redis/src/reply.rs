@@ -14,7 +14,7 @@ pub(crate) fn acquire(reply: Value) -> Result<AcquireOutcome, BackendError> {
     let unexpected = || error::unexpected("acquire");
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     match parts.as_slice() {
-        [Value::Int(1), token] => {
+        [Value::Int(1), token] | [Value::Int(1), token, Value::Int(_)] => {
             let token: u64 = from_redis_value(token.clone()).map_err(|_| unexpected())?;
             Ok(AcquireOutcome::Acquired { token: FencingToken::from(token) })
         }

@@ -157,6 +157,15 @@ macro_rules! script {
     };
 }
 
+/// [`ACQUIRE`] for a lock that is most likely free.
+pub(crate) static ACQUIRE_FREE: LuaScript = {
+    const SOURCE: &str = concat!(
+        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
+        include_str!("scripts/acquire_free.lua"),
+    );
+    LuaScript::new("acquire", SOURCE, || digest(SOURCE))
+};
+
 script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "issue" "grant");
 script!(
     ACQUIRE_FAIR, "acquire",
@@ -291,6 +300,7 @@ mod tests {
         }
         let scripts = [
             &BATCH_OF_SLOTS,
+            &ACQUIRE_FREE,
             &ACQUIRE,
             &ACQUIRE_FAIR,
             &ACQUIRE_READ,

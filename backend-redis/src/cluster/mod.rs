@@ -92,9 +92,7 @@ impl Hop {
                 let command = |by_digest| call.cluster_command(by_digest, publishing, false);
                 self.connection.try_send(command).await
             }
-            ClusterRequest::Batchable(request) => {
-                self.connection.try_send(|by_digest| request.packet(by_digest)).await
-            }
+            ClusterRequest::Batchable(request) => self.connection.try_send_alone(request).await,
         }
     }
 }

@@ -12,9 +12,11 @@
 --       5 id of the hold, empty unless the owner is named
 --       6 number of tokens to issue
 --       7 channel; may be absent unless the owner is named
--- Reply {1, token}  acquired, with the first of the tokens
---       {0, ms}     held by another owner, whose lease ends in that time; -1 if it has no end
---       {2}         the count is above 1, and there is no hold to nest in
+-- Reply {1, token, micros}  acquired, with the first of the tokens, and with the server's time if
+--                           they were issued now
+--       {0, ms}             held by another owner, whose lease ends in that time; -1 if it has no
+--                           end
+--       {2}                 the count is above 1, and there is no hold to nest in
 if not count and remaining ~= -2 then
     return {0, remaining}
 end

@@ -30,4 +30,4 @@ if ends_earlier then
     -- The end of a lease is not published, so the waiters have to learn of the new one now.
     redis.pcall('PUBLISH', ARGV[7], '0')
 end
-return {1, token}
+return {1, token, micros}

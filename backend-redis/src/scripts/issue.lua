@@ -4,11 +4,13 @@
 if not is_same_hold and ARGV[3] ~= '1' then
     return {2}
 end
-local token
+local token, micros
 if is_same_hold then
     -- The stored token is the last of those that were issued with this hold.
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored)
     token = last and last - token_count + 1
 end
-token = token or issue_tokens(token_count)
+if not token then
+    token, micros = issue_tokens(token_count)
+end

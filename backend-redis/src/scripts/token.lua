@@ -7,9 +7,9 @@
 local DAY = 86400000
 local HOUR = 3600000000
 
--- Issues `count` consecutive tokens, all greater than every earlier one, and returns the first.
--- It is returned as a number: it is whole and below 2^53, and the server writes all its digits.
--- Lua's own conversion to a string would not.
+-- Issues `count` consecutive tokens, all greater than every earlier one. Returns the first, and the
+-- server's time in microseconds. Both are numbers: they are whole and below 2^53, and the server
+-- writes all their digits. Lua's own conversion to a string would not.
 local function issue_tokens(count)
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored) or 0
@@ -19,7 +19,7 @@ local function issue_tokens(count)
     -- A key of ours needs a new expiry once an hour only, unless it has to live longer than usual.
     if last < micros and last >= micros - micros % HOUR and ARGV[4] - DAY <= 0 then
         redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')
-        return micros
+        return micros, micros
     end
     local token = last >= micros and last + 1 or micros
     -- A key that Redisson's fenced lock created has no expiry, and Redisson relies on that.
@@ -28,6 +28,6 @@ local function issue_tokens(count)
     else
         redis.call('SET', KEYS[2], token + count - 1, 'PX', ARGV[4])
     end
-    return token
+    return token, micros
 end
 

@@ -33,11 +33,14 @@ use std::{
 };
 
 use lockcore::BackendError;
-use redis::{RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
-use super::{CommandConnection, Packet};
+use super::{
+    CommandConnection,
+    clock::{Proposal, ServerClock},
+};
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
@@ -47,6 +50,10 @@ use crate::{
 
 /// The maximum number of requests in a batch. The server does nothing else while a script runs.
 const MAX_BATCH: usize = 128;
+
+/// The maximum number of requests that are sent as commands of their own. To start a script for so
+/// few costs the server more than it saves.
+const FEW: usize = 4;
 
 /// The requests of a connection that wait to be sent.
 #[derive(Debug, Default)]
@@ -128,8 +135,151 @@ impl PendingRequest {
         !self.reply.is_closed()
     }
 
-    fn succeed(self, reply: Value, connection: &CommandConnection) {
-        let result = match (self.request.operation, reply) {
+    fn end(self, reply: RedisResult<Value>) {
+        let _ = self.reply.send(reply);
+    }
+}
+
+/// The error that a request would have got on its own.
+fn refusal(text: &str) -> RedisError {
+    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+    redis::make_extension_error(code.into(), Some(detail.into()))
+}
+
+/// Requests that are sent together: the releases, then the acquisitions.
+#[derive(Debug, Default)]
+struct Batch {
+    requests: Vec<PendingRequest>,
+    /// What is proposed with acquisitions that are sent on their own.
+    proposal: Option<Proposal>,
+}
+
+impl Batch {
+    fn new(mut requests: Vec<PendingRequest>) -> Self {
+        // The sort is stable.
+        requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
+        Self { requests, proposal: None }
+    }
+
+    /// Returns `true` if a script costs more than what it saves.
+    fn is_small(&self) -> bool {
+        self.requests.len() <= FEW
+    }
+
+    /// The commands of the batch, or `None` if it is empty.
+    fn commands(&mut self, by_digest: bool, clock: &ServerClock) -> Option<Pipeline> {
+        if self.requests.is_empty() {
+            return None;
+        }
+        let mut commands = Pipeline::with_capacity(2 * FEW);
+        if self.is_small() {
+            let token = self.proposal.insert(clock.propose()).token;
+            for PendingRequest { request, .. } in &self.requests {
+                request.add_to(&mut commands, by_digest, token);
+            }
+        } else {
+            commands.add_command(self.script_command(by_digest));
+        }
+        Some(commands)
+    }
+
+    /// The command that carries out all requests.
+    fn script_command(&self, by_digest: bool) -> Cmd {
+        let requests = || self.requests.iter().map(|request| &request.request);
+        let releases =
+            requests().take_while(|request| request.operation == BatchOperation::Release).count();
+        let (released, acquired) = self.requests.split_at(releases);
+        let groups = acquired.chunk_by(|one, next| one.request.operation == next.request.operation);
+        let size = CallSize {
+            keys: releases + 2 * acquired.len(),
+            args: 1 + 2 * releases + acquired.len() + 4 * groups.clone().count(),
+            bytes: requests().map(BatchableRequest::bytes).sum(),
+        };
+        let mut command = match requests().next().and_then(|request| request.publishing) {
+            None => script::BATCH.command(by_digest, None, size),
+            Some(publishing) => {
+                script::BATCH_OF_SLOTS.command_of_slots(by_digest, publishing, size)
+            }
+        };
+        for request in requests() {
+            command.arg(request.keys.as_str());
+        }
+        for PendingRequest { request, .. } in acquired {
+            command.arg(request.keys.token());
+        }
+        command.arg(releases);
+        for PendingRequest { request, .. } in released {
+            command.arg(request.hold.owner()).arg(request.keys.channel());
+        }
+        for group in groups {
+            let [PendingRequest { request, .. }, ..] = group else { continue };
+            let BatchOperation::Acquire { lease, tokens } = request.operation else { continue };
+            command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
+            for PendingRequest { request, .. } in group {
+                command.arg(request.hold.owner());
+            }
+        }
+        command
+    }
+
+    /// Passes the replies on. Returns the requests that were not carried out, because the server
+    /// did not know the script.
+    fn settle(
+        self,
+        replies: Vec<Value>,
+        connection: &Arc<CommandConnection>,
+    ) -> Vec<PendingRequest> {
+        let (is_small, mut replies) = (self.is_small(), replies.into_iter());
+        if !is_small {
+            let reply = replies.next().unwrap_or(Value::Nil);
+            return settle_script(self.requests, connection.checked(Ok(reply)), connection);
+        }
+        let mut not_carried_out = Vec::new();
+        for request in self.requests {
+            let reply = request.request.take_reply(&mut replies);
+            match (connection.checked(Ok(reply)), self.proposal) {
+                (Err(error), _) if script::is_unknown_script(&error) => {
+                    not_carried_out.push(request);
+                }
+                (Ok(reply), Some(proposal)) => {
+                    request.end(Ok(connection.clock.accept(proposal, reply)));
+                }
+                (reply, _) => request.end(reply),
+            }
+        }
+        not_carried_out
+    }
+
+    fn fail(self, failure: &RedisError) {
+        self.requests.into_iter().for_each(|request| request.end(Err(failure.clone())));
+    }
+}
+
+/// Passes on the reply to [`Batch::script_command`]. Returns the requests that were not carried
+/// out, because the server did not know the script.
+fn settle_script(
+    mut requests: Vec<PendingRequest>,
+    reply: RedisResult<Value>,
+    connection: &Arc<CommandConnection>,
+) -> Vec<PendingRequest> {
+    let replies = match reply {
+        Ok(Value::Array(replies)) if replies.len() == requests.len() => replies,
+        // Fails every request with a protocol error, and so the connection is given up.
+        Ok(_) => iter::repeat_n(Value::Nil, requests.len()).collect(),
+        Err(error) if script::is_unknown_script(&error) => return requests,
+        Err(error) if error::is_of_one_key(&error) => {
+            connection.note_refused_batch(&error);
+            requests.iter_mut().for_each(|request| request.send_alone = true);
+            connection.enqueue_first(requests);
+            return Vec::new();
+        }
+        Err(error) => {
+            requests.into_iter().for_each(|request| request.end(Err(error.clone())));
+            return Vec::new();
+        }
+    };
+    for (request, reply) in requests.into_iter().zip(replies) {
+        let reply = match (request.request.operation, reply) {
             (_, Value::BulkString(text)) => {
                 let text = String::from_utf8_lossy(&text);
                 connection.heed(&text);
@@ -140,97 +290,9 @@ impl PendingRequest {
             }
             (_, reply) => Ok(reply),
         };
-        let _ = self.reply.send(result);
+        request.end(reply);
     }
-
-    fn fail(self, failure: &RedisError) {
-        let _ = self.reply.send(Err(failure.clone()));
-    }
-}
-
-/// The error that a request would have got on its own.
-fn refusal(text: &str) -> RedisError {
-    let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    redis::make_extension_error(code.into(), Some(detail.into()))
-}
-
-/// The requests of one call, in the order in which they were made.
-#[derive(Debug, Default)]
-struct Batch {
-    requests: Vec<PendingRequest>,
-}
-
-impl Batch {
-    /// The releases and the acquisitions.
-    fn split(&self) -> [Vec<&BatchableRequest>; 2] {
-        let requests = self.requests.iter().map(|request| &request.request);
-        let (released, acquired) =
-            requests.partition(|request| request.operation == BatchOperation::Release);
-        [released, acquired]
-    }
-
-    fn packet(&self, by_digest: bool) -> Option<Packet> {
-        let [released, acquired] = match self.requests.as_slice() {
-            [] => return None,
-            [single] => return Some(single.request.packet(by_digest)),
-            _ => self.split(),
-        };
-        let groups = acquired.chunk_by(|one, next| one.operation == next.operation);
-        let size = CallSize {
-            keys: released.len() + 2 * acquired.len(),
-            args: 1 + 2 * released.len() + acquired.len() + 4 * groups.clone().count(),
-            bytes: released.iter().chain(&acquired).map(|request| request.bytes()).sum(),
-        };
-        let publishing = self.requests.first().and_then(|request| request.request.publishing);
-        let mut command = match publishing {
-            None => script::BATCH.command(by_digest, None, size),
-            Some(publishing) => {
-                script::BATCH_OF_SLOTS.command_of_slots(by_digest, publishing, size)
-            }
-        };
-        for request in released.iter().chain(&acquired) {
-            command.arg(request.keys.as_str());
-        }
-        for request in &acquired {
-            command.arg(request.keys.token());
-        }
-        command.arg(released.len());
-        for request in &released {
-            command.arg(request.hold.owner()).arg(request.keys.channel());
-        }
-        for group in groups {
-            let [first, ..] = group else { continue };
-            let BatchOperation::Acquire { lease, tokens } = first.operation else { continue };
-            command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
-            for request in group {
-                command.arg(request.hold.owner());
-            }
-        }
-        Some(command.into())
-    }
-
-    fn succeed(self, reply: Value, connection: &CommandConnection) {
-        let mut requests = self.requests;
-        if let [_] = requests.as_slice() {
-            // A single request was sent on its own, and its reply needs no conversion.
-            requests.into_iter().for_each(|single| drop(single.reply.send(Ok(reply.clone()))));
-            return;
-        }
-        let replies = match reply {
-            Value::Array(replies) if replies.len() == requests.len() => replies,
-            // Fails every request with a protocol error, and so the connection is given up.
-            _ => iter::repeat_n(Value::Nil, requests.len()).collect(),
-        };
-        // The order of the replies. The sort is stable.
-        requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
-        for (request, reply) in requests.into_iter().zip(replies) {
-            request.succeed(reply, connection);
-        }
-    }
-
-    fn fail(self, failure: &RedisError) {
-        self.requests.into_iter().for_each(|request| request.fail(failure));
-    }
+    Vec::new()
 }
 
 /// Counts a call as in flight until dropped.
@@ -256,7 +318,7 @@ impl BatchSender {
         state.has_sender = false;
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
-        let batch = Batch { requests: state.pending.drain(..len).collect() };
+        let batch = Batch::new(state.pending.drain(..len).collect());
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();
         drop(state);
@@ -271,37 +333,29 @@ impl BatchSender {
         tokio::task::yield_now().await;
         let connection = self.connection.clone();
         let (mut batch, mut in_flight) = (Batch::default(), None);
-        let by_digest = connection.send_next(|| {
+        let replies = connection.send_next(|| {
             batch = self.take();
             in_flight = (!batch.requests.is_empty()).then(|| InFlight(&connection));
-            batch.packet(true)
+            batch.commands(true, &connection.clock)
         });
-        let Some(by_digest) = by_digest.await else { return };
-        let reply = match by_digest {
-            Err(error) if script::is_unknown_script(&error) => {
-                let by_source = connection.send_next(|| {
-                    batch.requests.retain(PendingRequest::is_wanted);
-                    batch.packet(false)
-                });
-                by_source.await.unwrap_or(Ok(Value::Nil))
-            }
-            reply => reply,
+        let mut batch = match replies.await {
+            None => return,
+            Some(Err(failure)) => return batch.fail(&failure),
+            Some(Ok(replies)) => Batch::new(batch.settle(replies, &connection)),
         };
-        match reply {
-            Ok(reply) => batch.succeed(reply, &connection),
-            Err(failure) if batch.requests.len() > 1 && error::is_of_one_key(&failure) => {
-                connection.note_refused_batch(&failure);
-                let mut state = connection.queue.lock();
-                for request in batch.requests.into_iter().rev() {
-                    state.pending.push_front(PendingRequest { send_alone: true, ..request });
-                }
-                let needs_sender = state.needs_sender();
-                drop(state);
-                if needs_sender {
-                    connection.start_sender();
-                }
-            }
-            Err(failure) => batch.fail(&failure),
+        let replies = connection.send_next(|| {
+            batch = Batch::new(
+                mem::take(&mut batch.requests)
+                    .into_iter()
+                    .filter(PendingRequest::is_wanted)
+                    .collect(),
+            );
+            batch.commands(false, &connection.clock)
+        });
+        match replies.await {
+            None => {}
+            Some(Err(failure)) => batch.fail(&failure),
+            Some(Ok(replies)) => drop(batch.settle(replies, &connection)),
         }
         drop(in_flight);
     }
@@ -337,8 +391,11 @@ impl CommandConnection {
         request: BatchableRequest,
     ) -> RedisResult<Value> {
         match self.enqueue_if_busy(request) {
-            // Boxed, because this future is large.
-            Err(request) => Box::pin(self.send_alone(&request)).await,
+            Err(request) => {
+                let _in_flight = InFlight(self);
+                // Boxed, because this future is large.
+                Box::pin(self.try_send_alone(&request)).await
+            }
             Ok(reply) => reply.await.unwrap_or_else(|_| {
                 let message = "the runtime of the connection has shut down";
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, message).into())
@@ -346,9 +403,30 @@ impl CommandConnection {
         }
     }
 
-    async fn send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
-        let _in_flight = InFlight(self);
-        self.try_send(|by_digest| request.packet(by_digest)).await
+    /// Sends `request` once, on its own.
+    pub(crate) async fn try_send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
+        let BatchOperation::Acquire { lease, tokens } = request.operation else {
+            let mut commands = Pipeline::with_capacity(2);
+            request.add_to(&mut commands, true, None);
+            let mut replies = self.query_all(commands).await?.into_iter();
+            return self.checked(Ok(request.take_reply(&mut replies)));
+        };
+        let proposal = self.clock.propose();
+        let command = |by_digest| request.acquire_command(by_digest, lease, tokens, proposal.token);
+        Ok(self.clock.accept(proposal, self.try_send(command).await?))
+    }
+
+    /// Puts requests back at the head of the queue.
+    fn enqueue_first(self: &Arc<Self>, requests: Vec<PendingRequest>) {
+        let mut state = self.queue.lock();
+        for request in requests.into_iter().rev() {
+            state.pending.push_front(request);
+        }
+        let needs_sender = state.needs_sender();
+        drop(state);
+        if needs_sender {
+            self.start_sender();
+        }
     }
 
     /// Adds a request to the queue. If the connection is idle, counts the request as in flight and
@@ -383,20 +461,24 @@ impl CommandConnection {
         self.runtime.spawn(sender.send());
     }
 
-    /// Sends the packet that `next` returns, in the order in which `next` is called.
-    async fn send_next(&self, next: impl FnOnce() -> Option<Packet>) -> Option<RedisResult<Value>> {
+    /// Sends the commands that `next` returns, in the order in which `next` is called.
+    async fn send_next(
+        &self,
+        next: impl FnOnce() -> Option<Pipeline>,
+    ) -> Option<RedisResult<Vec<Value>>> {
         let (mut next, mut request) =
-            (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>);
+            (Some(next), None::<Pin<Box<dyn Future<Output = RedisResult<Vec<Value>>> + Send>>>);
         poll_fn(|context| {
             if let Some(request) = &mut request {
                 return request.as_mut().poll(context).map(Some);
             }
             // The first poll gives the command its place on the connection.
             let _in_order = self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(packet) = next.take().and_then(|next| next()) else {
+            let Some(commands) = next.take().and_then(|next| next()) else {
                 return Poll::Ready(None);
             };
-            let request = request.insert(Box::pin(tokio::task::unconstrained(self.query(packet))));
+            let request =
+                request.insert(Box::pin(tokio::task::unconstrained(self.query_all(commands))));
             request.as_mut().poll(context).map(Some)
         })
         .await

@@ -20,6 +20,7 @@ use super::{
     address::{Locate, Place},
     batch::SendQueue,
     check::Identity,
+    clock::ServerClock,
     commands::Home,
     opener::{Opened, Opener, Purpose},
     pulse::Pulse,
@@ -30,19 +31,6 @@ use crate::{
     script::{self, LuaScript, ScriptCall},
 };
 
-/// Commands that are written to a connection together.
-pub(crate) enum Packet {
-    Command(Cmd),
-    /// Commands of which only the first one's reply counts. The others reply with numbers or errors.
-    FirstOf(Pipeline),
-}
-
-impl From<Cmd> for Packet {
-    fn from(command: Cmd) -> Self {
-        Self::Command(command)
-    }
-}
-
 /// A connection for commands.
 #[derive(Debug)]
 pub(crate) struct CommandConnection {
@@ -51,6 +39,7 @@ pub(crate) struct CommandConnection {
     pub(super) runtime: Handle,
     /// The requests that wait to be sent in batches.
     pub(super) queue: SendQueue,
+    pub(super) clock: ServerClock,
     /// The acquisitions that wait for replicas.
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
@@ -151,6 +140,7 @@ impl CommandConnection {
             inner,
             runtime,
             queue,
+            clock: ServerClock::default(),
             unacknowledged,
             identity,
             splits_batches,
@@ -208,18 +198,15 @@ impl CommandConnection {
     }
 
     /// Like [`send`](Self::send), with the error of the redis crate.
-    pub(crate) async fn try_send<P: Into<Packet>>(
-        &self,
-        packet: impl Fn(bool) -> P,
-    ) -> RedisResult<Value> {
+    pub(crate) async fn try_send(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         if self.is_out_of_step() {
             // The server's answer that it does not know the script would not be recognized.
-            return self.query(packet(false)).await;
+            return self.query(command(false)).await;
         }
-        let by_digest = self.query(packet(true)).await;
+        let by_digest = self.query(command(true)).await;
         match by_digest {
             Err(error) if script::is_unknown_script(&error) => {
-                Box::pin(self.query(packet(false))).await
+                Box::pin(self.query(command(false))).await
             }
             reply => reply,
         }
@@ -246,34 +233,35 @@ impl CommandConnection {
             let mut replies = inner.send_packed_commands(&asking, 1, 1).await?;
             Ok(replies.pop().unwrap_or(Value::Nil))
         };
-        self.reply(request).await
+        self.checked(self.reply(request).await)
     }
 
-    /// Sends a packet. Unlike `Cmd::query_async`, this allocates no box.
+    /// Sends a command. Unlike `Cmd::query_async`, this allocates no box.
     ///
     /// If the connection fails or times out, it is given up: a command on a connection that does
     /// not answer may arrive much later.
-    pub(crate) async fn query(&self, packet: impl Into<Packet>) -> RedisResult<Value> {
+    pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let mut inner = self.inner.clone();
-        match packet.into() {
-            Packet::Command(command) => self.reply(inner.send_packed_command(&command)).await,
-            Packet::FirstOf(commands) => {
-                let request = async {
-                    let replies = inner.send_packed_commands(&commands, 0, commands.len()).await?;
-                    Ok(first_of(replies))
-                };
-                self.reply(request).await
-            }
-        }
+        self.checked(self.reply(inner.send_packed_command(&command)).await)
+    }
+
+    /// Like [`query`](Self::query), for commands that are written together. An error is one of the
+    /// replies, to be [`checked`](Self::checked).
+    pub(super) async fn query_all(&self, commands: Pipeline) -> RedisResult<Vec<Value>> {
+        let mut inner = self.inner.clone();
+        self.reply(inner.send_packed_commands(&commands, 0, commands.len())).await
     }
 
     /// Waits for the reply to a request.
-    async fn reply(&self, request: impl Future<Output = RedisResult<Value>>) -> RedisResult<Value> {
+    async fn reply<T: Default>(
+        &self,
+        request: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
         let request = async {
             tokio::select! {
                 biased;
-                reply = request => reply.and_then(Value::extract_error),
-                () = self.life.severed() => Ok(Value::Nil),
+                reply = request => reply,
+                () = self.life.severed() => Ok(T::default()),
             }
         };
         let reply = self.pulse.during(&self.runtime, &self.address, request).await;
@@ -287,11 +275,18 @@ impl CommandConnection {
             }
             _ => {}
         }
-        reply.inspect_err(|error| {
-            if error::ends_connection(error) {
-                self.give_up();
-            }
-        })
+        reply.inspect_err(|error| self.end_after(error))
+    }
+
+    /// Returns the error that a reply is, if it is one.
+    pub(super) fn checked(&self, reply: RedisResult<Value>) -> RedisResult<Value> {
+        reply.and_then(Value::extract_error).inspect_err(|error| self.end_after(error))
+    }
+
+    fn end_after(&self, error: &RedisError) {
+        if error::ends_connection(error) {
+            self.give_up();
+        }
     }
 
     /// Decodes a reply. If that fails, the next replies cannot be trusted either: they may belong
@@ -320,14 +315,6 @@ impl CommandConnection {
     pub(crate) fn give_up(&self) {
         self.life.end(GIVEN_UP);
     }
-}
-
-/// The first reply, if all the others can belong to their requests.
-fn first_of(replies: Vec<Value>) -> Value {
-    let mut replies = replies.into_iter();
-    let first = replies.next().unwrap_or(Value::Nil);
-    let do_fit = replies.all(|reply| matches!(reply, Value::Int(_) | Value::ServerError(_)));
-    if do_fit { first } else { Value::Nil }
 }
 
 impl Drop for CommandConnection {

@@ -4,6 +4,7 @@
 //! - [`opener`] opens a connection and [`check`]s the server behind it. Each of the two connections
 //!   has its [`pace`].
 //! - [`commands`] has the [`connection`] for commands, on which [`batch`] sends several at once.
+//! - [`clock`] is what is known of the server's clock, for tokens.
 //! - [`messages`] has the connection for messages. It belongs to a connection for commands, and is
 //!   replaced with it.
 //!
@@ -15,6 +16,7 @@
 pub(crate) mod address;
 mod batch;
 mod check;
+mod clock;
 mod commands;
 mod connection;
 mod messages;
@@ -30,10 +32,7 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    check::Identity,
-    connection::{CommandConnection, Packet},
-    messages::RedisSubscription,
-    opener::Purpose,
+    check::Identity, connection::CommandConnection, messages::RedisSubscription, opener::Purpose,
     replicas::MovableKey,
 };
 use self::{
