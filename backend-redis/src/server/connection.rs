@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -229,11 +230,9 @@ impl CommandConnection {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").add_command(command);
         let mut inner = self.inner.clone();
-        let request = async {
-            let mut replies = inner.send_packed_commands(&asking, 1, 1).await?;
-            Ok(replies.pop().unwrap_or(Value::Nil))
-        };
-        self.checked(self.reply(request).await)
+        let request = pin!(inner.send_packed_commands(&asking, 1, 1));
+        let mut replies = self.reply(request).await?;
+        self.checked(Ok(replies.pop().unwrap_or(Value::Nil)))
     }
 
     /// Sends a command. Unlike `Cmd::query_async`, this allocates no box.
@@ -242,28 +241,30 @@ impl CommandConnection {
     /// not answer may arrive much later.
     pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let mut inner = self.inner.clone();
-        self.checked(self.reply(inner.send_packed_command(&command)).await)
+        let request = pin!(inner.send_packed_command(&command));
+        self.checked(self.reply(request).await)
     }
 
     /// Like [`query`](Self::query), for commands that are written together. An error is one of the
     /// replies, to be [`checked`](Self::checked).
     pub(super) async fn query_all(&self, commands: Pipeline) -> RedisResult<Vec<Value>> {
         let mut inner = self.inner.clone();
-        self.reply(inner.send_packed_commands(&commands, 0, commands.len())).await
+        self.reply(pin!(inner.send_packed_commands(&commands, 0, commands.len()))).await
     }
 
-    /// Waits for the reply to a request.
+    /// Waits for the reply to a request. The request is large, so it is pinned where it is made, and
+    /// not moved from future to future.
     async fn reply<T: Default>(
         &self,
-        request: impl Future<Output = RedisResult<T>>,
+        request: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> RedisResult<T> {
-        let request = async {
+        let request = pin!(async {
             tokio::select! {
                 biased;
                 reply = request => reply,
                 () = self.life.severed() => Ok(T::default()),
             }
-        };
+        });
         let reply = self.pulse.during(&self.runtime, &self.address, request).await;
         match self.life.state.load(Ordering::Acquire) {
             OUT_OF_STEP => {

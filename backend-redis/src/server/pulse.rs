@@ -1,6 +1,7 @@
 //! [`Pulse`]: notices that a server has stopped answering, long before a request times out.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -36,7 +37,7 @@ impl Pulse {
         self: &Arc<Self>,
         runtime: &Handle,
         address: &Arc<dyn Locate>,
-        request: impl Future<Output = T>,
+        request: Pin<&mut impl Future<Output = T>>,
     ) -> T {
         let _waiting = WaitingRequest::new(self);
         let number = self.sent.fetch_add(1, SeqCst) + 1;
