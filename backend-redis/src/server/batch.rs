@@ -7,6 +7,7 @@
 //! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
 //!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
 //!   run once; there is no timer.
+//! - Up to four requests are sent as commands of their own, in one write.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
 //!   from the head of the queue and ends before the first request that the script would run out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition
