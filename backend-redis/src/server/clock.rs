@@ -2,12 +2,12 @@
 //!
 //! Tokens follow the server's clock, so that they rise even if the last token is lost. For a script
 //! to ask for the time and to write a number of 16 digits costs as much as to store a hold. So a
-//! client that has learned the time lately proposes the token of its next hold. A proposal is never
+//! client that has learned the time lately proposes the token of its next hold. A proposal is not
 //! ahead of the server's clock, and at most [`MAX_LAG`] and some milliseconds behind it when it is
 //! sent. What was learned belongs to the connection: another server has another clock.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -24,10 +24,21 @@ const MAX_LAG: Duration = Duration::from_millis(100);
 /// Clocks that are being corrected differ by up to 500 in a million.
 const DRIFT: u64 = 1_000;
 
+/// Tokens that are proposed within the same microsecond follow each other, so that each reply fits
+/// one request. More than so many microseconds are not made up for: the server's clock was set back.
+const MAX_LEAD: u64 = 1_000;
+
 /// The clock of a server.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
-    reading: Mutex<Option<Reading>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reading: Option<Reading>,
+    /// The last token that was proposed.
+    proposed: u64,
 }
 
 /// The server's time in microseconds, and when it came here.
@@ -50,9 +61,18 @@ impl ServerClock {
     }
 
     fn propose_at(&self, now: Instant) -> Proposal {
-        let reading = *self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = reading.and_then(|reading| reading.lower_bound(now));
+        let mut state = self.lock();
+        let bound = state.reading.and_then(|reading| reading.lower_bound(now));
+        let token = bound.map(|bound| match state.proposed.checked_sub(bound) {
+            Some(lead) if lead < MAX_LEAD => state.proposed + 1,
+            _ => bound,
+        });
+        state.proposed = token.unwrap_or(state.proposed);
         Proposal { token, made: now }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the reply to an acquisition with this proposal, as one without a proposal would have
@@ -85,7 +105,7 @@ impl ServerClock {
     /// Keeps a reading from the reply to `proposal`, unless it was on its way for too long.
     fn learn(&self, proposal: Proposal, reading: Reading) {
         if reading.at.saturating_duration_since(proposal.made) <= MAX_LAG {
-            *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+            self.lock().reading = Some(reading);
         }
     }
 }
@@ -125,9 +145,18 @@ mod tests {
         let (clock, at) = clock(Duration::from_millis(2));
         let token = |after| clock.propose_at(at + after).token;
         assert_eq!(token(Duration::ZERO), Some(MICROS));
-        assert_eq!(token(Duration::from_micros(1)), Some(MICROS));
         assert_eq!(token(Duration::from_micros(500)), Some(MICROS + 499));
         assert_eq!(token(Duration::from_millis(900)), Some(MICROS + 900_000 - 900));
+    }
+
+    #[test]
+    fn no_token_is_proposed_twice_unless_the_clock_is_set_back() {
+        let (clock, at) = clock(Duration::ZERO);
+        let token = |after| clock.propose_at(at + Duration::from_micros(after)).token;
+        assert_eq!([0, 0, 1, 9].map(token), [0, 1, 2, 8].map(|more| Some(MICROS + more)));
+        let set_back = granted(MICROS, Some(MICROS - 1_000_000));
+        clock.accept_at(|| at, clock.propose_at(at), set_back);
+        assert_eq!(token(0), Some(MICROS - 1_000_000));
     }
 
     #[test]
@@ -151,6 +180,7 @@ mod tests {
     fn only_the_proposed_token_is_accepted() {
         let (clock, at) = clock(Duration::ZERO);
         let proposal = clock.propose_at(at);
+        assert_eq!(proposal.token, Some(MICROS));
         let text = |token: u64| Value::BulkString(token.to_string().into());
         let accepted = Value::Array(vec![Value::Int(1), text(MICROS)]);
         assert_eq!(clock.accept(proposal, text(MICROS)), accepted);
