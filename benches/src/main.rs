@@ -34,6 +34,9 @@ struct Arguments {
     /// Measure Redisson as well: needs a Java runtime, and `mvn -q -B -f interop/java/pom.xml package` before.
     #[arg(long)]
     redisson: bool,
+    /// Measure libraries for Go as well: needs Go 1.26 or newer, with which it builds `interop/go`.
+    #[arg(long)]
+    go: bool,
     /// Run only these scenarios.
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',')]
     only: Vec<String>,
@@ -70,8 +73,12 @@ fn run(arguments: &Arguments) -> Result<()> {
             "lockcore-bench: this is a debug build; for figures that mean something: cargo run --release"
         );
     }
-    let plan = Plan { is_quick: arguments.quick, has_redisson: arguments.redisson };
+    let plan =
+        Plan { is_quick: arguments.quick, has_redisson: arguments.redisson, has_go: arguments.go };
     let scenarios = chosen(arguments)?;
+    if plan.has_go {
+        subjects::go::build()?;
+    }
     let mut report = Report::new(arguments.json.as_deref())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
