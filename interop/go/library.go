@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -11,8 +12,8 @@ import (
 // library makes a lock of a name, for one task. Its client is shared by all of them.
 type library func(name string) lock
 
-// lock waits until the lock is had.
-type lock func() (release, error)
+// lock waits until the lock is had, or the context is cancelled.
+type lock func(context.Context) (release, error)
 
 // release resolves when the server has released the lock.
 type release func() error

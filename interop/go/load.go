@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -14,6 +16,9 @@ const (
 
 // respite is how long a task pauses after an operation that failed.
 const respite = time.Millisecond
+
+// grace is how long tasks may take to end. One that still waits after that has failed.
+const grace = 5 * time.Second
 
 // shared is what the tasks of a load have in common.
 type shared struct {
@@ -33,17 +38,20 @@ type pairs struct {
 func runLoad(library library, o loadOrder) load {
 	var shared shared
 	shared.last.Store(-1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	finished := make([]chan pairs, o.Tasks)
 	for task := range finished {
 		lock, results := library(o.Names.of(task)), make(chan pairs, 1)
 		finished[task] = results
-		go func() { results <- repeat(lock, int64(task), &shared) }()
+		go func() { results <- repeat(ctx, lock, int64(task), &shared) }()
 	}
 	time.Sleep(time.Duration(o.Span.WarmUp))
 	begun := time.Now()
 	shared.phase.Store(measuring)
 	time.Sleep(time.Duration(o.Span.Measured))
 	shared.phase.Store(ending)
+	time.AfterFunc(grace, cancel)
 	return sum(duration(time.Since(begun)), finished)
 }
 
@@ -70,12 +78,15 @@ func sum(took duration, finished []chan pairs) load {
 	return load
 }
 
-func repeat(lock lock, task int64, shared *shared) pairs {
+func repeat(ctx context.Context, lock lock, task int64, shared *shared) pairs {
 	var pairs pairs
 	for {
 		asked := time.Now()
-		release, err := lock()
+		release, err := lock(ctx)
 		waited := time.Since(asked)
+		if ctx.Err() != nil && err != nil {
+			err = fmt.Errorf("it still waited %v after the end of the round", grace)
+		}
 		handedOver := err == nil && shared.last.Swap(task) != task
 		if err == nil {
 			err = release()

@@ -20,8 +20,8 @@ func useRedislock(client redis.UniversalClient, lease time.Duration) library {
 	locks := redislock.New(client)
 	options := redislock.Options{RetryStrategy: redislock.LinearBackoff(retry)}
 	return func(name string) lock {
-		return func() (release, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+		return func(ctx context.Context) (release, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			hold, err := locks.Obtain(ctx, name, lease, &options)
 			return giveBack(hold), err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -20,17 +21,17 @@ func useRedsync(
 	options = append(options, redsync.WithExpiry(lease))
 	return func(name string) lock {
 		mutex := locks.NewMutex(name, options...)
-		return func() (release, error) {
-			return unlock(mutex), lockUntilHad(mutex)
+		return func(ctx context.Context) (release, error) {
+			return unlock(mutex), lockUntilHad(ctx, mutex)
 		}
 	}
 }
 
 // lockUntilHad calls Lock again when it has given up, as its documentation says: that is after 32
 // attempts.
-func lockUntilHad(mutex *redsync.Mutex) error {
+func lockUntilHad(ctx context.Context, mutex *redsync.Mutex) error {
 	for {
-		err := mutex.Lock()
+		err := mutex.LockContext(ctx)
 		var taken *redsync.ErrTaken
 		if !errors.As(err, &taken) {
 			return err

@@ -27,8 +27,8 @@ func useRueidislock(addresses []string, lease time.Duration) (library, error) {
 		return nil, err
 	}
 	return func(name string) lock {
-		return func() (release, error) {
-			_, cancel, err := locks.WithContext(context.Background(), name)
+		return func(ctx context.Context) (release, error) {
+			_, cancel, err := locks.WithContext(ctx, name)
 			return func() error {
 				// Returns when the key is gone.
 				cancel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,10 @@ import (
 
 // atATime is how many acquisitions are under way at a time when many names are to be held.
 const atATime = 64
+
+// unheard is after how long a waiter is called anew. A waiter of rueidislock can miss that it is to
+// go on (see docs/PERFORMANCE.md); those that ask at intervals have the lock long before.
+const unheard = 5 * time.Second
 
 // session is what a worker keeps between orders. Holds of Hold are kept by nobody: they last for
 // as long as the process.
@@ -74,7 +79,7 @@ func with[T any](order order, carryOut func(T) (any, error)) (any, error) {
 }
 
 func (s *session) acquire(name string) (any, error) {
-	held, err := s.library(name)()
+	held, err := insist(s.library(name))
 	had := monotonic()
 	if err != nil {
 		return nil, err
@@ -99,7 +104,7 @@ func (s *session) hold(o rangeOrder) (any, error) {
 	for range atATime {
 		holders.Go(func() {
 			for number := range numbers {
-				if _, err := s.library(numbered(o.Prefix, number))(); err != nil {
+				if _, err := insist(s.library(numbered(o.Prefix, number))); err != nil {
 					failures <- err
 				}
 			}
@@ -118,7 +123,7 @@ func (s *session) wait(o rangeOrder) (any, error) {
 	for number := range o.Count {
 		lock := s.library(numbered(o.Prefix, number%o.Names))
 		go func() {
-			if release, err := lock(); err == nil {
+			if release, err := lock(context.Background()); err == nil {
 				_ = release()
 			}
 		}()
@@ -131,7 +136,7 @@ func (s *session) await(o rangeOrder) (any, error) {
 		lock, granted := s.library(numbered(o.Prefix, number)), make(chan grant, 1)
 		s.grants = append(s.grants, granted)
 		go func() {
-			release, err := lock()
+			release, err := insist(lock)
 			had := uint64(time.Now().UnixNano())
 			if err == nil {
 				err = release()
@@ -154,6 +159,22 @@ func (s *session) allGrants() (any, error) {
 	}
 	s.grants = nil
 	return answer{"Stamps": stamps}, nil
+}
+
+// insist calls a lock anew when it was not had in time.
+func insist(lock lock) (release, error) {
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		late := time.AfterFunc(unheard, cancel)
+		release, err := lock(ctx)
+		if late.Stop() {
+			return release, err
+		}
+		if err == nil {
+			// It was had as the context was cancelled, which may have ended the hold.
+			_ = release()
+		}
+	}
 }
 
 // monotonic is the clock that all processes of the machine share.
