@@ -1,8 +1,8 @@
 //! lockcore side by side with other lock libraries, and with the least that its scripts cost.
 //!
 //! ```text
-//! cargo run --release -p lockcore-bench                       everything, in some 25 minutes
-//! cargo run --release -p lockcore-bench -- --quick            in five minutes
+//! cargo run --release -p lockcore-bench                       everything, in half an hour
+//! cargo run --release -p lockcore-bench -- --quick            in four minutes
 //! cargo run --release -p lockcore-bench -- --only fleet,idle  some scenarios
 //! ```
 //! Each scenario is a file in `scenarios/`, each of the compared libraries one in `subjects/`. It starts its own redis-server.
@@ -28,7 +28,7 @@ use crate::{
 /// lockcore side by side with other lock libraries.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Measure for a shorter time: without other runtimes in about five minutes altogether.
+    /// Measure for a shorter time: in four minutes altogether, in eight with other runtimes.
     #[arg(long)]
     quick: bool,
     /// Measure Redisson as well: needs a Java runtime, and `mvn -q -B -f interop/java/pom.xml package` before.
