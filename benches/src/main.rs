@@ -1,8 +1,8 @@
 //! lockcore side by side with other lock libraries, and with the least that its scripts cost.
 //!
 //! ```text
-//! cargo run --release -p lockcore-bench                       everything, in about a quarter of an hour
-//! cargo run --release -p lockcore-bench -- --quick            in three minutes
+//! cargo run --release -p lockcore-bench                       everything, in half an hour
+//! cargo run --release -p lockcore-bench -- --quick            in four minutes
 //! cargo run --release -p lockcore-bench -- --only fleet,idle  some scenarios
 //! ```
 //! Each scenario is a file in `scenarios/`, each of the compared libraries one in `subjects/`. It starts its own redis-server.
@@ -28,12 +28,15 @@ use crate::{
 /// lockcore side by side with other lock libraries.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Measure for a shorter time, in three minutes altogether.
+    /// Measure for a shorter time: in four minutes altogether, in eight with other runtimes.
     #[arg(long)]
     quick: bool,
     /// Measure Redisson as well: needs a Java runtime, and `mvn -q -B -f interop/java/pom.xml package` before.
     #[arg(long)]
     redisson: bool,
+    /// Measure libraries for Go as well: needs Go 1.26 or newer, with which it builds `interop/go`.
+    #[arg(long)]
+    go: bool,
     /// Run only these scenarios.
     #[arg(long, value_name = "SCENARIO", value_delimiter = ',')]
     only: Vec<String>,
@@ -70,8 +73,12 @@ fn run(arguments: &Arguments) -> Result<()> {
             "lockcore-bench: this is a debug build; for figures that mean something: cargo run --release"
         );
     }
-    let plan = Plan { is_quick: arguments.quick, has_redisson: arguments.redisson };
+    let plan =
+        Plan { is_quick: arguments.quick, has_redisson: arguments.redisson, has_go: arguments.go };
     let scenarios = chosen(arguments)?;
+    if plan.has_go {
+        subjects::go::build()?;
+    }
     let mut report = Report::new(arguments.json.as_deref())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

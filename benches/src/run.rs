@@ -8,11 +8,12 @@ use crate::{
     error::Result,
     measure::{
         load::{Load, Span},
+        samples::Samples,
         server::Server,
-        stats::{median, ratio},
+        stats::{float, ratio},
     },
-    report::{BETTER_RSLOCK, RATIO, Record, Report},
-    subjects::{Ability, Names, Subject},
+    report::{BEST_PEER, BETTER_RSLOCK, RATIO, Record, Report},
+    subjects::{Ability, Names, Runtime, Subject},
     worker::Worker,
 };
 
@@ -34,9 +35,19 @@ type Run = for<'a> fn(&'a mut Stage<'_>) -> Pin<Box<dyn Future<Output = Result<(
 pub(crate) struct Plan {
     pub(crate) is_quick: bool,
     pub(crate) has_redisson: bool,
+    pub(crate) has_go: bool,
 }
 
 impl Plan {
+    /// The flag with which a subject has a part, if it has none without.
+    fn flag_for(self, subject: Subject) -> Option<&'static str> {
+        match subject.runtime() {
+            Runtime::Java if !self.has_redisson => Some("asked for with `--redisson`"),
+            Runtime::Go if !self.has_go => Some("asked for with `--go`"),
+            _ => None,
+        }
+    }
+
     /// The first in a quick run, the second in a full one.
     pub(crate) fn either<T>(self, quick: T, full: T) -> T {
         if self.is_quick { quick } else { full }
@@ -69,6 +80,13 @@ impl Plan {
     }
 }
 
+/// A load, and the server's processor time for each of its pairs, in seconds.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) load: Load,
+    pub(crate) server_time: f64,
+}
+
 /// Where a scenario takes place.
 pub(crate) struct Stage<'a> {
     pub(crate) plan: Plan,
@@ -91,12 +109,9 @@ impl<'a> Stage<'a> {
     pub(crate) fn subjects(&mut self, abilities: &[Ability]) -> Vec<Subject> {
         let mut able = Vec::new();
         for subject in Subject::ALL {
-            let reason = abilities.iter().find_map(|ability| subject.cannot(*ability));
-            match reason {
+            let cannot = abilities.iter().find_map(|ability| subject.cannot(*ability));
+            match cannot.or_else(|| self.plan.flag_for(subject)) {
                 Some(reason) => self.left_out(subject, reason),
-                None if subject == Subject::Redisson && !self.plan.has_redisson => {
-                    self.left_out(subject, "asked for with `--redisson`");
-                }
                 None => able.push(subject),
             }
         }
@@ -181,6 +196,22 @@ impl<'a> Stage<'a> {
         Ok(load)
     }
 
+    /// The same, and what it takes of the server's processor. Nobody else asks the server meanwhile.
+    pub(crate) async fn served(
+        &mut self,
+        worker: &mut (Subject, Worker),
+        server: &Server,
+        round: usize,
+        names: Names,
+        tasks: usize,
+    ) -> Result<Served> {
+        let before = server.processor_time()?;
+        let load = self.load(worker, round, names, tasks).await?;
+        let used = server.processor_time()?.saturating_sub(before);
+        let server_time = ratio(used.as_secs_f64(), float(load.all_pairs));
+        Ok(Served { load, server_time })
+    }
+
     /// Says which subject's turn it is.
     pub(crate) fn turn(&self, subject: Subject, round: usize) {
         self.step(&format!("{}, round {} of {}", subject.name(), round + 1, self.plan.rounds()));
@@ -255,63 +286,40 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// How many times as good as Redisson's a figure is of which less is better, if both have one.
-    pub(crate) fn less_than_redisson(
+    /// The same for pairs a second, and against the peer that has most of them.
+    pub(crate) fn compare_with_best<T>(
         &mut self,
+        samples: &Samples<T>,
+        metric: &str,
+        of: impl Fn(&T) -> f64,
+    ) -> Result<()> {
+        self.compare(samples, metric, "1/s", &of)?;
+        let peers = samples.subjects().into_iter().filter(|subject| subject.is_peer());
+        let best = samples.ratio(&peers.collect::<Vec<_>>(), &of);
+        self.against(metric, best, BEST_PEER)
+    }
+
+    /// The server's processor time for a pair, and how many times rslock's lockcore's is.
+    pub(crate) fn server_time(&mut self, samples: &Samples<Served>, metric: &str) -> Result<()> {
+        let of = |served: &Served| served.server_time * 1e6;
+        self.values(samples, metric, "us", of)?;
+        self.note("server time: processor time of all threads of the redis-server, for a pair");
+        if !samples.of(Subject::Rslock).is_empty() {
+            self.against(metric, samples.ratio(&[Subject::Rslock], of), Subject::Rslock.name())?;
+        }
+        Ok(())
+    }
+
+    /// How many times as good as a peer's a figure is of which less is better, if both have one.
+    pub(crate) fn less_than(
+        &mut self,
+        peer: Subject,
         metric: &str,
         ours: f64,
         theirs: Option<f64>,
     ) -> Result<()> {
-        match theirs {
-            Some(theirs) => {
-                self.against(&format!("{metric}, less is more"), ratio(theirs, ours), "Redisson")
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-/// What was measured of each subject in each round.
-#[derive(Debug)]
-pub(crate) struct Samples<T>(Vec<(Subject, Vec<T>)>);
-
-impl<T> Samples<T> {
-    pub(crate) fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(crate) fn add(&mut self, subject: Subject, sample: T) {
-        match self.0.iter_mut().find(|(of, _)| *of == subject) {
-            Some((_, samples)) => samples.push(sample),
-            None => self.0.push((subject, vec![sample])),
-        }
-    }
-
-    /// In the order in which they are always named.
-    pub(crate) fn subjects(&self) -> Vec<Subject> {
-        let has = |subject: &Subject| self.0.iter().any(|(of, _)| of == subject);
-        Subject::ALL.into_iter().filter(has).collect()
-    }
-
-    pub(crate) fn of(&self, subject: Subject) -> &[T] {
-        self.0.iter().find(|(of, _)| *of == subject).map_or(&[], |(_, samples)| samples)
-    }
-
-    pub(crate) fn median(&self, subject: Subject, of: impl Fn(&T) -> f64) -> f64 {
-        median(&self.of(subject).iter().map(of).collect::<Vec<_>>())
-    }
-
-    /// The median of what lockcore's is of the best of these in the same round.
-    pub(crate) fn ratio(&self, others: &[Subject], of: impl Fn(&T) -> f64) -> f64 {
-        let rounds = self.of(Subject::Lockcore).iter().enumerate().map(|(round, ours)| {
-            let best = others
-                .iter()
-                .filter_map(|other| self.of(*other).get(round))
-                .map(&of)
-                .fold(0.0, f64::max);
-            ratio(of(ours), best)
-        });
-        median(&rounds.collect::<Vec<_>>())
+        let metric = format!("{metric}, less is more");
+        theirs.map_or(Ok(()), |theirs| self.against(&metric, ratio(theirs, ours), peer.name()))
     }
 }
 
@@ -328,22 +336,4 @@ pub(crate) fn progress_bar(scenarios: usize) -> Result<ProgressBar> {
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}")?);
     bar.enable_steady_tick(Duration::from_millis(250));
     Ok(bar)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_are_taken_round_by_round_and_against_the_better_setting() {
-        let mut samples = Samples::new();
-        for (ours, slow, fast) in [(10.0, 1.0, 2.0), (30.0, 3.0, 1.0), (80.0, 1.0, 20.0)] {
-            samples.add(Subject::Rslock, slow);
-            samples.add(Subject::Lockcore, ours);
-            samples.add(Subject::RslockFast, fast);
-        }
-        let ratio = samples.ratio(&[Subject::Rslock, Subject::RslockFast], |sample| *sample);
-        assert!((ratio - 5.0).abs() < 1e-9, "{ratio}");
-        assert_eq!(samples.subjects()[0], Subject::Lockcore);
-    }
 }

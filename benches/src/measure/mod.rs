@@ -2,5 +2,6 @@
 
 pub(crate) mod load;
 pub(crate) mod process;
+pub(crate) mod samples;
 pub(crate) mod server;
 pub(crate) mod stats;

@@ -24,6 +24,25 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second())))
 }
 
+/// The processor time of all threads of a process so far, in nanoseconds where the kernel counts
+/// them.
+pub(crate) fn exact_processor_time(pid: u32) -> Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path().join("schedstat");
+        // Kernels may be built without it.
+        let Ok(text) = fs::read_to_string(&path) else { return processor_time(pid) };
+        sum += on_processor(&text)
+            .ok_or_else(|| failure(format!("{} is not understood", path.display())))?;
+    }
+    Ok(sum)
+}
+
+/// The first number is the time on a processor, the user's and the system's together.
+fn on_processor(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// The user's and the system's. The name of the program comes before, in parentheses, and may contain anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -46,11 +65,14 @@ mod tests {
         assert_eq!(resident("VmRSS:\t  900 kB\nRssAnon:\t   12 kB\n"), Some(12 * 1024));
         assert_eq!(ticks("7 (a) b) S 1 7 7 0 -1 4 0 0 0 0 30 12 0 0 20 0"), Some(42));
         assert_eq!(ticks("7 (a"), None);
+        assert_eq!(on_processor("54495541 80483562 184\n"), Some(Duration::from_nanos(54_495_541)));
+        assert_eq!(on_processor("\n"), None);
     }
 
     #[test]
     fn this_process_uses_something() {
         assert!(memory(std::process::id()).unwrap() > 0);
         processor_time(std::process::id()).unwrap();
+        assert!(exact_processor_time(std::process::id()).unwrap() > Duration::ZERO);
     }
 }

@@ -1,11 +1,11 @@
 //! [`Server`]: a private redis-server, and what it has been asked.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use lockcore_testkit::RedisServer;
 use redis::{Cmd, aio::MultiplexedConnection};
 
-use crate::error::Result;
+use crate::{error::Result, measure::process::exact_processor_time};
 
 /// A redis-server for one scenario, with a connection for the benchmark's own questions.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         self.process.url()
+    }
+
+    /// The processor time of all threads of the server so far.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        exact_processor_time(self.process.pid())
     }
 
     /// How often each command was called so far, by clients or inside scripts, the benchmark's own questions aside.

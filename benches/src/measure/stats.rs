@@ -24,10 +24,12 @@ pub(crate) fn jain(shares: &[u64]) -> f64 {
     if squares > 0.0 { sum * sum / (float(shares.len() as u64) * squares) } else { 0.0 }
 }
 
-/// The smallest part of the whole, in percent.
-pub(crate) fn smallest_share(shares: &[u64]) -> f64 {
-    let sum: u64 = shares.iter().sum();
-    ratio(float(shares.iter().copied().min().unwrap_or(0)) * 100.0, float(sum))
+/// What part of the whole each is, in percent, the largest first.
+pub(crate) fn shares(counts: &[u64]) -> Vec<f64> {
+    let sum = float(counts.iter().sum());
+    let mut shares: Vec<_> = counts.iter().map(|count| ratio(float(*count) * 100.0, sum)).collect();
+    shares.sort_by(|a, b| b.total_cmp(a));
+    shares
 }
 
 /// `a / b`, and 0 if there is no `b`: nothing was measured then, and nothing is reached.
@@ -106,9 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_share_is_a_percentage() {
-        assert!(is_about(smallest_share(&[30, 50, 20]), 20.0));
-        assert!(is_about(smallest_share(&[]), 0.0));
+    fn shares_are_percentages_in_order() {
+        let found = shares(&[30, 50, 20]);
+        assert!(found.iter().zip([50.0, 30.0, 20.0]).all(|(share, of)| is_about(*share, of)));
+        assert!(shares(&[0, 0]).iter().all(|share| is_about(*share, 0.0)));
     }
 
     #[test]

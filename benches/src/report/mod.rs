@@ -13,7 +13,7 @@ use std::{
 };
 
 pub(crate) use self::{
-    bars::BETTER_RSLOCK,
+    bars::{BEST_PEER, BETTER_RSLOCK},
     record::{RATIO, Record},
 };
 use crate::{error::Result, run::Plan};
@@ -72,7 +72,7 @@ impl Report {
 
     /// The table of one scenario, for a terminal.
     pub(crate) fn scenario(&self, scenario: &str) -> String {
-        let mut text = table::values(&self.of(scenario), table::Style::Terminal);
+        let mut text = table::scenario(&self.of(scenario), table::Style::Terminal);
         for line in self.lines_of(scenario) {
             text += &format!("\n  {line}");
         }
@@ -105,7 +105,7 @@ impl Report {
         text += &table::bars(&bars::judge(&self.records), table::Style::Markdown);
         for (scenario, about) in &self.scenarios {
             text += &format!("\n\n### `{scenario}`\n\n{about}\n\n");
-            text += &table::values(&self.of(scenario), table::Style::Markdown);
+            text += &table::scenario(&self.of(scenario), table::Style::Markdown);
             text += "\n";
             for line in self.lines_of(scenario) {
                 text += &format!("\n- {line}");
@@ -122,15 +122,13 @@ impl Report {
         self.records.iter().filter(|record| record.scenario == scenario).collect()
     }
 
-    /// What stands below the table of a scenario: comparisons, then remarks.
+    /// What stands below the tables of a scenario.
     fn lines_of(&self, scenario: &str) -> Vec<String> {
-        let records = self.of(scenario);
-        let ratios = records.iter().filter_map(|record| record.comparison());
         let notes =
             self.notes.iter().filter(|(of, _)| *of == scenario).map(|(_, note)| note.clone());
         let left_out = self.left_out.iter().filter(|(of, ..)| *of == scenario);
         let left_out = left_out
             .map(|(_, reason, subjects)| format!("without {}: {reason}", subjects.join(", ")));
-        ratios.chain(left_out).chain(notes).collect()
+        left_out.chain(notes).collect()
     }
 }

@@ -23,7 +23,7 @@ const LABELS: i32 = 170;
 const FIGURES: i32 = 110;
 const MARGIN: i32 = 10;
 const FONT: &str = "sans-serif";
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 11] = [
     RGBColor(0x0b, 0x6e, 0x4f),
     RGBColor(0x9a, 0x9a, 0x9a),
     RGBColor(0xc8, 0x55, 0x3d),
@@ -31,6 +31,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x8e, 0x5a, 0xa8),
     RGBColor(0xc0, 0x8a, 0x1e),
     RGBColor(0x3a, 0x3a, 0x3a),
+    RGBColor(0x3f, 0xa7, 0xb5),
+    RGBColor(0x8a, 0xb5, 0x3f),
+    RGBColor(0xd4, 0x7a, 0xa8),
+    RGBColor(0x6b, 0x4a, 0x2f),
 ];
 
 /// The name of a scenario's plot.
@@ -117,10 +121,13 @@ fn draw_bars(path: &Path, title: &str, bars: &[(String, f64, &str, usize)]) -> D
 /// For each subject the figures at each size, from metrics like `pairs of 64 tasks` of a scenario that has several of one subject's.
 fn lines<'a>(records: &[&'a Record]) -> Vec<(&'a str, Vec<(f64, f64)>)> {
     let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
-    for record in
-        records.iter().filter(|record| record.against.is_none() && record.scenario == "growth")
-    {
-        let size = record.metric.split_whitespace().next().and_then(|size| size.parse().ok());
+    let grows = |record: &&&Record| {
+        let is_pairs = record.against.is_none() && record.unit == "1/s";
+        is_pairs && ["growth", "distinct"].contains(&record.scenario)
+    };
+    for record in records.iter().filter(grows) {
+        let metric = record.metric.trim_start_matches("pairs of ");
+        let size = metric.split_whitespace().next().and_then(|size| size.parse().ok());
         let Some(size) = size else { continue };
         match lines.iter_mut().find(|(subject, _)| *subject == record.subject) {
             Some((_, points)) => points.push((size, record.value)),
@@ -188,11 +195,11 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("lockcore-bench-plot-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let distinct = ["lockcore", "floor"]
-            .map(|subject| record("distinct", subject, "pairs of 64 tasks", 5.0));
+        let cluster = ["lockcore", "floor"]
+            .map(|subject| record("cluster", subject, "pairs of 64 tasks", 5.0));
         let growth =
             [1, 64].map(|tasks| record("growth", "lockcore", &format!("{tasks} tasks"), 9.0));
-        for (records, expected) in [(distinct, "floor, 64 tasks"), (growth, "lockcore")] {
+        for (records, expected) in [(cluster, "floor, 64 tasks"), (growth, "lockcore")] {
             let path = directory.join("plot.svg");
             draw(&path, "Some title", &records.iter().collect::<Vec<_>>()).unwrap();
             let svg = std::fs::read_to_string(&path).unwrap();

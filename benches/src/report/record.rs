@@ -18,19 +18,6 @@ pub(crate) struct Record {
 /// The unit of what is compared with something.
 pub(crate) const RATIO: &str = "ratio";
 
-impl Record {
-    /// As a sentence, if it compares.
-    pub(crate) fn comparison(&self) -> Option<String> {
-        let against = self.against.as_ref()?;
-        Some(format!(
-            "{}: {} of {} against {against}",
-            self.metric,
-            number(self.value),
-            self.subject
-        ))
-    }
-}
-
 /// A number with as many digits as one wants to read, and its unit.
 pub(crate) fn figure(value: f64, unit: &str) -> String {
     match unit {
@@ -97,13 +84,5 @@ mod tests {
         ];
         let texts: Vec<_> = figures.iter().map(|(value, unit)| figure(*value, unit)).collect();
         assert_eq!(texts, ["1,234,568/s", "1000", "12.3 us", "1.23", "0.012 %", "0 B"]);
-    }
-
-    #[test]
-    fn a_comparison_is_a_sentence() {
-        assert_eq!(
-            record(Some("floor")).comparison().unwrap(),
-            "pairs: 0.97 of lockcore against floor"
-        );
     }
 }

@@ -13,29 +13,63 @@ pub(crate) enum Style {
     Markdown,
 }
 
-/// A line for each subject, a column for each metric. What is compared with something else stands elsewhere.
-pub(crate) fn values(records: &[&Record], style: Style) -> String {
-    let values: Vec<_> = records.iter().filter(|record| record.against.is_none()).collect();
-    let (mut subjects, mut metrics): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
-    for record in &values {
-        if !subjects.contains(&record.subject.as_str()) {
-            subjects.push(&record.subject);
-        }
-        if !metrics.contains(&record.metric.as_str()) {
-            metrics.push(&record.metric);
+impl Style {
+    fn between_tables(self) -> &'static str {
+        match self {
+            Self::Terminal => "\n",
+            Self::Markdown => "\n\n",
         }
     }
-    let header =
-        ["subject"].into_iter().chain(metrics.iter().copied()).map(str::to_owned).collect();
-    let lines = subjects.iter().map(|subject| {
-        let cell = |metric: &&str| {
-            let found =
-                values.iter().find(|record| record.subject == *subject && record.metric == *metric);
-            found.map_or_else(|| "-".to_owned(), |record| figure(record.value, record.unit))
+}
+
+/// The columns of a table at most. A scenario that has more metrics has several tables.
+const COLUMNS: usize = 6;
+
+/// A figure of a table: its line, its column and what is written there.
+type Cell<'a> = (&'a str, &'a str, String);
+
+/// The figures of all subjects, then what those of lockcore are of the others'.
+pub(crate) fn scenario(records: &[&Record], style: Style) -> String {
+    let cell = |record: &&Record| figure(record.value, record.unit);
+    let values = records.iter().filter(|record| record.against.is_none());
+    let values =
+        values.map(|record| (record.subject.as_str(), record.metric.as_str(), cell(record)));
+    let ratios = records.iter().filter_map(|record| {
+        Some((record.against.as_deref()?, record.metric.as_str(), cell(record)))
+    });
+    let mut tables = grids("subject", &values.collect::<Vec<_>>(), style);
+    tables.extend(grids("lockcore against", &ratios.collect::<Vec<_>>(), style));
+    tables.join(style.between_tables())
+}
+
+/// Tables with a line for each name and a column for each metric.
+fn grids(title: &str, cells: &[Cell<'_>], style: Style) -> Vec<String> {
+    let metrics = distinct(cells.iter().map(|(_, metric, _)| *metric));
+    metrics.chunks(COLUMNS).map(|metrics| grid(title, cells, metrics, style)).collect()
+}
+
+fn grid(title: &str, cells: &[Cell<'_>], metrics: &[&str], style: Style) -> String {
+    let header = [&title].into_iter().chain(metrics).map(|word| (*word).to_owned()).collect();
+    let names = cells.iter().filter(|(_, metric, _)| metrics.contains(metric));
+    let lines = distinct(names.map(|(name, ..)| *name)).into_iter().map(|name| {
+        let text = |metric: &&str| {
+            let found = cells.iter().find(|cell| (cell.0, cell.1) == (name, *metric));
+            found.map_or_else(|| "-".to_owned(), |(.., text)| text.clone())
         };
-        [(*subject).to_owned()].into_iter().chain(metrics.iter().map(cell)).collect()
+        [name.to_owned()].into_iter().chain(metrics.iter().map(text)).collect()
     });
     table(header, lines, style)
+}
+
+/// Each once, in the order in which they come first.
+fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for word in words {
+        if !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found
 }
 
 /// A line for each bar.
@@ -87,19 +121,33 @@ mod tests {
     }
 
     #[test]
-    fn a_document_gets_a_line_for_each_subject_and_gaps_where_nothing_was_measured() {
+    fn a_document_gets_figures_with_gaps_where_nothing_was_measured_and_then_ratios() {
         let records = [
             record("lockcore", "pairs", 20_000.0, None),
             record("floor", "pairs", 21_000.0, None),
             record("lockcore", "pairs", 0.95, Some("floor")),
             record("lockcore", "wakes", 1.5, None),
         ];
-        let table = values(&records.iter().collect::<Vec<_>>(), Style::Markdown);
+        let tables = scenario(&records.iter().collect::<Vec<_>>(), Style::Markdown);
         let lines: Vec<Vec<&str>> =
-            table.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+            tables.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
         assert_eq!(lines[0], ["", "subject", "pairs", "wakes", ""]);
         assert_eq!(lines[2], ["", "lockcore", "20,000/s", "1.50/s", ""]);
         assert_eq!(lines[3], ["", "floor", "21,000/s", "-", ""]);
-        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[5], ["", "lockcore against", "pairs", ""]);
+        assert_eq!(lines[7], ["", "floor", "0.95/s", ""]);
+        assert_eq!(lines.len(), 8);
+    }
+
+    #[test]
+    fn many_metrics_are_several_tables_without_empty_lines() {
+        let metrics: Vec<String> = (0..=COLUMNS).map(|number| format!("m{number}")).collect();
+        let mut records: Vec<_> =
+            metrics.iter().map(|metric| record("lockcore", metric, 1.0, None)).collect();
+        records.push(record("floor", "m0", 1.0, None));
+        let tables = scenario(&records.iter().collect::<Vec<_>>(), Style::Markdown);
+        let tables: Vec<_> = tables.split("\n\n").collect();
+        assert_eq!(tables.len(), 2, "{tables:?}");
+        assert!(tables[0].contains("floor") && !tables[1].contains("floor"), "{tables:?}");
     }
 }

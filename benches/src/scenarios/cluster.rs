@@ -4,8 +4,9 @@ use lockcore_testkit::RedisCluster;
 
 use crate::{
     error::{Result, failure},
-    measure::load::Load,
-    run::{LEASE, Samples, Scenario, Stage, rotate},
+    measure::{load::Load, samples::Samples},
+    run::{LEASE, Scenario, Stage, rotate},
+    scenarios::of_tasks,
     subjects::{Ability, Names},
 };
 
@@ -35,9 +36,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
             }
             rotate(&mut workers);
         }
-        let metric =
-            if tasks == 1 { "pairs of 1 task" } else { &format!("pairs of {tasks} tasks") };
-        stage.compare(&samples, metric, "1/s", Load::pairs_per_second)?;
+        let metric = format!("pairs {}", of_tasks(tasks));
+        stage.compare(&samples, &metric, "1/s", Load::pairs_per_second)?;
     }
     Ok(())
 }

@@ -8,10 +8,11 @@ use crate::{
     error::Result,
     measure::{
         load::{Load, Span},
+        samples::Samples,
         server::Server,
-        stats::{float, ratio, smallest_share},
+        stats::{float, ratio, shares},
     },
-    run::{LEASE, Samples, Scenario, Stage, rotate},
+    run::{LEASE, Scenario, Stage, rotate},
     subjects::{Ability, Names, Subject},
     worker::Worker,
 };
@@ -23,13 +24,19 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const PROCESSES: usize = 4;
+
+/// The parts of the processes, the largest first.
+const SHARES: [&str; PROCESSES] =
+    ["largest share", "second share", "third share", "smallest share"];
+
 pub(crate) const TASKS: usize = 16;
 
 /// What a fleet has done.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) grants_per_second: f64,
-    smallest_share: f64,
+    /// Of each process, in percent, the largest first.
+    shares: Vec<f64>,
     commands_a_grant: f64,
 }
 
@@ -41,9 +48,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         stage.step(&format!("{} starts", subject.name()));
         fleets.push((*subject, start(*subject, &server, PROCESSES).await?));
     }
-    // A process may have the lock for a while before another has it: the longer of the two.
+    // A process may have the lock for a while before another has it: longer than elsewhere.
     let span = Span {
-        measured: stage.plan.either(Duration::from_millis(800), Duration::from_secs(3)),
+        measured: stage.plan.either(Duration::from_millis(800), Duration::from_secs(10)),
         ..stage.plan.span()
     };
     let mut samples = Samples::new();
@@ -57,8 +64,12 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         rotate(&mut fleets);
     }
     stage.compare(&samples, "grants", "1/s", |seen| seen.grants_per_second)?;
-    stage.values(&samples, "smallest share", "%", |seen| seen.smallest_share)?;
-    stage.values(&samples, "commands a grant", "", |seen| seen.commands_a_grant)
+    stage.values(&samples, "commands a grant", "", |seen| seen.commands_a_grant)?;
+    for (place, metric) in SHARES.iter().enumerate() {
+        stage.values(&samples, metric, "%", |seen| seen.shares[place])?;
+    }
+    stage.note(format!("{PROCESSES} processes, by their parts of all grants of a round"));
+    Ok(())
 }
 
 /// Starts the processes of a subject, all at once.
@@ -97,10 +108,10 @@ pub(crate) async fn contend(
         loads.push(load?);
     }
     let commands = server.calls().await?.since(&before).of(subject.commands());
-    let shares: Vec<u64> = loads.iter().map(Load::total).collect();
+    let grants: Vec<u64> = loads.iter().map(Load::total).collect();
     let seen = Seen {
         grants_per_second: loads.iter().map(Load::pairs_per_second).sum(),
-        smallest_share: smallest_share(&shares),
+        shares: shares(&grants),
         commands_a_grant: ratio(
             float(commands),
             float(loads.iter().map(|load| load.all_pairs).sum()),

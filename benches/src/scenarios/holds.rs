@@ -56,7 +56,9 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         let Some(used) = stage.done(subject, kept)? else { continue };
         match subject {
             Subject::Lockcore => of_ours = used,
-            Subject::Redisson => stage.less_than_redisson("client CPU", of_ours, Some(used))?,
+            Subject::Redisson => {
+                stage.less_than(subject, "client CPU", of_ours, Some(used))?;
+            }
             _ => {}
         }
     }

@@ -6,9 +6,10 @@ use crate::{
     error::Result,
     measure::{
         load::{Load, Lock, Span, load},
+        samples::Samples,
         stats::{median, ratio},
     },
-    run::{Samples, Scenario, Stage},
+    run::{Scenario, Stage},
     subjects::{
         Subject,
         memory::{Floor, Least, Memory},

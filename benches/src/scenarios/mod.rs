@@ -16,6 +16,11 @@ mod uncontended;
 
 use crate::run::Scenario;
 
+/// How a metric names so many tasks.
+fn of_tasks(tasks: usize) -> String {
+    if tasks == 1 { "of 1 task".into() } else { format!("of {tasks} tasks") }
+}
+
 /// All scenarios, in the order in which they run.
 pub(crate) const ALL: [Scenario; 13] = [
     uncontended::SCENARIO,

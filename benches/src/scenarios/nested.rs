@@ -48,7 +48,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         "the commands are those of all pairs together, without the three of the hold around them",
     );
     let of = |subject| times.iter().find(|(of, _)| *of == subject).map(|(_, p50)| *p50);
-    stage.less_than_redisson(
+    stage.less_than(
+        Subject::Redisson,
         "p50 of a pair",
         of(Subject::Lockcore).unwrap_or(0.0),
         of(Subject::Redisson),

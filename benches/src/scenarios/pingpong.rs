@@ -9,10 +9,11 @@ use tokio::time::sleep;
 use crate::{
     error::Result,
     measure::{
+        samples::Samples,
         server::Server,
         stats::{Times, median, ratio},
     },
-    run::{LEASE, Samples, Scenario, Stage, rotate},
+    run::{LEASE, Scenario, Stage, rotate},
     subjects::{Ability, Subject},
     worker::{Order, Worker},
 };
@@ -58,8 +59,11 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let in_pings = samples.of(Subject::Lockcore).iter().map(|seen| ratio(seen.p50, seen.ping));
     stage.against("p50", median(&in_pings.collect::<Vec<_>>()), "PING")?;
     let of = |subject| samples.median(subject, |seen: &Seen| seen.p50);
-    let theirs = stage.plan.has_redisson.then(|| of(Subject::Redisson));
-    stage.less_than_redisson("p50", of(Subject::Lockcore), theirs)
+    for peer in [Subject::Redisson, Subject::Rueidislock] {
+        let theirs = samples.subjects().contains(&peer).then(|| of(peer));
+        stage.less_than(peer, "p50", of(Subject::Lockcore), theirs)?;
+    }
+    Ok(())
 }
 
 /// Each in turn waits for the lock, until the other, after a while, releases it. All clocks are the same one.

@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use crate::{
     error::{Result, failure},
-    measure::{server::Server, stats::Times},
-    run::{Samples, Scenario, Stage},
+    measure::{samples::Samples, server::Server, stats::Times},
+    run::{Scenario, Stage},
     subjects::{Ability, Subject},
     worker::{Order, Worker},
 };
@@ -49,7 +49,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         p99s.push((subject, p99));
     }
     let of = |subject| p99s.iter().find(|(of, _)| *of == subject).map(|(_, p99)| *p99);
-    stage.less_than_redisson(
+    stage.less_than(
+        Subject::Redisson,
         "p99 after the lease",
         of(Subject::Lockcore).unwrap_or(0.0),
         of(Subject::Redisson),

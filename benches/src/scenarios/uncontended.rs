@@ -2,8 +2,8 @@
 
 use crate::{
     error::Result,
-    measure::{load::Load, server::Server},
-    run::{LEASE, Samples, Scenario, Stage, rotate},
+    measure::{samples::Samples, server::Server},
+    run::{LEASE, Scenario, Stage, rotate},
     subjects::{Ability, Names},
 };
 
@@ -20,10 +20,12 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut samples = Samples::new();
     for round in 0..stage.plan.rounds() {
         for worker in &mut workers {
-            let load = stage.load(worker, round, Names::One("alone".into()), 1).await?;
-            samples.add(worker.0, load);
+            let names = Names::One("alone".into());
+            let served = stage.served(worker, &server, round, names, 1).await?;
+            samples.add(worker.0, served);
         }
         rotate(&mut workers);
     }
-    stage.compare(&samples, "pairs", "1/s", Load::pairs_per_second)
+    stage.compare_with_best(&samples, "pairs", |served| served.load.pairs_per_second())?;
+    stage.server_time(&samples, "server time a pair")
 }

@@ -3,6 +3,7 @@
 pub(crate) mod async_redis_lock;
 pub(crate) mod distkit;
 pub(crate) mod floor;
+pub(crate) mod go;
 pub(crate) mod lockcore;
 pub(crate) mod memory;
 mod nodes;
@@ -33,6 +34,22 @@ pub(crate) enum Subject {
     Distkit,
     /// On the JVM, with its own defaults.
     Redisson,
+    /// In Go, with the pauses between attempts that it has by default.
+    Redsync,
+    /// In Go, with pauses of 5 ms.
+    RedsyncFast,
+    /// In Go.
+    Rueidislock,
+    /// In Go.
+    Redislock,
+}
+
+/// What a subject runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Rust,
+    Java,
+    Go,
 }
 
 /// What a scenario asks of a subject.
@@ -53,7 +70,7 @@ pub(crate) enum Ability {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Lockcore,
         Self::Floor,
         Self::Rslock,
@@ -61,6 +78,10 @@ impl Subject {
         Self::AsyncRedisLock,
         Self::Distkit,
         Self::Redisson,
+        Self::Redsync,
+        Self::RedsyncFast,
+        Self::Rueidislock,
+        Self::Redislock,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -72,13 +93,30 @@ impl Subject {
             Self::AsyncRedisLock => "async-redis-lock",
             Self::Distkit => "distkit",
             Self::Redisson => "Redisson",
+            Self::Redsync => "redsync",
+            Self::RedsyncFast => "redsync (5 ms)",
+            Self::Rueidislock => "rueidislock",
+            Self::Redislock => "redislock",
         }
+    }
+
+    pub(crate) fn runtime(self) -> Runtime {
+        match self {
+            Self::Redisson => Runtime::Java,
+            Self::Redsync | Self::RedsyncFast | Self::Rueidislock | Self::Redislock => Runtime::Go,
+            _ => Runtime::Rust,
+        }
+    }
+
+    /// Whether it is a library of somebody else's.
+    pub(crate) fn is_peer(self) -> bool {
+        !matches!(self, Self::Lockcore | Self::Floor)
     }
 
     /// Why it has no part in what asks for this, if it has none.
     pub(crate) fn cannot(self, ability: Ability) -> Option<&'static str> {
         match (self, ability) {
-            (Self::RslockFast, Ability::Pairs) => {
+            (Self::RslockFast | Self::RedsyncFast, Ability::Pairs) => {
                 Some("the pause between attempts has no part in this")
             }
             (Self::Floor, Ability::Waiting) => Some("two scripts wait for nobody"),
@@ -87,10 +125,15 @@ impl Subject {
             (Self::Rslock | Self::RslockFast, Ability::Renewal) => {
                 Some("what `acquire` returns is not renewed, only what `using` runs in")
             }
+            (Self::Redsync | Self::RedsyncFast | Self::Redislock, Ability::Renewal) => {
+                Some("its user has to renew what is held")
+            }
             (Self::RslockFast, Ability::Footprint) => Some("the same as with longer pauses"),
             (Self::Lockcore | Self::Redisson, Ability::Nesting) => None,
             (_, Ability::Nesting) => Some("it is not reentrant"),
-            (Self::Redisson, Ability::Footprint) => Some("a heap with a collector does not tell"),
+            (_, Ability::Footprint) if self.runtime() != Runtime::Rust => {
+                Some("a heap with a collector does not tell")
+            }
             (Self::AsyncRedisLock | Self::Distkit, Ability::Cluster) => Some("it knows no cluster"),
             _ => None,
         }
@@ -109,6 +152,8 @@ impl Subject {
             Self::Rslock | Self::RslockFast => &["set", "evalsha", "eval", "ping"],
             Self::AsyncRedisLock => &["evalsha", "eval", "ping"],
             Self::Distkit => &["set", "evalsha", "eval", "ping"],
+            Self::Redsync | Self::RedsyncFast => &["set", "evalsha", "eval", "ping"],
+            Self::Rueidislock | Self::Redislock => &["evalsha", "eval", "ping"],
         }
     }
 
@@ -116,6 +161,7 @@ impl Subject {
     pub(crate) fn key(self, name: &str) -> String {
         match self {
             Self::Distkit => format!("distkit-locks:{name}"),
+            Self::Rueidislock => format!("rueidislock:0:{name}"),
             _ => name.to_owned(),
         }
     }
@@ -131,7 +177,7 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// A client whose holds have this lease. Redisson has its own: [`redisson`].
+    /// A client whose holds have this lease. Other runtimes have their own: [`redisson`], [`go`].
     pub(crate) async fn connect(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
         Ok(match subject {
             Subject::Lockcore => Self::Lockcore(lockcore::Peer::connect(url, lease).await?),
@@ -145,8 +191,8 @@ impl Peer {
                 Self::AsyncRedisLock(async_redis_lock::Peer::connect(url, lease).await?)
             }
             Subject::Distkit => Self::Distkit(distkit::Peer::connect(url, lease).await?),
-            Subject::Redisson => {
-                return Err(failure("Redisson runs on the JVM, not in this process"));
+            other => {
+                return Err(failure(format!("{} does not run in this process", other.name())));
             }
         })
     }
@@ -258,7 +304,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_subject_acquires_and_releases_under_the_key_that_is_said() {
         let server = Server::start().await.unwrap();
-        for subject in Subject::ALL.into_iter().filter(|subject| *subject != Subject::Redisson) {
+        let in_rust = |subject: &Subject| subject.runtime() == Runtime::Rust;
+        for subject in Subject::ALL.into_iter().filter(in_rust) {
             let client =
                 Peer::connect(subject, &server.url(), Duration::from_secs(30)).await.unwrap();
             let before = server.calls().await.unwrap();

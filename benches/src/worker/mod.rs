@@ -1,4 +1,5 @@
-//! Processes that carry out what a scenario asks of a subject: this program once more, or a JVM.
+//! Processes that carry out what a scenario asks of a subject: this program once more, its like in
+//! Go, or a JVM.
 //!
 //! Each subject is measured in processes of its own, so that none finds the heap, the connections or the tasks of another.
 
@@ -14,7 +15,7 @@ pub(crate) use self::serve::{COMMAND, serve};
 use crate::{
     error::{Result, failure},
     measure::load::{Load, Span},
-    subjects::{Names, Subject, redisson::Redisson},
+    subjects::{Names, Runtime, Subject, go, redisson::Redisson},
 };
 
 /// Threads of a worker's runtime: one for each core of the machine that the bars are for.
@@ -72,12 +73,13 @@ pub(crate) enum Worker {
 impl Worker {
     /// Starts a worker, connected to the server.
     pub(crate) async fn start(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
-        Ok(match subject {
-            Subject::Redisson => Self::Java(Box::new(Redisson::start(url, lease).await?)),
-            _ => Self::Process(Box::new(
-                Process::start(&Config { subject, url: url.into(), lease }).await?,
-            )),
-        })
+        let program = match subject.runtime() {
+            Runtime::Java => return Ok(Self::Java(Box::new(Redisson::start(url, lease).await?))),
+            Runtime::Rust => std::env::current_exe()?,
+            Runtime::Go => go::program()?,
+        };
+        let config = Config { subject, url: url.into(), lease };
+        Ok(Self::Process(Box::new(Process::start(&program, &config).await?)))
     }
 
     /// The id of its process.

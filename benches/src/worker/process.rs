@@ -1,6 +1,6 @@
-//! [`Process`]: this program once more, as a worker.
+//! [`Process`]: a worker that reads orders and writes answers as JSON.
 
-use std::{process::Stdio, time::Duration};
+use std::{path::Path, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
@@ -10,7 +10,7 @@ use tokio::{
 use crate::{
     error::{Result, failure},
     subjects::Subject,
-    worker::{Answer, Config, Order},
+    worker::{Answer, Config, Order, THREADS},
 };
 
 /// How long an order may take.
@@ -27,10 +27,12 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a process and waits until it is connected.
-    pub(crate) async fn start(config: &Config) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+    pub(crate) async fn start(program: &Path, config: &Config) -> Result<Self> {
+        let mut child = Command::new(program)
             .arg(super::serve::COMMAND)
             .arg(serde_json::to_string(config)?)
+            // Go has as many threads for its tasks as the others.
+            .env("GOMAXPROCS", THREADS.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
