@@ -75,8 +75,8 @@ impl BatchableRequest {
         }
     }
 
-    /// The call of that script. Releases are sent without it, except to a node that their slot is on
-    /// its way to.
+    /// The call of that script. Releases are sent without it, except to a node that their slot is
+    /// on its way to.
     pub(crate) fn call(&self) -> ScriptCall {
         let (lock, owner) = (self.keys.lock(), self.hold.owner().to_owned());
         let (keys, args) = match self.operation {
@@ -116,18 +116,22 @@ impl BatchableRequest {
         }
     }
 
-    /// Takes the replies to the commands of the request. Returns the first one, if the others can
-    /// belong to their commands.
+    /// Takes the replies to the commands of the request. Returns the first one, or nil if one of
+    /// them cannot belong to its command.
     pub(crate) fn take_reply(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
         let first = replies.next().unwrap_or(Value::Nil);
-        let messages = match self.operation {
-            BatchOperation::Release => self.publish_commands().len(),
-            BatchOperation::Acquire { .. } => 0,
-        };
         let is_count = |reply: &Value| matches!(reply, Value::Int(_) | Value::ServerError(_));
-        // All are taken.
-        let strays = replies.take(messages).filter(|reply| !is_count(reply)).count();
-        if strays == 0 { first } else { Value::Nil }
+        let do_fit = match self.operation {
+            BatchOperation::Release => {
+                // All are taken.
+                let messages = replies.take(self.publish_commands().len());
+                messages.filter(|reply| !is_count(reply)).count() == 0 && is_count(&first)
+            }
+            BatchOperation::Acquire { .. } => {
+                matches!(first, Value::BulkString(_) | Value::Array(_) | Value::ServerError(_))
+            }
+        };
+        if do_fit { first } else { Value::Nil }
     }
 
     /// The names of the commands that publish a message.

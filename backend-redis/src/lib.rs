@@ -143,6 +143,8 @@ mod reply;
 mod script;
 mod sentinel;
 mod server;
+#[cfg(test)]
+mod token_expiry;
 mod url;
 mod wire;
 

@@ -6,7 +6,7 @@
 -- the key is lost, tokens begin again at the clock. The client sees to that. A client that is wrong
 -- does limited harm: a proposal counts only if it has as many digits as the last token and the same
 -- first six, so it is at most 2.8 hours (10^10 microseconds) ahead of a token that was in order.
--- When these six change, `acquire` gives the key a new expiry.
+-- When these six change, `acquire` gives the key a new expiry: see token.lua.
 --
 -- KEYS  1 and 2 as in acquire.lua
 -- ARGV  1 owner

@@ -45,11 +45,11 @@ local function digits(number)
     return string.format('%.0f', number)
 end
 
--- The server's time in microseconds, once it is known, and the digits of it and of its hour.
-local micros, now, hour
+-- The server's time in microseconds, once it is known, and its digits.
+local micros, now
 local function note_time(time)
     micros = time[1] * 1000000 + time[2]
-    now, hour = digits(micros), digits(micros - micros % 3600000000)
+    now = digits(micros)
 end
 
 -- If the time is known, returns the last of so many tokens that are issued now, unless the key has
@@ -58,13 +58,13 @@ local function newest_token(token_count, token_ttl)
     return micros and token_ttl - 86400000 <= 0 and digits(micros + token_count - 1)
 end
 
--- Returns true if `last` is a token of this hour before now. Numbers with equally many digits are
--- ordered like their texts.
+-- Returns true if `last` is a token before now, of the same period: see token.lua. Numbers with
+-- equally many digits are ordered like their texts.
 local function is_recent(last)
-    return last and #last == #now and last < now and last >= hour
+    return last and #last == #now and last < now and last:sub(1, 6) == now:sub(1, 6)
 end
 
--- Does what token.lua and grant.lua do for a free lock that had a token within the hour. `newest`
+-- Does what token.lua and grant.lua do for a free lock that had a token in this period. `newest`
 -- is the last of the tokens that are issued.
 local function grant_free(lock, token, newest, owner, lease)
     local reply = redis.pcall('SET', token, newest, 'KEEPTTL')

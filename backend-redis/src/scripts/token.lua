@@ -3,9 +3,10 @@
 -- KEYS  2 the last token of the name, shared with Redisson's RFencedLock
 -- ARGV  4 time to live of that token in ms
 
--- A day in ms, and an hour in the microseconds of tokens.
+-- A day in ms. Tokens of the same period have the same first six of 16 digits, which
+-- acquire_free.lua and batch_begin.lua compare. It is 2.8 hours in microseconds.
 local DAY = 86400000
-local HOUR = 3600000000
+local PERIOD = 10000000000
 
 -- Issues `count` consecutive tokens, all greater than every earlier one. Returns the first, and the
 -- server's time in microseconds. Both are numbers: they are whole and below 2^53, and the server
@@ -16,8 +17,8 @@ local function issue_tokens(count)
     -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.
     local time = redis.call('TIME')
     local micros = time[1] * 1000000 + time[2]
-    -- A key of ours needs a new expiry once an hour only, unless it has to live longer than usual.
-    if last < micros and last >= micros - micros % HOUR and ARGV[4] - DAY <= 0 then
+    -- A key of ours needs a new expiry once in a period, unless it has to live longer than usual.
+    if last < micros and last >= micros - micros % PERIOD and ARGV[4] - DAY <= 0 then
         redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')
         return micros, micros
     end

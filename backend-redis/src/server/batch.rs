@@ -230,30 +230,46 @@ impl Batch {
         replies: Vec<Value>,
         connection: &Arc<CommandConnection>,
     ) -> Vec<PendingRequest> {
-        let (is_small, mut replies) = (self.is_small(), replies.into_iter());
-        if !is_small {
-            let reply = replies.next().unwrap_or(Value::Nil);
-            return settle_script(self.requests, connection.checked(Ok(reply)), connection);
-        }
-        let mut not_carried_out = Vec::new();
-        for request in self.requests {
-            let reply = request.request.take_reply(&mut replies);
-            match (connection.checked(Ok(reply)), self.proposal) {
-                (Err(error), _) if script::is_unknown_script(&error) => {
-                    not_carried_out.push(request);
-                }
-                (Ok(reply), Some(proposal)) => {
-                    request.end(Ok(connection.clock.accept(proposal, reply)));
-                }
-                (reply, _) => request.end(reply),
+        match self.proposal {
+            Some(proposal) => settle_few(self.requests, replies, proposal, connection),
+            None => {
+                let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+                settle_script(self.requests, connection.checked(Ok(reply)), connection)
             }
         }
-        not_carried_out
     }
 
     fn fail(self, failure: &RedisError) {
         self.requests.into_iter().for_each(|request| request.end(Err(failure.clone())));
     }
+}
+
+/// Passes on the replies to requests that were sent as commands of their own. Returns the requests
+/// that were not carried out, because the server did not know the script.
+fn settle_few(
+    requests: Vec<PendingRequest>,
+    replies: Vec<Value>,
+    proposal: Proposal,
+    connection: &Arc<CommandConnection>,
+) -> Vec<PendingRequest> {
+    let mut replies = replies.into_iter();
+    let take_reply = |PendingRequest { request, .. }: &PendingRequest| {
+        connection.clock.accept(proposal, request.take_reply(&mut replies))
+    };
+    let mut replies: Vec<_> = requests.iter().map(take_reply).collect();
+    // If one of them belongs to another request, so may the others.
+    if replies.contains(&Value::Nil) {
+        connection.lose_step();
+        replies.fill(Value::Nil);
+    }
+    let mut not_carried_out = Vec::new();
+    for (request, reply) in requests.into_iter().zip(replies) {
+        match connection.checked(Ok(reply)) {
+            Err(error) if script::is_unknown_script(&error) => not_carried_out.push(request),
+            reply => request.end(reply),
+        }
+    }
+    not_carried_out
 }
 
 /// Passes on the reply to [`Batch::script_command`]. Returns the requests that were not carried
@@ -265,8 +281,11 @@ fn settle_script(
 ) -> Vec<PendingRequest> {
     let replies = match reply {
         Ok(Value::Array(replies)) if replies.len() == requests.len() => replies,
-        // Fails every request with a protocol error, and so the connection is given up.
-        Ok(_) => iter::repeat_n(Value::Nil, requests.len()).collect(),
+        // Fails every request with a protocol error.
+        Ok(_) => {
+            connection.lose_step();
+            iter::repeat_n(Value::Nil, requests.len()).collect()
+        }
         Err(error) if script::is_unknown_script(&error) => return requests,
         Err(error) if error::is_of_one_key(&error) => {
             connection.note_refused_batch(&error);

@@ -290,8 +290,7 @@ impl CommandConnection {
         }
     }
 
-    /// Decodes a reply. If that fails, the next replies cannot be trusted either: they may belong
-    /// to other requests.
+    /// Decodes a reply. If it does not fit its request, nor may the next ones.
     pub(crate) fn decode<T>(
         &self,
         reply: Value,
@@ -299,9 +298,15 @@ impl CommandConnection {
     ) -> Result<T, BackendError> {
         decode(reply).inspect_err(|error| {
             if error.kind() == BackendErrorKind::Protocol {
-                self.life.end(OUT_OF_STEP);
+                self.lose_step();
             }
         })
+    }
+
+    /// Trusts no further reply, because one did not fit its request: the next ones may belong to
+    /// other requests.
+    pub(super) fn lose_step(&self) {
+        self.life.end(OUT_OF_STEP);
     }
 
     /// Gives the connection up if a script has passed on an error that says that this is not the

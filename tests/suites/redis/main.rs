@@ -46,5 +46,6 @@ mod sharing;
 mod signals;
 mod steps;
 mod support;
+mod tokens;
 mod wakeups;
 mod wire;

@@ -2,12 +2,14 @@
 
 use lockcore::{
     BackendErrorKind, Mode,
-    backend::{AcquireOutcome, Backend, RenewRequest},
+    backend::{AcquireOutcome, AcquireRequest, Backend, RenewRequest},
 };
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Proxy, RedisServer};
+use tokio::task::yield_now;
 
 use crate::{
+    batches::{begin, end, exclusive, outcome},
     steps::{LEASE, enters, hold, name, refused_for, releases, request, state},
     support::{connect, until},
 };
@@ -76,10 +78,8 @@ async fn a_stray_reply_grants_nothing_to_those_in_a_batch() {
     }
 }
 
-type Acquiring = tokio::task::JoinHandle<(
-    lockcore::backend::AcquireRequest,
-    Result<AcquireOutcome, lockcore::BackendError>,
-)>;
+type Acquiring =
+    tokio::task::JoinHandle<(AcquireRequest, Result<AcquireOutcome, lockcore::BackendError>)>;
 
 fn spawn(backend: &RedisBackend, lock: &str, number: usize) -> Acquiring {
     let request =
@@ -89,6 +89,57 @@ fn spawn(backend: &RedisBackend, lock: &str, number: usize) -> Acquiring {
         let outcome = backend.acquire(&request).await;
         (request, outcome)
     })
+}
+
+/// Each reply comes to the next request, and the server has sent all of them at once.
+#[tokio::test]
+async fn a_stray_reply_grants_nothing_to_those_in_small_batches() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let backend = RedisBackend::connect(proxy.url()).await.unwrap();
+    let other = connect(&server).await;
+    enters(&other, &exclusive("held", 9)).await;
+    for round in 0..4 {
+        let (first, ended) = (exclusive("first", 1), exclusive("ended", 1));
+        // The reply has the token alone if the name has had one.
+        let free = exclusive(&format!("free:{}", round / 2), 1);
+        let last = exclusive(&format!("last:{round}"), 1);
+        enters(&backend, &first).await;
+        enters(&backend, &ended).await;
+        // What fits the release that is sent on its own.
+        proxy.insert_reply(b":1\r\n");
+        server.freeze();
+        let releasing = [&first, &ended].map(|request| end(&backend, request));
+        let batch = [&free, &exclusive("held", 1), &last].map(|request| begin(&backend, request));
+        // In a batch of its own, because the lock is in the first one.
+        let again = begin(&backend, &exclusive(last.name.as_str(), 2));
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        server.thaw();
+        let [free_task, held, last_task] = batch;
+        for task in [held, again] {
+            match outcome(task).await {
+                Ok(outcome) => {
+                    assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+                }
+                Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+            }
+        }
+        for task in [free_task, last_task] {
+            outcome(task).await.unwrap_err();
+        }
+        for task in releasing {
+            drop(outcome(task).await);
+        }
+        for request in [&free, &last] {
+            let lock = request.name.as_str();
+            until("the undoing", || async { !state(&other, lock).await.is_held() }).await;
+        }
+        for request in [&first, &ended] {
+            releases(&backend, request).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -274,3 +274,77 @@ async fn a_slot_that_nobody_serves_fails_a_request_of_a_batch_for_now() {
         assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
     }
 }
+
+/// How far the slots are on their way when the batch is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Begun,
+    KeysMoved,
+    Finished,
+}
+
+#[tokio::test]
+async fn each_request_of_a_small_batch_follows_its_slot() {
+    let cluster = RedisCluster::builder().replicas_each(0).start().await;
+    let client = backend(&cluster).connect().await.unwrap();
+    let mut requests = Vec::new();
+    for number in 0..5 {
+        requests.push(exclusive(&name_at(&cluster, 0, &format!("n:{number}")).await, number));
+    }
+    batch(&client, &requests).await;
+    let [first, held, free, moved_held, moved_free] = &requests[..] else { unreachable!() };
+    for phase in [Phase::Begun, Phase::KeysMoved, Phase::Finished] {
+        for request in [first, held, moved_held] {
+            enters(&client, request).await;
+        }
+        let mut migrations = Vec::new();
+        for moved in [moved_held, moved_free] {
+            let slot = cluster.slot_of(moved.name.as_str()).await;
+            let migration = cluster.begin_migration(slot, 1).await;
+            if phase != Phase::Begun {
+                cluster.move_keys(&migration).await;
+            }
+            if phase == Phase::Finished {
+                cluster.finish_migration(migration).await;
+            } else {
+                migrations.push(migration);
+            }
+        }
+        for node in [0, 1] {
+            let _: String = cluster.node(node).query(&["SCRIPT", "FLUSH"]).await;
+        }
+        // What follows the first is a batch of four.
+        let releasing = [first, held, moved_held].map(|request| end(&client, request));
+        let [free_task, moved_task] = [free, moved_free].map(|request| begin(&client, request));
+        for task in releasing {
+            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released, "{phase:?}");
+        }
+        assert!(is_granted(free_task).await, "{phase:?}");
+        let mut granted = vec![free];
+        match outcome(moved_task).await {
+            Ok(AcquireOutcome::Acquired { .. }) if phase != Phase::Begun => {
+                let lock = moved_free.name.as_str();
+                let keys: Vec<String> = cluster.node(1).query(&["KEYS", lock]).await;
+                assert_eq!(keys, [lock]);
+                granted.push(moved_free);
+            }
+            // The token of the name has not moved, and the lock would be at the target.
+            Err(error) if phase == Phase::Begun => {
+                assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+                assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+            }
+            other => panic!("{phase:?}: {other:?}"),
+        }
+        for request in granted {
+            assert_eq!(releases(&client, request).await, ReleaseOutcome::Released, "{phase:?}");
+        }
+        for migration in migrations {
+            cluster.move_keys(&migration).await;
+            cluster.finish_migration(migration).await;
+        }
+        for moved in [moved_held, moved_free] {
+            cluster.migrate_slot(cluster.slot_of(moved.name.as_str()).await, 0).await;
+        }
+        batch(&client, &requests).await;
+    }
+}
