@@ -151,15 +151,15 @@ fn refusal(text: &str) -> RedisError {
 #[derive(Debug, Default)]
 struct Batch {
     requests: Vec<PendingRequest>,
-    /// What is proposed with acquisitions that are sent on their own.
-    proposal: Option<Proposal>,
+    /// What was proposed with each request, if they were sent as commands of their own.
+    proposals: Vec<Proposal>,
 }
 
 impl Batch {
     fn new(mut requests: Vec<PendingRequest>) -> Self {
         // The sort is stable.
         requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
-        Self { requests, proposal: None }
+        Self { requests, proposals: Vec::new() }
     }
 
     /// Returns `true` if a script costs more than what it saves.
@@ -174,9 +174,11 @@ impl Batch {
         }
         let mut commands = Pipeline::with_capacity(2 * FEW);
         if self.is_small() {
-            let token = self.proposal.insert(clock.propose()).token;
-            for PendingRequest { request, .. } in &self.requests {
-                request.add_to(&mut commands, by_digest, token);
+            self.proposals = self.requests.iter().map(|_| clock.propose()).collect();
+            for (PendingRequest { request, .. }, proposal) in
+                self.requests.iter().zip(&self.proposals)
+            {
+                request.add_to(&mut commands, by_digest, proposal.token);
             }
         } else {
             commands.add_command(self.script_command(by_digest));
@@ -230,12 +232,11 @@ impl Batch {
         replies: Vec<Value>,
         connection: &Arc<CommandConnection>,
     ) -> Vec<PendingRequest> {
-        match self.proposal {
-            Some(proposal) => settle_few(self.requests, replies, proposal, connection),
-            None => {
-                let reply = replies.into_iter().next().unwrap_or(Value::Nil);
-                settle_script(self.requests, connection.checked(Ok(reply)), connection)
-            }
+        if self.proposals.is_empty() {
+            let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+            settle_script(self.requests, connection.checked(Ok(reply)), connection)
+        } else {
+            settle_few(self.requests, &self.proposals, replies, connection)
         }
     }
 
@@ -248,15 +249,15 @@ impl Batch {
 /// that were not carried out, because the server did not know the script.
 fn settle_few(
     requests: Vec<PendingRequest>,
+    proposals: &[Proposal],
     replies: Vec<Value>,
-    proposal: Proposal,
     connection: &Arc<CommandConnection>,
 ) -> Vec<PendingRequest> {
     let mut replies = replies.into_iter();
-    let take_reply = |PendingRequest { request, .. }: &PendingRequest| {
-        connection.clock.accept(proposal, request.take_reply(&mut replies))
+    let take_reply = |(PendingRequest { request, .. }, proposal): (&PendingRequest, &Proposal)| {
+        connection.clock.accept(*proposal, request.take_reply(&mut replies))
     };
-    let mut replies: Vec<_> = requests.iter().map(take_reply).collect();
+    let mut replies: Vec<_> = requests.iter().zip(proposals).map(take_reply).collect();
     // If one of them belongs to another request, so may the others.
     if replies.contains(&Value::Nil) {
         connection.lose_step();
