@@ -345,6 +345,21 @@ fn scripts() -> Vec<Bug> {
             redis_suites("conformance::several_tokens::"),
         ),
         bug(
+            "a proposed token need not be greater than the last",
+            [lua("acquire_free.lua").operand("last < first").always()],
+            redis_suites("tokens::"),
+        ),
+        bug(
+            "the tokens of hand-overs are proposed again",
+            [lua("acquire_free.lua").argument("SET", "ARGV[4]").becomes("first")],
+            redis_suites("tokens::"),
+        ),
+        bug(
+            "a stray reply counts for the next request of a small batch",
+            [redis("settle_few").condition("contains").never()],
+            redis_suites("out_of_step::"),
+        ),
+        bug(
             "a dead waiter of a fair lock is never passed over",
             [lua("queue_head").condition("kept").becomes("{} or waiter")],
             redis_suites("cancelled_and_crashed_waiters"),
