@@ -33,7 +33,7 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
-use redis::{RedisResult, Value};
+use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::watch;
 
 pub use self::messages::ClusterMessages;
@@ -94,6 +94,30 @@ impl Hop {
             }
             ClusterRequest::Batchable(request) => self.connection.try_send_alone(request).await,
         }
+    }
+}
+
+impl Hop {
+    /// Fails if a key of `call` is still at this node, which has answered ASK. Redis 6 does so as
+    /// soon as one of the keys has left; newer servers answer TRYAGAIN until all have. At the other
+    /// node, a lock that has not arrived yet would seem to be free.
+    async fn check_left(&self, call: &ScriptCall) -> Result<(), BackendError> {
+        let required = call.keys.len().saturating_sub(call.optional);
+        if required <= 1 || self.is_asking {
+            return Ok(());
+        }
+        let mut commands = Pipeline::with_capacity(required);
+        for key in call.keys.iter().take(required) {
+            commands.cmd("EXISTS").arg(key);
+        }
+        let replies = self.connection.query_all(commands).await;
+        let failed = |error| error::of_request(error, call.script.name).not_applied();
+        let replies = replies.map_err(failed)?;
+        if replies.contains(&Value::Int(1)) {
+            let message = "TRYAGAIN some keys of the lock have moved to another node, and some not";
+            return Err(error::of_text(message).not_applied());
+        }
+        Ok(())
     }
 }
 
@@ -248,6 +272,7 @@ impl Cluster {
                 }
                 Redirect::Ask(node) => {
                     trail.set(None);
+                    Box::pin(hop.check_left(&request.call())).await?;
                     let server = self.nodes.server(&node);
                     let connection = Box::pin(server.connection_for(trail.purpose)).await?;
                     next = Some(Hop { node, connection, is_asking: true });

@@ -247,7 +247,7 @@ impl CommandConnection {
 
     /// Like [`query`](Self::query), for commands that are written together. An error is one of the
     /// replies, to be [`checked`](Self::checked).
-    pub(super) async fn query_all(&self, commands: Pipeline) -> RedisResult<Vec<Value>> {
+    pub(crate) async fn query_all(&self, commands: Pipeline) -> RedisResult<Vec<Value>> {
         let mut inner = self.inner.clone();
         self.reply(pin!(inner.send_packed_commands(&commands, 0, commands.len()))).await
     }

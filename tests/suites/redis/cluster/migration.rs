@@ -117,6 +117,49 @@ async fn holds_of_all_kinds_are_released_before_and_after_their_keys_have_moved(
     }
 }
 
+/// The keys of a slot at a node.
+async fn keys_in(cluster: &RedisCluster, slot: u16, node: usize) -> Vec<String> {
+    let command = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"];
+    cluster.node(node).query(&command).await
+}
+
+#[tokio::test]
+async fn nobody_gets_in_while_only_some_keys_of_a_held_lock_have_moved() {
+    let cluster = cluster().await;
+    let [holder, other] = [locks(&cluster).await, locks(&cluster).await];
+    let (slot, from, to) = places(&cluster, "{slot}").await;
+    let names = ["{slot}:plain", "{slot}:fair", "{slot}:write", "{slot}:leased"];
+    for do_locks_move in [false, true] {
+        let guards = vec![
+            holder.lock(names[0]).acquire().await.unwrap(),
+            holder.fair_lock(names[1]).acquire().await.unwrap(),
+            holder.rw_lock(names[2]).write().acquire().await.unwrap(),
+            holder.semaphore(names[3], 1).acquire().await.unwrap(),
+        ];
+        let migration = cluster.begin_migration(slot, to).await;
+        let mut moving = keys_in(&cluster, slot, from).await;
+        moving.retain(|key| names.contains(&key.as_str()) == do_locks_move);
+        assert!(moving.len() >= names.len(), "{moving:?}");
+        let moving: Vec<&str> = moving.iter().map(String::as_str).collect();
+        cluster.move_keys_of(&migration, &moving).await;
+        let attempts = [
+            other.lock(names[0]).try_acquire().await,
+            other.fair_lock(names[1]).try_acquire().await,
+            other.rw_lock(names[2]).write().try_acquire().await,
+            other.semaphore(names[3], 1).try_acquire().await,
+        ];
+        for (name, attempt) in names.iter().zip(attempts) {
+            assert!(!matches!(attempt, Ok(Some(_))), "{name}, {do_locks_move}: {attempt:?}");
+        }
+        cluster.move_keys(&migration).await;
+        cluster.finish_migration(migration).await;
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        cluster.migrate_slot(slot, from).await;
+    }
+}
+
 #[tokio::test]
 async fn a_lock_is_used_at_once_where_its_slot_has_gone() {
     let cluster = cluster().await;
