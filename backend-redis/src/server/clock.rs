@@ -31,11 +31,11 @@ const MAX_LEAD: u64 = 1_000;
 /// The clock of a server.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClockState {
     reading: Option<Reading>,
     /// The last token that was proposed.
     proposed: u64,
@@ -71,7 +71,7 @@ impl ServerClock {
         Proposal { token, made: now }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
