@@ -277,7 +277,7 @@ async fn a_slot_that_nobody_serves_fails_a_request_of_a_batch_for_now() {
 
 /// How far the slots are on their way when the batch is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+enum SlotProgress {
     Begun,
     KeysMoved,
     Finished,
@@ -293,7 +293,7 @@ async fn each_request_of_a_small_batch_follows_its_slot() {
     }
     batch(&client, &requests).await;
     let [first, held, free, moved_held, moved_free] = &requests[..] else { unreachable!() };
-    for phase in [Phase::Begun, Phase::KeysMoved, Phase::Finished] {
+    for progress in [SlotProgress::Begun, SlotProgress::KeysMoved, SlotProgress::Finished] {
         for request in [first, held, moved_held] {
             enters(&client, request).await;
         }
@@ -301,10 +301,10 @@ async fn each_request_of_a_small_batch_follows_its_slot() {
         for moved in [moved_held, moved_free] {
             let slot = cluster.slot_of(moved.name.as_str()).await;
             let migration = cluster.begin_migration(slot, 1).await;
-            if phase != Phase::Begun {
+            if progress != SlotProgress::Begun {
                 cluster.move_keys(&migration).await;
             }
-            if phase == Phase::Finished {
+            if progress == SlotProgress::Finished {
                 cluster.finish_migration(migration).await;
             } else {
                 migrations.push(migration);
@@ -317,26 +317,26 @@ async fn each_request_of_a_small_batch_follows_its_slot() {
         let releasing = [first, held, moved_held].map(|request| end(&client, request));
         let [free_task, moved_task] = [free, moved_free].map(|request| begin(&client, request));
         for task in releasing {
-            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released, "{phase:?}");
+            assert_eq!(outcome(task).await.unwrap(), ReleaseOutcome::Released, "{progress:?}");
         }
-        assert!(is_granted(free_task).await, "{phase:?}");
+        assert!(is_granted(free_task).await, "{progress:?}");
         let mut granted = vec![free];
         match outcome(moved_task).await {
-            Ok(AcquireOutcome::Acquired { .. }) if phase != Phase::Begun => {
+            Ok(AcquireOutcome::Acquired { .. }) if progress != SlotProgress::Begun => {
                 let lock = moved_free.name.as_str();
                 let keys: Vec<String> = cluster.node(1).query(&["KEYS", lock]).await;
                 assert_eq!(keys, [lock]);
                 granted.push(moved_free);
             }
             // The token of the name has not moved, and the lock would be at the target.
-            Err(error) if phase == Phase::Begun => {
+            Err(error) if progress == SlotProgress::Begun => {
                 assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
                 assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
             }
-            other => panic!("{phase:?}: {other:?}"),
+            other => panic!("{progress:?}: {other:?}"),
         }
         for request in granted {
-            assert_eq!(releases(&client, request).await, ReleaseOutcome::Released, "{phase:?}");
+            assert_eq!(releases(&client, request).await, ReleaseOutcome::Released, "{progress:?}");
         }
         for migration in migrations {
             cluster.move_keys(&migration).await;
