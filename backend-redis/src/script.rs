@@ -126,9 +126,16 @@ macro_rules! function {
     };
 }
 
+/// `acquire.lua` as a function, for the scripts that try a shorter way first.
+macro_rules! acquire_function {
+    () => {
+        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant")
+    };
+}
+
 pub(crate) static BATCH: LuaScript = {
     const SOURCE: &str = concat!(
-        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
+        acquire_function!(),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch.lua"),
         include_str!("scripts/batch_end.lua"),
@@ -139,7 +146,7 @@ pub(crate) static BATCH: LuaScript = {
 /// [`BATCH`] for a node of a cluster.
 pub(crate) static BATCH_OF_SLOTS: LuaScript = {
     const SOURCE: &str = concat!(
-        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
+        acquire_function!(),
         include_str!("scripts/batch_begin.lua"),
         include_str!("scripts/batch_of_slots.lua"),
         include_str!("scripts/batch_end.lua"),
@@ -159,10 +166,7 @@ macro_rules! script {
 
 /// [`ACQUIRE`] for a lock that is most likely free.
 pub(crate) static ACQUIRE_FREE: LuaScript = {
-    const SOURCE: &str = concat!(
-        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant"),
-        include_str!("scripts/acquire_free.lua"),
-    );
+    const SOURCE: &str = concat!(acquire_function!(), include_str!("scripts/acquire_free.lua"),);
     LuaScript::new("acquire", SOURCE, || digest(SOURCE))
 };
 

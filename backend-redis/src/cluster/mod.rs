@@ -95,9 +95,7 @@ impl Hop {
             ClusterRequest::Batchable(request) => self.connection.try_send_alone(request).await,
         }
     }
-}
 
-impl Hop {
     /// Fails if a key of `call` is still at this node, which has answered ASK. Redis 6 does so as
     /// soon as one of the keys has left; newer servers answer TRYAGAIN until all have. At the other
     /// node, a lock that has not arrived yet would seem to be free.

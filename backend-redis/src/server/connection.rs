@@ -232,7 +232,7 @@ impl CommandConnection {
         let mut inner = self.inner.clone();
         let request = pin!(inner.send_packed_commands(&asking, 1, 1));
         let mut replies = self.reply(request).await?;
-        self.checked(Ok(replies.pop().unwrap_or(Value::Nil)))
+        self.checked(replies.pop().unwrap_or(Value::Nil))
     }
 
     /// Sends a command. Unlike `Cmd::query_async`, this allocates no box.
@@ -242,7 +242,7 @@ impl CommandConnection {
     pub(crate) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let mut inner = self.inner.clone();
         let request = pin!(inner.send_packed_command(&command));
-        self.checked(self.reply(request).await)
+        self.checked(self.reply(request).await?)
     }
 
     /// Like [`query`](Self::query), for commands that are written together. An error is one of the
@@ -280,8 +280,8 @@ impl CommandConnection {
     }
 
     /// Returns the error that a reply is, if it is one.
-    pub(super) fn checked(&self, reply: RedisResult<Value>) -> RedisResult<Value> {
-        reply.and_then(Value::extract_error).inspect_err(|error| self.end_after(error))
+    pub(super) fn checked(&self, reply: Value) -> RedisResult<Value> {
+        reply.extract_error().inspect_err(|error| self.end_after(error))
     }
 
     fn end_after(&self, error: &RedisError) {

@@ -224,7 +224,7 @@ impl CommandConnection {
             let mut commands = Pipeline::with_capacity(2);
             request.add_to(&mut commands, true, None);
             let mut replies = self.query_all(commands).await?.into_iter();
-            return self.checked(Ok(request.take_reply(&mut replies)));
+            return self.checked(request.take_reply(&mut replies));
         };
         let proposal = self.clock.propose();
         let command = |by_digest| request.acquire_command(by_digest, lease, tokens, proposal.token);

@@ -55,7 +55,7 @@ fn refusal(text: &str) -> RedisError {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) requests: Vec<PendingRequest>,
-    /// What was proposed with each request, if they were sent as commands of their own.
+    /// The proposal of each request, if they were sent as commands of their own.
     proposals: Vec<Proposal>,
 }
 
@@ -138,7 +138,7 @@ impl Batch {
     ) -> Vec<PendingRequest> {
         if self.proposals.is_empty() {
             let reply = replies.into_iter().next().unwrap_or(Value::Nil);
-            settle_script(self.requests, connection.checked(Ok(reply)), connection)
+            settle_script(self.requests, connection.checked(reply), connection)
         } else {
             settle_few(self.requests, &self.proposals, replies, connection)
         }
@@ -169,7 +169,7 @@ fn settle_few(
     }
     let mut not_carried_out = Vec::new();
     for (request, reply) in requests.into_iter().zip(replies) {
-        match connection.checked(Ok(reply)) {
+        match connection.checked(reply) {
             Err(error) if script::is_unknown_script(&error) => not_carried_out.push(request),
             reply => request.end(reply),
         }
