@@ -5,7 +5,7 @@ use crate::{
     subjects::Subject,
 };
 
-/// What was measured of each subject in each round.
+/// The measurements of each subject, one for each round.
 #[derive(Debug)]
 pub(crate) struct Samples<T>(Vec<(Subject, Vec<T>)>);
 

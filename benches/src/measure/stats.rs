@@ -24,7 +24,7 @@ pub(crate) fn jain(shares: &[u64]) -> f64 {
     if squares > 0.0 { sum * sum / (float(shares.len() as u64) * squares) } else { 0.0 }
 }
 
-/// What part of the whole each is, in percent, the largest first.
+/// The share of each count in their sum, in percent, the largest first.
 pub(crate) fn shares(counts: &[u64]) -> Vec<f64> {
     let sum = float(counts.iter().sum());
     let mut shares: Vec<_> = counts.iter().map(|count| ratio(float(*count) * 100.0, sum)).collect();

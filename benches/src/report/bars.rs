@@ -63,7 +63,7 @@ const fn at_most(scenario: &'static str, metric: &'static str, limit: f64) -> Ba
 /// How rslock is called where the better of its settings counts.
 pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 
-/// What the other library is called that has the most pairs a second in a round.
+/// The name under which the fastest other library of each round is compared.
 pub(crate) const BEST_PEER: &str = "the best peer";
 
 const BARS: [Bar; 51] = [

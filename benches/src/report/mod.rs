@@ -122,7 +122,7 @@ impl Report {
         self.records.iter().filter(|record| record.scenario == scenario).collect()
     }
 
-    /// What stands below the tables of a scenario.
+    /// The remarks below the tables of a scenario.
     fn lines_of(&self, scenario: &str) -> Vec<String> {
         let notes =
             self.notes.iter().filter(|(of, _)| *of == scenario).map(|(_, note)| note.clone());

@@ -115,7 +115,7 @@ mod with_go {
     async fn each_library_waits_for_another_process() {
         let server = Server::start().await.unwrap();
         for subject in subjects() {
-            // What the waiter has had stays held.
+            // Each subject has a name of its own, because its waiter keeps the lock.
             let name = format!("{subject:?}");
             let mut holder = worker(subject, &server, LEASE).await;
             let mut waiter = worker(subject, &server, LEASE).await;
