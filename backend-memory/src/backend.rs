@@ -77,6 +77,7 @@ impl Backend for MemoryBackend {
             | Capabilities::READ_WRITE
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
+            | Capabilities::DEMAND
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
@@ -110,7 +111,7 @@ impl Backend for MemoryBackend {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.names.subscribe(&request.name, NameState::subscribe))
+        Ok(self.names.subscribe(&request.name, |state| state.subscribe(request.awaited)))
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {

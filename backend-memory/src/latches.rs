@@ -2,7 +2,7 @@
 
 use lockcore::{
     BackendError, LockName,
-    backend::{Latches, Wakeups, async_trait},
+    backend::{Awaited, Latches, Wakeups, async_trait},
 };
 
 use crate::{MemoryBackend, state::NameState};
@@ -26,6 +26,6 @@ impl Latches for MemoryBackend {
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.names.subscribe(name, NameState::subscribe))
+        Ok(self.names.subscribe(name, |state| state.subscribe(Awaited::End)))
     }
 }

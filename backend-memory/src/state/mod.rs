@@ -12,8 +12,8 @@ use std::{collections::VecDeque, fmt};
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest,
+        AcquireOutcome, AcquireRequest, Awaited, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest,
     },
 };
 use smallvec::SmallVec;
@@ -38,6 +38,8 @@ pub(crate) struct NameState {
     permits: Option<u32>,
     latch: LatchState,
     wakeups: WakeChannel,
+    /// Wakes holders that others want the lock.
+    demand: WakeChannel,
 }
 
 /// The kinds of synchronizers that a name can be in use as.
@@ -77,11 +79,13 @@ impl NameState {
         self.queue.retain(|queued| queued.expires_at > now);
         self.latch.expire(now);
         self.wakeups.expire();
+        self.demand.expire();
     }
 
     /// Returns `true` if the name has holds, waiters, subscribers, a number of permits or a count.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.used_as().is_some() || self.wakeups.has_subscribers()
+        let has_subscribers = self.wakeups.has_subscribers() || self.demand.has_subscribers();
+        self.used_as().is_some() || has_subscribers
     }
 
     /// Returns `true` if the state can be removed: a new one would behave the same.
@@ -116,10 +120,14 @@ impl NameState {
     ) -> Result<AcquireOutcome, BackendError> {
         self.use_as(NameKind::of(request.mode)?)?;
         let outcome = self.try_grant(request, now, next_token);
-        if let (AcquireOutcome::Held { .. }, Some(queue)) = (&outcome, request.queue)
-            && self.queues_refused(request.mode)
-        {
-            self.enqueue(&request.hold, now + queue);
+        if let AcquireOutcome::Held { .. } = outcome {
+            match request.queue {
+                _ if request.mode == Mode::Exclusive => self.demand.wake(),
+                Some(queue) if self.queues_refused(request.mode) => {
+                    self.enqueue(&request.hold, now + queue);
+                }
+                _ => {}
+            }
         }
         Ok(outcome)
     }
@@ -286,8 +294,15 @@ impl NameState {
         }
     }
 
-    pub(crate) fn subscribe(&mut self) -> watch::Receiver<()> {
-        self.wakeups.subscribe()
+    pub(crate) fn subscribe(&mut self, awaited: Awaited) -> watch::Receiver<()> {
+        if awaited != Awaited::Demand {
+            return self.wakeups.subscribe();
+        }
+        let mut receiver = self.demand.subscribe();
+        if self.wakeups.has_subscribers() {
+            receiver.mark_changed();
+        }
+        receiver
     }
 }
 

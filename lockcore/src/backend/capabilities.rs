@@ -33,6 +33,9 @@ impl Capabilities {
     /// only when replicas have acknowledged them. If fewer have done so in time, the backend ends
     /// the hold and answers with an error that can be retried.
     pub const REPLICAS: Self = Self(1 << 5);
+    /// [`Awaited::Demand`](crate::backend::Awaited::Demand): holders can hear that other clients
+    /// want the lock, so that a hold can be kept for a while after its last guard.
+    pub const DEMAND: Self = Self(1 << 6);
 
     /// The capability that a backend needs for `mode`.
     #[must_use]

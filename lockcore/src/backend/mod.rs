@@ -19,8 +19,8 @@ pub use self::{
     conditions::{ConditionId, Conditions, Departure},
     latches::Latches,
     requests::{
-        AcquireOutcome, AcquireRequest, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        AcquireOutcome, AcquireRequest, Awaited, HoldId, ReleaseOutcome, ReleaseRequest,
+        RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
     },
 };
 use crate::{BackendError, LockName, LockState};
@@ -161,6 +161,13 @@ use crate::{BackendError, LockName, LockState};
 ///   token in the answer and the `n - 1` tokens after it: later grants of the name carry greater
 ///   tokens than all of these. A repetition gets the same answer.
 ///
+/// For a backend with [`Capabilities::DEMAND`]:
+///
+/// - **C38 (demand)** A subscription to [`Awaited::Demand`] MUST wake when a later `acquire` of the
+///   name in [`Mode::Exclusive`](crate::Mode::Exclusive) is answered
+///   [`AcquireOutcome::Held`]. It should wake at once if others subscribe to the ends of the holds
+///   of the name already: they may have been refused before. A wake-up too many is allowed.
+///
 /// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
 ///
 /// # Errors and time-outs
@@ -194,7 +201,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Reports the holders of `name`.
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError>;
 
-    /// Subscribes to the ends of holds of a name. The subscription is in effect when this returns,
+    /// Subscribes to the ends of holds of a name, or to the demand for it. The subscription is in effect when this returns,
     /// and ends when the [`Wakeups`] are dropped.
     async fn subscribe(&self, request: &SubscribeRequest)
     -> Result<Box<dyn Wakeups>, BackendError>;
@@ -211,10 +218,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn conditions(&self) -> Option<&dyn Conditions>;
 }
 
-/// A subscription to the ends of holds of one name.
+/// A subscription to the ends of holds of one name, or to the demand for it.
 #[async_trait]
 pub trait Wakeups: fmt::Debug + Send + Sync {
-    /// Resolves when a hold may have ended since the last call.
+    /// Resolves when a hold may have ended since the last call, or the lock may be wanted.
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, no wake-up is lost.

@@ -329,19 +329,40 @@ pub struct SubscribeRequest {
     pub mode: Mode,
     /// The hold that the waiter wants, for backends that wake one of several waiters.
     pub hold: HoldId,
+    /// The events to be woken for.
+    pub awaited: Awaited,
+}
+
+/// The events that a subscription wakes for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The ends of holds.
+    #[default]
+    End,
+    /// Refused requests for the lock: other clients want it. Only in [`Mode::Exclusive`], and for a
+    /// backend with [`Capabilities::DEMAND`](crate::backend::Capabilities::DEMAND).
+    Demand,
 }
 
 impl SubscribeRequest {
     /// The subscription of a waiter for an exclusive hold.
     #[must_use]
     pub fn new(name: LockName, hold: HoldId) -> Self {
-        Self { name, mode: Mode::Exclusive, hold }
+        Self { name, mode: Mode::Exclusive, hold, awaited: Awaited::End }
     }
 
     /// Sets the mode.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets the events to be woken for.
+    #[must_use]
+    pub fn awaited(mut self, awaited: Awaited) -> Self {
+        self.awaited = awaited;
         self
     }
 }
