@@ -5,7 +5,7 @@ use lockcore::{
     backend::{Awaited, Latches, Wakeups, async_trait},
 };
 
-use crate::{MemoryBackend, state::NameState};
+use crate::MemoryBackend;
 
 #[async_trait]
 impl Latches for MemoryBackend {
