@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use lockcore::{
-    BackendError, FencingToken, LockName, LockState,
+    BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, ConditionId, Conditions,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 
@@ -111,6 +111,10 @@ impl Backend for MemoryBackend {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
+        if request.awaited == Awaited::Demand && request.mode != Mode::Exclusive {
+            let what = format_args!("messages about the demand for locks in {} mode", request.mode);
+            return Err(BackendError::unsupported(what));
+        }
         Ok(self.names.subscribe(&request.name, |state| state.subscribe(request.awaited)))
     }
 

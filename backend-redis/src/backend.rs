@@ -5,9 +5,9 @@ use std::sync::Arc;
 use lockcore::{
     BackendError, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use redis::Value;
@@ -15,6 +15,7 @@ use redis::Value;
 use crate::{
     DeploymentKind, RedisBackendBuilder, RedisInfo, Support, acquire,
     cluster::{self, Cluster, Trail},
+    demand,
     dispatch::{Dispatch, not_supported},
     exclusive,
     keys::LockKeys,
@@ -270,7 +271,13 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::EXCLUSIVE
+        let demand = match self.info.messages {
+            // Nobody would hear of the demand.
+            Support::No => Capabilities::default(),
+            _ => Capabilities::DEMAND,
+        };
+        demand
+            | Capabilities::EXCLUSIVE
             | Capabilities::FAIR
             | Capabilities::READ_WRITE
             | Capabilities::PERMITS
@@ -375,6 +382,9 @@ impl Backend for RedisBackend {
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
         let keys = self.keys(&request.name)?;
+        if request.awaited == Awaited::Demand {
+            return demand::subscribe(self, &keys, request.mode).await;
+        }
         self.listen(match request.mode {
             Mode::Fair => keys.owner_channel(request.hold.owner()),
             Mode::Read | Mode::Write => keys.read_write_channel(),

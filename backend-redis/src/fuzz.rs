@@ -69,7 +69,7 @@ fn reply(u: &mut Unstructured<'_>) -> Result<Value> {
     let bulk = |text: &str| Value::BulkString(text.into());
     let (int, list) = (Value::Int, |values: &[Value]| Value::Array(values.to_vec()));
     let holds = list(&[bulk("owner:1"), int(2)]);
-    let mut parts = match u.int_in_range(0..=7)? {
+    let mut parts = match u.int_in_range(0..=8)? {
         0 => vec![int(1), bulk("1790000000000000")],
         1 => vec![int(0), int(1500)],
         2 => vec![int(2)],
@@ -82,6 +82,7 @@ fn reply(u: &mut Unstructured<'_>) -> Result<Value> {
             list(&[bulk("1 writer")]),
         ],
         6 => vec![bulk("permits"), int(1500), holds, int(1), int(3), list(&[bulk("\0\u{1}")])],
+        7 => vec![bulk("mode"), int(1)],
         _ => return value(u, 3),
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -108,6 +109,7 @@ fn decode(reply: &Value) {
     expect_protocol_error(reply::release(reply.clone()).err());
     expect_protocol_error(reply::flag(reply, "x").err());
     expect_protocol_error(reply::number(reply.clone(), "x").err());
+    expect_protocol_error(reply::has_subscriptions(reply, "mode").err());
     let count = if let Value::Array(parts) = reply { parts.len() } else { 0 };
     expect_protocol_error(reply::renew(reply.clone(), count + 1).err());
     match (reply::renew(reply.clone(), count), reply) {

@@ -88,6 +88,11 @@ impl LockKeys {
         derived("redisson_lock__channel", &self.lock)
     }
 
+    /// The channel of requests for an exclusive lock that were refused: see `acquire.lua`.
+    pub(crate) fn demand_channel(&self) -> String {
+        format!("{}:wanted", self.channel())
+    }
+
     /// The channel of one owner that waits for a fair lock.
     pub(crate) fn owner_channel(&self, owner: &str) -> String {
         format!("{}:{owner}", self.channel())

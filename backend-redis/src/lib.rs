@@ -126,6 +126,7 @@ mod builder;
 mod cluster;
 mod conditions;
 mod credentials;
+mod demand;
 mod dispatch;
 mod error;
 mod exclusive;

@@ -79,6 +79,17 @@ fn saturated(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
+/// Decodes the reply to a count of the subscriptions to `channel`.
+pub(crate) fn has_subscriptions(reply: &Value, channel: &str) -> Result<bool, BackendError> {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [name, Value::Int(count)] if text(name).as_deref() == Some(channel) => Ok(*count > 0),
+            _ => Err(error::unexpected("PUBSUB")),
+        },
+        _ => Err(error::unexpected("PUBSUB")),
+    }
+}
+
 pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
     let unexpected = || error::unexpected("inspect");
     let Value::Array(parts) = reply else { return Err(unexpected()) };

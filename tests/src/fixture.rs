@@ -39,6 +39,7 @@ use lockcore::{LockName, backend::Backend};
 ///     read_write,
 ///     permits,
 ///     hand_over,
+///     demand,
 ///     latches,
 ///     conditions,
 ///     paused,

@@ -1,10 +1,12 @@
 //! The kit catches what breaks the contract: for each clause there are backends that break it on purpose.
 
 mod caught;
+mod caught_demand;
 mod caught_parts;
 mod caught_shared;
 mod caught_signals;
 mod conditions;
+mod demand;
 mod flaw;
 mod flawed;
 mod kinds;
@@ -32,6 +34,7 @@ use lockcore_testkit::{Case, Fixture, Part, cases, conformance_tests};
 
 use self::{
     caught::{BY_CLAUSE, Flaws},
+    caught_demand::DEMAND,
     caught_parts::PARTS,
     caught_shared::SHARED,
     caught_signals::SIGNALS,
@@ -47,6 +50,7 @@ mod flawless {
         read_write,
         permits,
         hand_over,
+        demand,
         latches,
         conditions,
         paused,
@@ -69,7 +73,7 @@ fn all_cases() -> Vec<Case<FlawedFixture>> {
 
 /// What each clause is broken by. A clause may stand there twice.
 fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
-    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS)
+    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS).chain(DEMAND)
 }
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
@@ -140,6 +144,7 @@ clauses! {
     broken_lapses_are_caught "C19"
     broken_leaving_is_caught "C20"
     broken_grants_of_several_tokens_are_caught "C37"
+    broken_demand_is_caught "C38"
 }
 
 clauses! {
@@ -179,7 +184,7 @@ fn every_case_catches_something() {
 fn every_clause_has_cases() {
     let cases = all_cases();
     let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
-    let all = 1..=37;
+    let all = 1..=38;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
@@ -243,11 +248,12 @@ fn the_generated_tests_are_the_cases() {
 /// No case needs a part that it is not listed under.
 #[test]
 fn every_part_stands_alone() {
-    const ALONE: [&[Part]; 6] = [
+    const ALONE: [&[Part]; 7] = [
         &[Part::Fair],
         &[Part::ReadWrite],
         &[Part::Permits],
         &[Part::HandOver],
+        &[Part::Demand],
         &[Part::Latches],
         &[Part::Conditions],
     ];

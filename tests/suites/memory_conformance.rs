@@ -28,6 +28,7 @@ conformance_tests!(
     read_write,
     permits,
     hand_over,
+    demand,
     latches,
     conditions,
     paused

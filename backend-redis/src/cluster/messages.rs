@@ -63,6 +63,15 @@ impl Publishing {
         }
     }
 
+    /// The subcommands of `PUBSUB` that count subscriptions.
+    pub(crate) const fn counts(self) -> &'static [&'static str] {
+        match self {
+            Self::Sharded => &["SHARDNUMSUB"],
+            Self::Plain => &["NUMSUB"],
+            Self::Both => &["SHARDNUMSUB", "NUMSUB"],
+        }
+    }
+
     pub(crate) const fn is_sharded(self) -> bool {
         matches!(self, Self::Sharded | Self::Both)
     }

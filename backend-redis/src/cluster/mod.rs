@@ -211,6 +211,12 @@ impl Cluster {
         self.nodes.connected().first().map(|node| self.nodes.server(node))
     }
 
+    /// The connection to the node that serves the slot of `key`, if it is open.
+    pub(crate) fn current_of(&self, key: &str) -> Option<Arc<CommandConnection>> {
+        let map = self.map();
+        self.nodes.server(map.owner(slot_of(key))?).current()
+    }
+
     pub(crate) fn publishing(&self) -> Publishing {
         self.publishing.get().copied().unwrap_or(Publishing::Plain)
     }

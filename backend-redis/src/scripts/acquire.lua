@@ -1,6 +1,10 @@
 -- Acquires an exclusive lock: decides what happens between hold.lua, which reads the state, and
 -- issue.lua and grant.lua, which store the hold.
 --
+-- A refusal is published, because the holder may have kept the hold for its next use: see `demand.rs`.
+-- The channel is that of the releases, which has the rest of KEYS[2] behind another prefix, and
+-- `:wanted`. Redisson does not listen to it.
+--
 -- KEYS  1 the lock: hash of owner to hold count, as in Redisson's RLock
 --       2 the last fencing token of the name, shared with Redisson's RFencedLock
 --       3 the id of the hold; for named owners only, whose field alone does not tell one hold from
@@ -18,6 +22,8 @@
 --                           end
 --       {2}                 the count is above 1, and there is no hold to nest in
 if not count and remaining ~= -2 then
+    -- With pcall: the answer is the same, even if the user has no right to publish.
+    redis.pcall('PUBLISH', 'redisson_lock__channel' .. KEYS[2]:sub(20) .. ':wanted', '2')
     return {0, remaining}
 end
 local token_count = tonumber(ARGV[6])

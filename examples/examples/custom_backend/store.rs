@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 use lockcore::{
     BackendError, BackendErrorKind, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use rustix::{fs::FlockOperation, time::ClockId};
@@ -98,7 +98,13 @@ impl Backend for FileBackend {
         .map_err(failure)
     }
 
-    async fn subscribe(&self, _: &SubscribeRequest) -> Result<Box<dyn Wakeups>, BackendError> {
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        if request.awaited == Awaited::Demand {
+            return Err(BackendError::unsupported("messages about the demand for locks"));
+        }
         let seen = fs::read_to_string(&self.file).map_err(failure)?;
         Ok(Box::new(Polling { file: self.file.clone(), seen: Some(seen) }))
     }

@@ -85,8 +85,10 @@ use crate::{BackendError, LockName, LockState};
 ///   consist of. A name that is neither held nor waited for leaves nothing behind for ever.
 /// - **C16 (capabilities)** A mode that is not declared, or unknown, MUST be refused with
 ///   [`Unsupported`](crate::BackendErrorKind::Unsupported), and the refusal MUST have no effect. So
-///   MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], and
-///   [`resize`](Self::resize) without [`Capabilities::PERMITS`].
+///   MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], a
+///   subscription to [`Awaited::Demand`] without [`Capabilities::DEMAND`] or in another mode than
+///   [`Mode::Exclusive`](crate::Mode::Exclusive), and [`resize`](Self::resize) without
+///   [`Capabilities::PERMITS`].
 /// - **C17 (cancellation)** Any future may be dropped at any await. Its request may then still take
 ///   effect at the store, or not. Nothing else may be left: no lock on the backend's own state, no
 ///   subscription. The core follows every `acquire` that was dropped, or whose outcome is unknown,
@@ -201,8 +203,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Reports the holders of `name`.
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError>;
 
-    /// Subscribes to the ends of holds of a name, or to the demand for it. The subscription is in effect when this returns,
-    /// and ends when the [`Wakeups`] are dropped.
+    /// Subscribes to the ends of holds of a name, or to the demand for it. The subscription is in
+    /// effect when this returns, and ends when the [`Wakeups`] are dropped.
     async fn subscribe(&self, request: &SubscribeRequest)
     -> Result<Box<dyn Wakeups>, BackendError>;
 

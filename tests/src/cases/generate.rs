@@ -13,6 +13,7 @@
 /// | `read_write` | read-write locks | `Capabilities::READ_WRITE` | C21 to C25 |
 /// | `permits` | semaphores, both kinds of permits | `Capabilities::PERMITS` | C21, C26 to C29 |
 /// | `hand_over` | several tokens with one grant | `Capabilities::HAND_OVER` | C37 |
+/// | `demand` | the demand for exclusive locks | `Capabilities::DEMAND` | C38 |
 /// | `latches` | count-down latches | `Backend::latches` | C21, C30 to C32 |
 /// | `conditions` | conditions | `Backend::conditions` | C33 to C36 |
 ///
@@ -144,6 +145,7 @@ macro_rules! if_named {
     (read_write [read_write $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (permits [permits $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (hand_over [hand_over $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
+    (demand [demand $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (latches [latches $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (conditions [conditions $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     ($part:ident [] $then:tt { $($else:tt)* }) => { $($else)* };
@@ -175,10 +177,10 @@ mod tests {
     #[test]
     fn each_word_is_equal_to_itself_only() {
         compare!(
-            [fair read_write permits hand_over latches conditions],
-            [fair read_write permits hand_over latches conditions]
+            [fair read_write permits hand_over demand latches conditions],
+            [fair read_write permits hand_over demand latches conditions]
         );
-        let words = parts!([fair read_write permits hand_over latches conditions]);
+        let words = parts!([fair read_write permits hand_over demand latches conditions]);
         assert_eq!(words, Part::ALL);
     }
 }

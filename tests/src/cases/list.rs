@@ -46,6 +46,19 @@ macro_rules! for_each_case {
                 C37 tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise
                 C37 a_repetition_is_answered_with_the_first_of_its_tokens
             }
+            demand [demand] {
+                C38 a_refusal_wakes_those_who_await_the_demand
+                C38 every_refusal_wakes
+                C38 a_refusal_between_two_waits_is_heard_of
+                C38 a_dropped_wait_takes_no_demand_with_it
+                C38 one_who_waits_already_is_heard_of_at_once
+                C38 demand_and_ends_are_both_heard_of
+                C38 the_demand_for_every_name_is_heard_of
+                C38 those_who_leave_do_not_silence_the_demand
+                C38 the_demand_changes_nothing_of_the_hold
+                C38 the_demand_in_other_modes_is_refused
+                C17 a_dropped_subscribe_to_the_demand_leaves_none
+            }
             repetition [exclusive] {
                 C5 an_acquire_that_arrives_twice_is_one_hold
                 C5 an_acquire_that_arrives_by_two_ways_is_one_hold
@@ -141,6 +154,7 @@ macro_rules! for_each_case {
                 [not read_write] { C16 undeclared_read_write_locks_are_refused }
                 [not permits] { C16 undeclared_permits_are_refused }
                 [not hand_over] { C16 undeclared_grants_of_several_tokens_are_refused }
+                [not demand] { C16 undeclared_demand_is_refused }
                 [not latches] { C16 undeclared_latches_are_refused }
                 [not conditions] { C16 undeclared_conditions_are_refused }
             kinds [exclusive] {

@@ -17,6 +17,8 @@ pub enum Part {
     Permits,
     /// Several tokens with one grant: `hand_over`.
     HandOver,
+    /// The demand for exclusive locks: `demand`.
+    Demand,
     /// Count-down latches: `latches`.
     Latches,
     /// Conditions: `conditions`.
@@ -25,11 +27,12 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Fair,
         Self::ReadWrite,
         Self::Permits,
         Self::HandOver,
+        Self::Demand,
         Self::Latches,
         Self::Conditions,
     ];
@@ -42,6 +45,7 @@ impl Part {
             Self::ReadWrite => "read_write",
             Self::Permits => "permits",
             Self::HandOver => "hand_over",
+            Self::Demand => "demand",
             Self::Latches => "latches",
             Self::Conditions => "conditions",
         }
@@ -54,6 +58,7 @@ impl Part {
             Self::ReadWrite => Some(Capabilities::READ_WRITE),
             Self::Permits => Some(Capabilities::PERMITS),
             Self::HandOver => Some(Capabilities::HAND_OVER),
+            Self::Demand => Some(Capabilities::DEMAND),
             Self::Latches | Self::Conditions => None,
         }
     }
@@ -65,6 +70,7 @@ impl Part {
             Self::ReadWrite => "`Capabilities::READ_WRITE`",
             Self::Permits => "`Capabilities::PERMITS`",
             Self::HandOver => "`Capabilities::HAND_OVER`",
+            Self::Demand => "`Capabilities::DEMAND`",
             Self::Latches => "`Backend::latches`",
             Self::Conditions => "`Backend::conditions`",
         }
@@ -98,6 +104,9 @@ macro_rules! part {
     (hand_over) => {
         $crate::Part::HandOver
     };
+    (demand) => {
+        $crate::Part::Demand
+    };
     (latches) => {
         $crate::Part::Latches
     };
@@ -109,7 +118,7 @@ macro_rules! part {
             "`",
             stringify!($word),
             "` is no word of `conformance_tests!`: the words are `fair`, `read_write`, `permits`, \
-             `hand_over`, `latches`, `conditions` and `paused`"
+             `hand_over`, `demand`, `latches`, `conditions` and `paused`"
         ))
     };
 }

@@ -16,6 +16,7 @@ pub mod condition_leaving;
 pub mod condition_wakeups;
 pub mod conditions;
 pub mod declaration;
+pub mod demand;
 pub mod downgrade;
 pub mod exclusion;
 pub mod fair;

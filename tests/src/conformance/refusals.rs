@@ -3,7 +3,7 @@
 
 use lockcore::{
     BackendError, BackendErrorKind, LockError, Locks, Mode,
-    backend::{AcquireRequest, Backend, ResizeRequest},
+    backend::{AcquireRequest, Awaited, Backend, ResizeRequest, SubscribeRequest},
 };
 
 use crate::{
@@ -70,6 +70,17 @@ pub async fn undeclared_permits_are_refused<F: Fixture>(fixture: &F) {
 /// C16: without `Capabilities::HAND_OVER`, a grant has one token.
 pub async fn undeclared_grants_of_several_tokens_are_refused<F: Fixture>(fixture: &F) {
     are_refused(fixture, "several tokens", |request| request.tokens(2)).await;
+}
+
+/// C16: without `Capabilities::DEMAND`, nobody can subscribe to the demand for a lock.
+pub async fn undeclared_demand_is_refused<F: Fixture>(fixture: &F) {
+    let (scene, hold) = (Scene::of(fixture).await, stranger());
+    for client in [&scene.one, &scene.two] {
+        let request = SubscribeRequest::new(scene.name.clone(), hold.clone());
+        let answer = soon(client.subscribe(&request.awaited(Awaited::Demand))).await;
+        is_unsupported("a subscription to the demand", answer.map(drop));
+    }
+    nothing_is_left(fixture, &scene.name).await;
 }
 
 /// C16: a backend without latches has none at any client, and [`Locks`] says so to its users.

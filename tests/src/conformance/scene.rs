@@ -5,7 +5,7 @@ use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 use lockcore::{
     BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, HoldId, ReleaseOutcome, ReleaseRequest,
         RenewOutcome, RenewRequest, SubscribeRequest, Wakeups,
     },
 };
@@ -327,7 +327,17 @@ impl<'a> Rival<'a> {
     }
 
     pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
+        self.awaits(Awaited::End).await
+    }
+
+    /// Listens for requests of others that are refused.
+    pub(crate) async fn awaits_demand(self) -> Box<dyn Wakeups> {
+        self.awaits(Awaited::Demand).await
+    }
+
+    async fn awaits(self, awaited: Awaited) -> Box<dyn Wakeups> {
         let request = SubscribeRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode);
+        let request = request.awaited(awaited);
         soon(self.backend.subscribe(&request)).await.expect("subscribe failed")
     }
 

@@ -46,6 +46,16 @@ pub(crate) enum Flaw {
     GivesTheTokensOfTheExpiredAwayAgain,
     RepetitionHasTheLastOfItsTokens,
 
+    // C38
+    RefusalWakesNobody,
+    RefusalWakesOnce,
+    WaitersBeforeAreNotHeardOf,
+    DemandIsHeardAsAnEnd,
+    HearsOfTheDemandOfOneName,
+    DemandEndsTheHold,
+    DemandShortensTheLease,
+    HearsOfTheDemandInEveryMode,
+
     // C5
     CountsRepetitions,
     NewTokenForARepetition,

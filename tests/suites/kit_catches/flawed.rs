@@ -11,9 +11,9 @@ use std::{
 use lockcore::{
     BackendError, BackendErrorKind, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, HoldId, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_testkit::{Fixture, Op, Part};
@@ -66,7 +66,7 @@ impl Fixture for FlawedFixture {
             queue::keeps_places(self.flaw, cell, now) || cell.shared.keeps_writers(self.flaw, now)
         };
         let idle = |cell: &Cell| {
-            !cell.sticky && cell.listeners.is_empty() && !is_held(cell) && !is_awaited(cell)
+            !cell.sticky && !cell.has_listeners() && !is_held(cell) && !is_awaited(cell)
         };
         let used = store.cells.iter().filter(|(_, cell)| !idle(cell)).map(|(name, _)| name.clone());
         used.chain(store.signals.left_behind(self.flaw, now)).collect()
@@ -198,7 +198,12 @@ impl Backend for Flawed {
         &self,
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.listen_to(Topic::Lock(request.name.clone())).await)
+        let name = request.name.clone();
+        if request.awaited == Awaited::Demand {
+            self.check_demand(request.mode)?;
+            return Ok(self.listen_to(Topic::Demand(name)).await);
+        }
+        Ok(self.listen_to(Topic::Lock(name)).await)
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

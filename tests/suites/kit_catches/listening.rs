@@ -18,6 +18,8 @@ use super::{
 #[derive(Debug)]
 pub(super) enum Topic {
     Lock(LockName),
+    /// Requests for a lock that are refused.
+    Demand(LockName),
     /// A latch, or the notification of a waiter.
     Signal(String),
 }
@@ -39,6 +41,7 @@ impl Flawed {
     fn with_listeners(&self, topic: &Topic, change: impl FnOnce(&mut Vec<Arc<Subscriber>>)) {
         match topic {
             Topic::Lock(name) => self.with(name, |cell, _| change(&mut cell.listeners)),
+            Topic::Demand(name) => self.with(name, |cell, _| change(self.wanting(cell))),
             Topic::Signal(topic) => self.store().signals.with_listeners(topic, change),
         }
     }
@@ -59,6 +62,9 @@ impl Subscription {
                 listeners.push(self.listener.clone());
             }
         });
+        if let Topic::Demand(name) = &self.topic {
+            self.backend.begin_demand(name, &self.listener);
+        }
     }
 }
 

@@ -59,6 +59,7 @@ impl Flawed {
             (Part::ReadWrite, Capabilities::READ_WRITE),
             (Part::Permits, Capabilities::PERMITS),
             (Part::HandOver, Capabilities::HAND_OVER),
+            (Part::Demand, Capabilities::DEMAND),
         ];
         let exclusive = match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),

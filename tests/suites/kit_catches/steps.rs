@@ -33,6 +33,7 @@ impl Flawed {
                 None => self.decide(cell, request, token, now),
             };
             self.queue(cell, request, &outcome, now);
+            self.note_demand(cell, request, &outcome, now);
             let ends = cell.hold.as_ref().map(|stored| stored.ends);
             if matches!(outcome, AcquireOutcome::Acquired { .. }) && announced > ends {
                 self.wake(cell);

@@ -46,6 +46,9 @@ pub(super) struct Cell {
     /// For the flaws that remember what a name was.
     pub(super) former_kind: Option<Kind>,
     pub(super) listeners: Vec<Arc<Subscriber>>,
+    /// Those who await the demand.
+    pub(super) wanting: Vec<Arc<Subscriber>>,
+    pub(super) was_wanted: bool,
     pub(super) has_woken: bool,
     pub(super) sticky: bool,
 }
@@ -70,6 +73,10 @@ pub(super) struct Subscriber {
 }
 
 impl Cell {
+    pub(super) fn has_listeners(&self) -> bool {
+        !self.listeners.is_empty() || !self.wanting.is_empty()
+    }
+
     pub(super) fn live(&self, now: Instant) -> Option<&Stored> {
         self.hold.as_ref().filter(|hold| hold.ends > now)
     }
@@ -149,7 +156,7 @@ impl Flawed {
         cell.sticky |= (self.has(Flaw::KeepsNamesAskedFor)
             && !was_held
             && cell.hold.is_none()
-            && cell.listeners.is_empty())
+            && !cell.has_listeners())
             || (self.has(Flaw::KeepsReleasedNames) && was_held && cell.hold.is_none());
         let remembers = matches!(
             self.flaw,
@@ -165,7 +172,7 @@ impl Flawed {
         );
         let is_empty = cell.hold.is_none()
             && cell.shared.is_empty()
-            && cell.listeners.is_empty()
+            && !cell.has_listeners()
             && cell.places.is_empty();
         if is_empty && !cell.sticky && !remembers {
             store.cells.remove(&key);

@@ -45,6 +45,7 @@ lockcore_testkit::conformance_tests!(
     read_write,
     permits,
     hand_over,
+    demand,
     latches,
     conditions,
 );

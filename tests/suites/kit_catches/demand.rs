@@ -1,0 +1,74 @@
+//! The demand for a lock, and how the flaws hear of it.
+
+use std::sync::Arc;
+
+use lockcore::{
+    BackendError, LockName, Mode,
+    backend::{AcquireOutcome, AcquireRequest},
+};
+use lockcore_testkit::Part;
+use tokio::time::Instant;
+
+use super::{
+    flaw::Flaw,
+    parts::unsupported,
+    store::{Cell, Flawed, Subscriber},
+};
+
+impl Flawed {
+    /// Refuses a subscription to the demand for locks that nobody hears of.
+    pub(super) fn check_demand(&self, mode: Mode) -> Result<(), BackendError> {
+        let is_heard = mode == Mode::Exclusive || self.has(Flaw::HearsOfTheDemandInEveryMode);
+        let is_declared =
+            self.declares(Part::Demand) || self.has(Flaw::GrantsUndeclared(Part::Demand));
+        if is_heard && is_declared { Ok(()) } else { Err(unsupported()) }
+    }
+
+    /// Those who await the demand for the name of `cell`.
+    pub(super) fn wanting<'a>(&self, cell: &'a mut Cell) -> &'a mut Vec<Arc<Subscriber>> {
+        match self.flaw {
+            Flaw::DemandIsHeardAsAnEnd => &mut cell.listeners,
+            _ => &mut cell.wanting,
+        }
+    }
+
+    /// What follows when `listener` has begun to await the demand for `name`.
+    pub(super) fn begin_demand(&self, name: &LockName, listener: &Arc<Subscriber>) {
+        if self.has(Flaw::HearsOfTheDemandOfOneName) {
+            for (key, cell) in &mut self.store().cells {
+                if *key != self.key(name) {
+                    cell.wanting.retain(|other| other.client != listener.client);
+                }
+            }
+        }
+        let waits = self.with(name, |cell, _| !cell.listeners.is_empty());
+        if waits && !self.has(Flaw::WaitersBeforeAreNotHeardOf) {
+            listener.notify.notify_one();
+        }
+    }
+
+    /// Wakes those who await the demand, if `request` was refused.
+    pub(super) fn note_demand(
+        &self,
+        cell: &mut Cell,
+        request: &AcquireRequest,
+        outcome: &AcquireOutcome,
+        now: Instant,
+    ) {
+        let is_refused = matches!(outcome, AcquireOutcome::Held { .. });
+        if !is_refused || request.mode != Mode::Exclusive || cell.wanting.is_empty() {
+            return;
+        }
+        match (self.flaw, &mut cell.hold) {
+            (Flaw::RefusalWakesNobody, _) => return,
+            (Flaw::DemandEndsTheHold, hold) => *hold = None,
+            (Flaw::DemandShortensTheLease, Some(stored)) => {
+                stored.ends = now + (stored.ends - now) / 2;
+            }
+            _ => {}
+        }
+        if !std::mem::replace(&mut cell.was_wanted, true) || !self.has(Flaw::RefusalWakesOnce) {
+            self.wake_all(&cell.wanting);
+        }
+    }
+}
