@@ -24,6 +24,8 @@ pub(crate) enum Fate {
     Refuse(&'static str),
     /// It does not reach the server, and its connection ends.
     Cut,
+    /// Neither it nor what follows it on its connection is answered.
+    Silence,
 }
 
 /// Decides by the parts of a command.
@@ -94,6 +96,7 @@ async fn pass_on(
                     redis::cmd("EVAL").arg(script).arg(0).get_packed_command()
                 }
                 Fate::Cut => return,
+                Fate::Silence => std::future::pending().await,
             };
             bytes.drain(..length);
             if server.write_all(&passed_on).await.is_err() {

@@ -14,6 +14,7 @@ mod command_proxy;
 mod conditions;
 mod conformance;
 mod core;
+mod demand;
 mod deployments;
 mod earlier_ends;
 mod errors;

@@ -3,6 +3,7 @@
 mod batches;
 mod conformance;
 mod connecting;
+mod demand;
 mod failover;
 mod migration;
 mod silence;

@@ -21,7 +21,7 @@ const PROMPT: Duration = Duration::from_secs(2);
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// The ways of the server to wake somebody up.
-fn ways() -> Vec<ClusterMessages> {
+pub(super) fn ways() -> Vec<ClusterMessages> {
     let mut ways = vec![ClusterMessages::Auto, ClusterMessages::Plain];
     if !server_lacks(Feature::ShardedChannels) {
         ways.extend([ClusterMessages::Sharded, ClusterMessages::Both]);
