@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
 //! | fair lock | that one, and `redisson_lock__channel:{order:42}:OWNER` | `0` |
+//! | demand for an exclusive lock | `redisson_lock__channel:{order:42}:wanted` | `2` |
 //! | read-write lock | `redisson_rwlock:{order:42}` | `0` from a reader, `1` from a writer |
 //! | semaphore | `redisson_sc:{order:42}` | the number of available permits |
 //! | latch | `redisson_countdownlatch__channel__{order:42}` | `0` opened, `1` set |
@@ -70,6 +71,12 @@
 //!
 //! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
 //! releases, and by grants that end earlier than the waiters were told.
+//!
+//! The demand is published by each refused request for an exclusive lock. Redisson neither
+//! publishes it nor listens to that channel. A client that begins to listen there also asks the
+//! server with `PUBSUB NUMSUB`, or `SHARDNUMSUB`, whether somebody listens to the channel of the
+//! lock: those who wait, also in Redisson, were refused before. It does not see those who listen at
+//! other servers: at replicas, or on a cluster with plain messages at other nodes.
 //!
 //! On a cluster, the channels are sharded ones if the servers have them; see [`ClusterMessages`].
 //!
@@ -115,6 +122,9 @@
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `cluster|info` can be left out.
 //! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
+//! - `pubsub|numsub` is not needed. With it, a client that listens to the demand for a lock hears
+//!   at once of those who wait already. On a cluster with sharded messages, `pubsub|shardnumsub`
+//!   has the same effect.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 

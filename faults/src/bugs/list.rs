@@ -299,6 +299,16 @@ fn scripts() -> Vec<Bug> {
             redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
         ),
         bug(
+            "a refusal publishes nothing",
+            [lua("acquire.lua").statement("PUBLISH").removed()],
+            redis_suites("conformance::demand::a_refusal"),
+        ),
+        bug(
+            "those who wait already are not heard of",
+            [redis("is_awaited").body().becomes("let _ = (backend, channel); false")],
+            redis_suites("conformance::demand::one_who_waits_already"),
+        ),
+        bug(
             "a release in a batch publishes nothing",
             [lua("batch_begin.lua").statement("PUBLISH").removed()],
             redis_suites("batches::"),
