@@ -13,6 +13,7 @@ pub(super) fn all() -> Vec<Bug> {
     all.extend(handing_over());
     all.extend(owners());
     all.extend(ending());
+    all.extend(messages());
     all.extend(scripts());
     all.extend(kinds_of_locks());
     all
@@ -265,8 +266,8 @@ fn ending() -> Vec<Bug> {
     ]
 }
 
-/// Exclusive and fair locks on Redis, and its messages.
-fn scripts() -> Vec<Bug> {
+/// Connections to Redis, and messages.
+fn messages() -> Vec<Bug> {
     vec![
         bug(
             "waiters are not woken when the connection for messages is back",
@@ -289,16 +290,6 @@ fn scripts() -> Vec<Bug> {
             redis_suites("two_thousand_waiters_make_few_attempts"),
         ),
         bug(
-            "a release deletes the lock of another owner",
-            [lua("release.lua").operand("not count").never()],
-            redis_suites("conformance::release::"),
-        ),
-        bug(
-            "a release publishes nothing",
-            [lua("release.lua").statement("PUBLISH").removed()],
-            redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
-        ),
-        bug(
             "a refusal publishes nothing",
             [lua("acquire.lua").statement("PUBLISH").removed()],
             redis_suites("conformance::demand::a_refusal"),
@@ -307,6 +298,22 @@ fn scripts() -> Vec<Bug> {
             "those who wait already are not heard of",
             [redis("is_awaited").body().becomes("let _ = (backend, channel); false")],
             redis_suites("conformance::demand::one_who_waits_already"),
+        ),
+    ]
+}
+
+/// Exclusive and fair locks on Redis.
+fn scripts() -> Vec<Bug> {
+    vec![
+        bug(
+            "a release deletes the lock of another owner",
+            [lua("release.lua").operand("not count").never()],
+            redis_suites("conformance::release::"),
+        ),
+        bug(
+            "a release publishes nothing",
+            [lua("release.lua").statement("PUBLISH").removed()],
+            redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
         ),
         bug(
             "a release in a batch publishes nothing",
