@@ -28,18 +28,18 @@ pub(crate) async fn subscribe(
     }
     let refusals = backend.listen(keys.demand_channel()).await?;
     let is_awaited = is_awaited(backend, &keys.channel().to_string()).await;
-    Ok(Box::new(Demand { refusals, is_awaited }))
+    Ok(Box::new(DemandSubscription { refusals, is_awaited }))
 }
 
 #[derive(Debug)]
-struct Demand {
+struct DemandSubscription {
     refusals: Box<dyn Wakeups>,
     /// Set if somebody was waiting when the subscription began, until the next wake-up.
     is_awaited: bool,
 }
 
 #[async_trait]
-impl Wakeups for Demand {
+impl Wakeups for DemandSubscription {
     async fn woken(&mut self) {
         if !std::mem::take(&mut self.is_awaited) {
             self.refusals.woken().await;
