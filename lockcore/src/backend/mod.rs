@@ -201,8 +201,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Reports the holders of `name`.
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError>;
 
-    /// Subscribes to the ends of holds of a name, or to the demand for it. The subscription is in effect when this returns,
-    /// and ends when the [`Wakeups`] are dropped.
+    /// Subscribes to the ends of holds of a name, or to the demand for it. The subscription is in
+    /// effect when this returns, and ends when the [`Wakeups`] are dropped.
     async fn subscribe(&self, request: &SubscribeRequest)
     -> Result<Box<dyn Wakeups>, BackendError>;
 
