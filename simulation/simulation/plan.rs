@@ -26,6 +26,7 @@ pub(crate) struct ClientPlan {
     pub(crate) lease: Duration,
     pub(crate) retry_for: Duration,
     pub(crate) hand_over: Duration,
+    pub(crate) linger: Duration,
     pub(crate) intensity: usize,
 }
 
@@ -274,6 +275,7 @@ impl Scenario {
             lease: LONGEST_LEASE,
             retry_for: Duration::ZERO,
             hand_over: Duration::from_millis(50),
+            linger: Duration::ZERO,
             intensity: 1,
         };
         let task = |(number, &(client, lock)): (usize, &(usize, Member))| TaskPlan {
@@ -319,10 +321,17 @@ struct Draw<'a> {
 impl Draw<'_> {
     fn client(&self, intensity: usize) -> ClientPlan {
         let millis = Duration::from_millis;
+        let hand_over = self.chance.pick(&[Duration::ZERO, millis(50), millis(50), millis(1000)]);
+        let lingers = !hand_over.is_zero() && self.chance.once_in(2);
         ClientPlan {
             lease: self.chance.pick(&[millis(300), millis(1000), LONGEST_LEASE]),
             retry_for: self.chance.pick(&[Duration::ZERO, millis(500), millis(5000)]),
-            hand_over: self.chance.pick(&[Duration::ZERO, millis(50), millis(50), millis(1000)]),
+            hand_over,
+            linger: if lingers {
+                self.chance.pick(&[millis(5), millis(100)])
+            } else {
+                Duration::ZERO
+            },
             intensity,
         }
     }

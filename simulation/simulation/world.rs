@@ -202,6 +202,7 @@ impl SimulatedClient {
             .lease(client.lease)
             .retry_for(client.retry_for)
             .hand_over(client.hand_over)
+            .linger(client.linger)
             .queue_timeout(plan.queue_timeout)
             .clock(clock)
             .build()

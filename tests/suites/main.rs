@@ -19,6 +19,7 @@ mod hooked;
 mod kit_catches;
 mod layers;
 mod limits;
+mod linger;
 mod links;
 mod log;
 mod memory_conformance;

@@ -96,3 +96,11 @@ async fn what_is_not_declared_is_refused_by_name_and_without_a_call() {
     drop(lock.acquire().await.unwrap());
     assert_eq!(faults.all_calls(), calls + 2);
 }
+
+#[tokio::test]
+async fn a_lock_is_kept_only_where_others_can_be_heard() {
+    let builder = Locks::builder(Modest(Faulty::new(MemoryBackend::new())));
+    let error = builder.linger(Duration::from_millis(20)).build().unwrap_err();
+    assert!(matches!(error, LockError::InvalidOption { option: "linger", .. }), "{error:?}");
+    assert!(error.to_string().contains("the backend cannot tell"), "{error}");
+}

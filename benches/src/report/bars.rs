@@ -66,7 +66,7 @@ pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 /// The name under which the fastest other library of each round is compared.
 pub(crate) const BEST_PEER: &str = "the best peer";
 
-const BARS: [Bar; 51] = [
+const BARS: [Bar; 52] = [
     ratio("uncontended", "pairs", "floor", 0.95),
     ratio("uncontended", "pairs", BEST_PEER, 1.0),
     at_most_of("uncontended", "server time a pair", "rslock", 1.1),
@@ -112,8 +112,9 @@ const BARS: [Bar; 51] = [
     at_most("holds", "late renewals", 0.0),
     at_most("nested", "p50 of a pair", 1.0),
     at_most("nested", "commands", 0.0),
-    ratio("memory", "pairs of 1 task", "floor", 0.3),
-    ratio("memory", "pairs of 64 tasks", "floor", 0.5),
+    ratio("linger", "pairs", "lockcore without linger", 100.0),
+    ratio("memory", "pairs of 1 task", "floor", 0.1),
+    ratio("memory", "pairs of 64 tasks", "floor", 0.3),
     at_most("footprint", "a hold", 1024.0),
     at_most("footprint", "a waiter", 1024.0),
     at_most("footprint", "an idle name", 0.0),

@@ -8,6 +8,7 @@ mod footprint;
 mod growth;
 mod holds;
 mod idle;
+mod linger;
 mod memory;
 mod nested;
 mod pingpong;
@@ -22,7 +23,7 @@ fn of_tasks(tasks: usize) -> String {
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const ALL: [Scenario; 13] = [
+pub(crate) const ALL: [Scenario; 14] = [
     uncontended::SCENARIO,
     distinct::SCENARIO,
     contended::SCENARIO,
@@ -32,6 +33,7 @@ pub(crate) const ALL: [Scenario; 13] = [
     idle::SCENARIO,
     holds::SCENARIO,
     nested::SCENARIO,
+    linger::SCENARIO,
     memory::SCENARIO,
     footprint::SCENARIO,
     takeover::SCENARIO,

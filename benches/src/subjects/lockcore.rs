@@ -16,6 +16,12 @@ impl Peer {
         Ok(Self(Locks::builder(backend).lease(lease).build()?))
     }
 
+    /// A client that keeps its locks for a while.
+    pub(crate) async fn keeping(url: &str, lease: Duration, linger: Duration) -> Result<Self> {
+        let backend = RedisBackend::connect(url).await?;
+        Ok(Self(Locks::builder(backend).lease(lease).linger(linger).build()?))
+    }
+
     pub(crate) fn lock(&self, name: &str) -> Handle {
         Handle(self.0.lock(name))
     }

@@ -164,7 +164,7 @@ fn handing_over() -> Vec<Bug> {
     vec![
         bug(
             "a hold is handed over although the time for it is over",
-            [core("Contender::granted").argument("after", "time").becomes("100 * {}")],
+            [core("Contender::granted").argument("after", "turn").becomes("100 * {}")],
             suites("hand_over::a_hold_is_given_back_after_its_time"),
         ),
         bug(
@@ -188,18 +188,48 @@ fn handing_over() -> Vec<Bug> {
         ),
         bug(
             "a parked hold is not released when its time is over",
-            [core("Lane::due").statement("unpark").removed()],
+            [core("Lane::due").statement("unpark_if_unclaimed").removed()],
             suites("hand_over::an_heir_that_is_not_polled"),
         ),
         bug(
             "a parked hold is not released when the head leaves",
-            [core("Lane::leave").statement("unpark").removed()],
+            [core("Lane::leave").statement("unpark_if_unclaimed").removed()],
             suites("hand_over::a_hold_without_an_heir_is_given_back_at_once"),
         ),
         bug(
             "a waiter takes over a parked hold that was freed by force",
             [core("Client::forced").statement("forget_parked").removed()],
             suites("hand_over::a_forced_release_ends_what_is_on_its_way"),
+        ),
+        bug(
+            "a token that somebody knows is given to the next hold",
+            [core("Held::depart").value("knows_token").becomes("false")],
+            suites("hand_over::tasks_hand_a_hold_on"),
+        ),
+        bug(
+            "a kept hold is never given back",
+            [core("HoldState::is_kept").operand("now < until").always()],
+            suites("linger::a_kept_lock_is_given_back_at_the_end_of_its_time"),
+        ),
+        bug(
+            "a kept hold is not given back when another client wants it",
+            [core("Lane::wanted").statement("unpark_if_unclaimed").removed()],
+            suites("linger::another_client_gets_it_at_once"),
+        ),
+        bug(
+            "a hold that another client wants is kept all the same",
+            [core("Lane::park").operand("is_wanted").always()],
+            suites("linger::what_others_asked_for_while_it_was_held"),
+        ),
+        bug(
+            "a client does not live as long as the hold that it keeps",
+            [core("Held::leave_parked").statement("listen_for_demand").removed()],
+            suites("linger::it_is_given_back_though_all_handles_are_gone"),
+        ),
+        bug(
+            "a release that has to be confirmed keeps the lock",
+            [core("Lane::park").operand("Keeping::Never").never()],
+            suites("linger::release_now_confirms"),
         ),
         bug(
             "a client never leaves the lock to other clients",

@@ -125,8 +125,10 @@ impl Acquisition {
         });
         let Some(identity) = entered else { return Ok(None) };
         let held = Held::of(client, cell, identity, self.lease);
-        let (token, hold_count) = (held.token, || held.hold_count());
-        tracing::debug!(lock = %self.name, %token, hold_count = hold_count(), "nested");
+        let (token, hold_count) = (|| held.token(), || held.hold_count());
+        tracing::debug!(
+            lock = %self.name, token = %token(), hold_count = hold_count(), "nested"
+        );
         Ok(Some(held))
     }
 
@@ -180,12 +182,12 @@ impl Acquisition {
         if let Ok(Some(held)) = &acquired {
             let wait = self.client.clock.now().since(start);
             span.record("wait", tracing::field::debug(wait));
-            span.record("token", u64::from(held.token));
-            let token = held.token;
+            let token = held.token();
+            span.record("token", u64::from(token));
             tracing::debug!(parent: &span, lock = %self.name, %token, ?wait, "acquired");
             let hold = tracing::debug_span!(
                 parent: &parent, "lockcore.hold", lock = %self.name, owner = %asker.owner,
-                token = %held.token, mode = %self.mode
+                %token, mode = %self.mode
             );
             let mut hold = Some(Arc::new(hold));
             held.cell.look_at(held.number, |entered| {
@@ -357,7 +359,7 @@ impl Acquisition {
         acquired_at: Moment,
     ) -> HoldFacts {
         let (site, task) = (self.site, TaskKey::current());
-        HoldFacts { id, replicas, site, task, acquired_at, span: None, watch: None }
+        HoldFacts { id, replicas, site, task, acquired_at, span: None, watch: None, kept: None }
     }
 
     /// Makes the facts of a hold that is handed over those of this acquisition.

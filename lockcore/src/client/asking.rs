@@ -17,14 +17,9 @@ use super::{
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
     backend::{AcquireOutcome, AcquireRequest},
-    engine::Grant,
+    engine::{Grant, HandOver},
     time::{ANSWER, Backoff, Moment, lease},
 };
-
-/// At most this many holds are made of one grant, each with a token of its own. Tokens follow the
-/// server's clock in microseconds and must not outrun it for long, or they would fall after a
-/// failover: it takes two round trips to use up this many.
-const TOKENS: u32 = 256;
 
 /// How often the backend is asked again after a refusal if nothing is heard. Locks that others have
 /// written without an expiry have no end, and the end that was told is wrong when the backend's
@@ -35,7 +30,7 @@ impl Contender<'_> {
     /// Asks the backend once. `None` if that decides nothing yet.
     pub(super) async fn ask(
         &mut self,
-        wants_tokens: bool,
+        tokens: u32,
         turn_since: Option<Moment>,
         sent: Moment,
     ) -> Result<Option<TurnEnd>, LockError> {
@@ -46,10 +41,7 @@ impl Contender<'_> {
         }
         let number = *self.number.get_or_insert_with(|| client.draw_number());
         let id = client.hold_id(&self.asker.owner, number);
-        let mut request = self.acquisition().request(id, self.asker.is_patient);
-        if wants_tokens {
-            request = request.tokens(TOKENS);
-        }
+        let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
         let mut call = client.backend.acquire(&request);
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
         let (answer, is_undone, now) = match first {
@@ -170,7 +162,8 @@ impl Contender<'_> {
         if now >= lease::deadline(sent, lease.duration()) {
             return self.granted_late(request, sent, now).map(|()| None);
         }
-        let until = client.lanes.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
+        let until = client.lanes.hand_over();
+        let until = until.map(|HandOver { turn, .. }| turn_since.unwrap_or(sent).after(turn));
         let grant = Grant::new(sent, *lease, token, request.tokens, until);
         let acquisition = self.acquisition();
         let facts = acquisition.facts(request.hold.clone(), replicas, sent);

@@ -41,10 +41,15 @@ impl Background {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the task runs for certain.
+    pub(super) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::SeqCst)
+    }
+
     /// Starts the task unless it runs, on the current runtime. Returns `false` if there is none,
     /// or it has ended.
     pub(super) fn start(&self, task: impl FnOnce(UnboundedReceiver<Job>) -> Job) -> bool {
-        if self.is_up.load(Ordering::SeqCst) {
+        if self.is_up() {
             return true;
         }
         let mut running = self.running();

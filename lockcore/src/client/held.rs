@@ -3,11 +3,15 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
 
+use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::{
@@ -16,11 +20,12 @@ use super::{
     lanes::{HoldFacts, LaneCell},
     release::ReleaseWork,
     shared::Client,
+    watch::Watch,
 };
 use crate::{
     FencingToken, LockError, LossReason, Mode, Owner,
     backend::HoldId,
-    engine::{Hold, HoldNumber, Parting, Phase},
+    engine::{Hold, HoldNumber, Keeping, Parting, Phase},
     time::{Lease, Moment},
 };
 
@@ -35,10 +40,34 @@ pub(crate) struct Held {
     id: OnceLock<Box<HoldId>>,
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
-    pub(crate) token: FencingToken,
+    token: FencingToken,
+    /// Somebody asked for the token.
+    knows_token: AtomicBool,
     pub(crate) lease: Lease,
     /// The hold knows that this guard is gone.
     has_left: bool,
+}
+
+/// What a guard leaves with a hold that is parked.
+struct Parked {
+    span: Option<Arc<Span>>,
+    watch: Option<Arc<Watch>>,
+    acquired_at: Moment,
+    /// It is kept for the first time: others have to be listened for until it is over.
+    listens: Option<(HoldId, oneshot::Receiver<()>)>,
+}
+
+impl Parked {
+    fn new(facts: &mut HoldFacts, is_kept: bool) -> Self {
+        let mut listens = None;
+        if is_kept && facts.kept.is_none() {
+            let (kept, over) = oneshot::channel();
+            facts.kept = Some(Arc::new(kept));
+            listens = Some((facts.id.clone(), over));
+        }
+        let (span, watch) = (facts.span.take(), facts.watch.take());
+        Self { span, watch, acquired_at: facts.acquired_at, listens }
+    }
 }
 
 impl Held {
@@ -65,8 +94,8 @@ impl Held {
         (number, owner, mode, token): (HoldNumber, Owner, Mode, FencingToken),
         lease: Lease,
     ) -> Self {
-        let (client, id) = (client.clone(), OnceLock::new());
-        Self { client, cell, number, id, owner, mode, token, lease, has_left: false }
+        let (client, id, knows_token) = (client.clone(), OnceLock::new(), AtomicBool::new(false));
+        Self { client, cell, number, id, owner, mode, token, knows_token, lease, has_left: false }
     }
 
     /// The id of the hold at the backend. The lane has the hold while it has guards, so that `None`
@@ -78,6 +107,13 @@ impl Held {
             let _ = self.id.set(Box::new(id));
         }
         self.id.get().map(|id| &**id)
+    }
+
+    /// The token of the hold, which no other hold has from now on.
+    pub(crate) fn token(&self) -> FencingToken {
+        // Whoever drops the guard has synchronized with whoever asked.
+        self.knows_token.store(true, Ordering::Relaxed);
+        self.token
     }
 
     /// How the hold stands now. `None` if it is over.
@@ -156,20 +192,20 @@ impl Held {
 
     /// Counts the guard out. Returns what has to be released, if it was the last one, or why it
     /// cannot be.
-    pub(crate) fn depart(&mut self) -> Result<Option<ReleaseWork>, LockError> {
+    fn depart(&mut self, keeping: Keeping) -> Result<Option<ReleaseWork>, LockError> {
         self.has_left = true;
+        let knows_token = *self.knows_token.get_mut();
         let Self { client, cell, number, lease, .. } = &*self;
         let now = client.clock.now();
-        let (mut parting, mut handed_over, mut is_unreported) = (Parting::Closed, None, false);
+        let (mut parting, mut parked, mut is_unreported) = (Parting::Closed, None, false);
         // Written from inside: as a result, it would be copied several times.
         client.with(cell, |lane, fx| {
-            parting = lane.depart(*number, *lease, now, fx);
+            parting = lane.depart(*number, *lease, knows_token, keeping, now, fx);
             match parting {
-                Parting::HandedOver => {
-                    handed_over = lane.hold_mut(*number).map(|hold| {
-                        let facts = &mut hold.facts;
-                        (facts.span.take(), facts.watch.take(), facts.acquired_at)
-                    });
+                Parting::HandedOver | Parting::Kept => {
+                    let is_kept = matches!(parting, Parting::Kept);
+                    let hold = lane.hold_mut(*number);
+                    parked = hold.map(|hold| Parked::new(&mut hold.facts, is_kept));
                 }
                 Parting::Release(_) => client.pending_releases.add(),
                 // The hold is gone already, and with it what the report of its loss needs.
@@ -189,12 +225,11 @@ impl Held {
                 Ok(None)
             }
             Parting::HandedOver => {
-                if let Some((span, watch, acquired_at)) = handed_over {
-                    self.report_end(span.as_deref(), acquired_at, "handed on", now);
-                    if let Some(watch) = watch {
-                        watch.end(None);
-                    }
-                }
+                self.leave_parked(parked, "handed on", now);
+                Ok(None)
+            }
+            Parting::Kept => {
+                self.leave_parked(parked, "kept", now);
                 Ok(None)
             }
             Parting::Release(release) => {
@@ -216,20 +251,49 @@ impl Held {
         }
     }
 
+    /// The hold goes on, and is over for this guard.
+    fn leave_parked(&self, parked: Option<Parked>, how: &str, now: Moment) {
+        let Some(Parked { span, watch, acquired_at, listens }) = parked else { return };
+        if let Some((hold, over)) = listens {
+            self.client.listen_for_demand(&self.cell, hold, over);
+        }
+        self.report_end(span.as_deref(), acquired_at, how, now);
+        if let Some(watch) = watch {
+            watch.end(None);
+        }
+    }
+
     fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
         let (lock, token, held_for) = (self.cell.name(), self.token, now.since(acquired_at));
         let parent = span.unwrap_or(const { &Span::none() });
         foreign(|| tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}"));
     }
 
+    /// What may become of the hold. It is kept only if somebody runs who gives it back.
+    fn keeping(&self) -> Keeping {
+        match self.client.is_running() {
+            true => Keeping::ForAWhile,
+            false => Keeping::ForWaiters,
+        }
+    }
+
+    /// Releases, unless the hold is handed over or kept. Returns when the backend has confirmed it.
+    pub(crate) fn release(
+        self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        let keeping = self.keeping();
+        self.release_keeping(keeping)
+    }
+
     /// Releases, and returns when the backend has confirmed it.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
-    pub(crate) fn release(
+    pub(crate) fn release_keeping(
         mut self,
+        keeping: Keeping,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         async move {
             // In a box: a guard that nests, or hands over, needs no room for it.
-            let confirmed = match self.depart()? {
+            let confirmed = match self.depart(keeping)? {
                 Some(work) => Box::pin(work.confirm()),
                 None => return Ok(()),
             };
@@ -265,7 +329,8 @@ impl Drop for Held {
             return;
         }
         // A loss was reported when it happened.
-        if let Ok(Some(work)) = self.depart() {
+        let keeping = self.keeping();
+        if let Ok(Some(work)) = self.depart(keeping) {
             work.submit();
         }
     }

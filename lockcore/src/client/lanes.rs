@@ -5,17 +5,17 @@ use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
-    time::Duration,
 };
 
 use hashbrown::HashTable;
+use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::{listener::Listener, watch::Watch};
 use crate::{
     LockName, LossReason,
     backend::{HoldId, ReleaseRequest},
-    engine::{Appointment, Hold, HoldNumber, Lane, Ticket},
+    engine::{Appointment, HandOver, Hold, HoldNumber, Lane, Ticket},
     mode::Kind,
     task::TaskKey,
     time::Moment,
@@ -44,6 +44,8 @@ pub(crate) struct HoldFacts {
     pub(crate) span: Option<Arc<Span>>,
     /// Those who want to know how it ends.
     pub(crate) watch: Option<Arc<Watch>>,
+    /// If the hold was kept: dropped with it, it ends the [listening](super::demand) for others.
+    pub(super) kept: Option<Arc<oneshot::Sender<()>>>,
 }
 
 /// Whether a waiter was told to take a step, and how to wake it. What comes while it does not
@@ -209,7 +211,7 @@ impl Shard {
 /// few, an idle name costs nothing.
 pub(crate) struct LaneMap {
     shards: Box<[Mutex<Shard>]>,
-    hand_over: Option<Duration>,
+    hand_over: Option<HandOver>,
 }
 
 impl fmt::Debug for LaneMap {
@@ -222,11 +224,11 @@ impl fmt::Debug for LaneMap {
 
 impl LaneMap {
     /// `hand_over` is for how long holds are handed over, if they are.
-    pub(super) fn new(hand_over: Option<Duration>) -> Self {
+    pub(super) fn new(hand_over: Option<HandOver>) -> Self {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hand_over }
     }
 
-    pub(super) fn hand_over(&self) -> Option<Duration> {
+    pub(super) fn hand_over(&self) -> Option<HandOver> {
         self.hand_over
     }
 

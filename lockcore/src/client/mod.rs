@@ -12,6 +12,7 @@ mod calendar;
 mod cleanup;
 mod close;
 mod condition;
+mod demand;
 mod events;
 mod foreign;
 mod held;

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     BackendError, LockError, LockName, Mode, Owner,
     backend::{Backend, HoldId},
-    engine::WaiterLimits,
+    engine::{HandOver, WaiterLimits},
     time::{Backoff, Clock},
 };
 
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     /// How much earlier than due a hold may be renewed together with others.
     pub(crate) batching: Duration,
     /// For how long holds are handed over, if they are.
-    pub(crate) hand_over: Option<Duration>,
+    pub(crate) hand_over: Option<HandOver>,
     pub(crate) limits: WaiterLimits,
 }
 
@@ -218,6 +218,11 @@ impl Client {
             true => Ok(()),
             false => Err(LockError::NoRuntime { lock: lock.clone() }),
         }
+    }
+
+    /// Whether the background task runs.
+    pub(super) fn is_running(&self) -> bool {
+        self.background.is_up()
     }
 
     /// Starts the background task unless it runs. Returns `false` if there is no runtime for it.

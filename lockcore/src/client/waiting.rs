@@ -113,8 +113,8 @@ impl<'a> Contender<'a> {
                         self.warn_of_deadlock(now);
                         Box::pin(self.wait(until, listens)).await?;
                     }
-                    Step::Ask { wants_tokens, turn_since } => {
-                        let asked = Box::pin(self.ask(wants_tokens, turn_since, now));
+                    Step::Ask { tokens, turn_since } => {
+                        let asked = Box::pin(self.ask(tokens, turn_since, now));
                         if let Some(turn) = asked.await? {
                             return Ok(turn);
                         }

@@ -26,7 +26,8 @@ pub(crate) struct ReleaseNumber(pub(super) u64);
 pub(crate) enum Phase {
     /// It has guards, and they may rely on it.
     Live,
-    /// Its last guard is gone, and it waits for the head of the queue to take it over.
+    /// Its last guard is gone, and it waits to be taken over: by the head of the queue or, if it
+    /// is kept, by whoever comes next.
     Parked,
     /// It was lost, and still has guards.
     Lost(LossReason),
@@ -101,6 +102,8 @@ pub(crate) struct HoldState {
     renew_at: Moment,
     /// Until when the hold may be handed over, if it may be.
     handover_until: Option<Moment>,
+    /// Until when it is kept, if it was parked while nobody waited.
+    kept_until: Option<Moment>,
     /// The backend was asked for nothing but the grant.
     is_as_granted: bool,
 }
@@ -120,6 +123,7 @@ impl HoldState {
             asked: sent.after(lease.duration()),
             renew_at: sent.after(renewal_period(lease.duration())),
             handover_until: handover_until.filter(|_| token < last_token),
+            kept_until: None,
             is_as_granted: true,
         };
         state.count_in(lease, sent);
@@ -177,9 +181,19 @@ impl HoldState {
         was_live
     }
 
-    /// Keeps the hold for the head of the queue.
-    pub(super) fn park(&mut self) {
-        self.phase = Phase::Parked;
+    /// Keeps the hold for the head of the queue, or until a moment for whoever comes next.
+    pub(super) fn park(&mut self, kept_until: Option<Moment>) {
+        (self.phase, self.kept_until) = (Phase::Parked, kept_until);
+    }
+
+    /// Whether it is kept although nobody waits for it.
+    pub(super) fn is_kept(&self, now: Moment) -> bool {
+        self.phase == Phase::Parked && self.kept_until.is_some_and(|until| now < until)
+    }
+
+    /// Keeps it no longer.
+    pub(super) fn forgo(&mut self) {
+        self.kept_until = None;
     }
 
     /// Counts a nested guard in, if the lease suffices for it. The hold is settled.
@@ -254,7 +268,7 @@ impl HoldState {
         }
     }
 
-    /// Whether the head of the queue may take it over as it is.
+    /// Whether another one may take it over as it is.
     pub(super) fn suits_handover(&self, now: Moment) -> bool {
         self.is_as_granted && self.is_in_window(now)
     }
@@ -284,7 +298,7 @@ impl HoldState {
                 };
                 Some(next.min(self.deadline))
             }
-            Phase::Parked => self.handover_until,
+            Phase::Parked => self.kept_until.or(self.handover_until),
             Phase::Lost(_) | Phase::Closed => None,
         }
     }

@@ -16,8 +16,9 @@ mod exploration;
 
 pub(crate) use self::{
     hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase, ReleaseNumber},
-    lane::{Effect, Effects, Hold, Lane, Nesting, Parting, Release, Step},
+    lane::{Effect, Effects, Hold, Keeping, Lane, Nesting, Parting, Release, Step},
     limits::WaiterLimits,
     queue::{Asker, Ticket},
     schedule::{Appointment, Schedule},
+    turns::HandOver,
 };

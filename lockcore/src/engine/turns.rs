@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
+/// For how long a client keeps a lock for its own tasks.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct HandOver {
+    /// For how long its tasks hand the lock over to each other, before other clients get a turn.
+    pub(crate) turn: Duration,
+    /// For how long the lock is kept within a turn while no task waits for it. Zero: not at all.
+    pub(crate) linger: Duration,
+}
+
 /// How long a client whose turn is over leaves the lock to others. They are woken by the release,
 /// but the tasks of this client are nearer and would always ask first.
 const COURTESY: Duration = Duration::from_millis(3);
@@ -45,9 +54,11 @@ impl Turns {
         self.left_until.filter(|until| now < *until)
     }
 
-    /// A hold was given back to the backend. The turn is over after `limit`, or if no task waits.
-    pub(super) fn released(&mut self, limit: Option<Duration>, has_waiters: bool, now: Moment) {
-        let (Some(limit), Some(since)) = (limit, self.since) else { return };
+    /// A hold was given back to the backend. The turn is over after its time, or if no task waits.
+    pub(super) fn released(&mut self, hand_over: Option<HandOver>, has_waiters: bool, now: Moment) {
+        let (Some(HandOver { turn: limit, .. }), Some(since)) = (hand_over, self.since) else {
+            return;
+        };
         self.had_turn = has_waiters;
         if has_waiters && now < since.after(limit) {
             return;
@@ -88,7 +99,8 @@ mod tests {
     use super::*;
     use crate::Clock;
 
-    const LIMIT: Option<Duration> = Some(Duration::from_millis(50));
+    const LIMIT: Option<HandOver> =
+        Some(HandOver { turn: Duration::from_millis(50), linger: Duration::ZERO });
 
     fn start() -> Moment {
         Clock::with_suspension(|| Duration::ZERO).now()

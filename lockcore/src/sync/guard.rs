@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     FencingToken, Holder, LockError, LockName, LockState, Loss, Mode, Owner, backend::HoldId,
-    client::Held,
+    client::Held, engine::Keeping,
 };
 
 /// A held lock. Dropping the guard releases it in the background; [`release`](Self::release) does
@@ -65,7 +65,7 @@ impl LockGuard {
     /// The fencing token of the hold. All guards of a hold have the same.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.held.token
+        self.held.token()
     }
 
     /// The number of guards of the hold.
@@ -180,8 +180,9 @@ impl LockGuard {
 
     /// Releases the guard, and returns when the backend has confirmed the release. The release of a
     /// nested guard makes no round trip. Neither does a release that [hands the lock
-    /// over](crate::LocksBuilder::hand_over) to the next task of this client; a loss that only the
-    /// backend knows of is then reported to that task.
+    /// over](crate::LocksBuilder::hand_over) to the next task of this client, or
+    /// [keeps](crate::LocksBuilder::linger) it for one; a loss that only the backend knows of is
+    /// then reported to that task.
     ///
     /// # Errors
     /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped
@@ -195,6 +196,22 @@ impl LockGuard {
     /// If the future is dropped before it resolves, the release is completed in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         self.held.release()
+    }
+
+    /// Releases the guard as [`release`](Self::release) does, but always at the backend if it is
+    /// the last one of its hold: the lock is neither handed over nor
+    /// [kept](crate::LocksBuilder::linger).
+    ///
+    /// # Errors
+    /// Those of [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, the release is completed in the background. If
+    /// it was never polled, the guard is dropped as any other.
+    pub fn release_now(
+        self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        self.held.release_keeping(Keeping::Never)
     }
 
     /// As [`release`](Self::release). Once the client is closed, the background goes on.

@@ -1,7 +1,7 @@
 //! What an acquisition does, as `client/acquire.rs` and `client/waiting.rs`.
 
 use super::{
-    rules::{Mutant, PATIENCE, Routine, Who},
+    rules::{Mutant, PATIENCE, Routine, TOKENS, Who},
     store::{StoreId, Told},
     world::{At, Done, Hearing, Listening, LockWorld, Noted},
 };
@@ -89,7 +89,7 @@ impl LockWorld<'_> {
             && who != Who::Fresh
             && matches!(step, Step::Wait { until: None, listens: false })
         {
-            step = Step::Ask { wants_tokens: false, turn_since: None };
+            step = Step::Ask { tokens: 1, turn_since: None };
         }
         let now = self.now;
         match step {
@@ -107,8 +107,9 @@ impl LockWorld<'_> {
                 return Err(format!("task {task} waits for what has come"));
             }
             Step::Wait { until, listens } => self.wait(task, until, listens),
-            Step::Ask { wants_tokens, turn_since } => {
-                self.tasks[task].at = At::Sending { wants_tokens, turn_since, sent: now };
+            Step::Ask { tokens, turn_since } => {
+                let tokens = tokens.min(TOKENS);
+                self.tasks[task].at = At::Sending { tokens, turn_since, sent: now };
             }
         }
         Ok(())

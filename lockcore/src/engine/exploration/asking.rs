@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    rules::{Mutant, PATIENCE, Routine, TICK, TOKENS, Who},
+    rules::{Mutant, PATIENCE, Routine, TICK, Who},
     store::{Demand, KEPT, Reply, StoreId, Told},
     wires::{Call, Leg, Mishap, Wire},
     world::{At, Done, LockWorld, Noted},
@@ -17,7 +17,7 @@ use crate::{
 impl LockWorld<'_> {
     /// As `Waiting::ask` until its call is polled for the first time.
     pub(super) fn send(&mut self, task: usize) -> Done {
-        let At::Sending { wants_tokens, turn_since, sent } = self.tasks[task].at else {
+        let At::Sending { tokens, turn_since, sent } = self.tasks[task].at else {
             return Ok(());
         };
         if self.tasks[task].id.is_none() && self.plan(task).mode == Mode::Fair {
@@ -28,9 +28,7 @@ impl LockWorld<'_> {
         let mut request = self.request(task);
         request.id = self.id_of(task);
         request.queues = is_patient && matches!(mode, Mode::Fair | Mode::Write);
-        if wants_tokens {
-            request.tokens = TOKENS;
-        }
+        request.tokens = tokens;
         let call = Call { request, sent, stage: Leg::Sent };
         self.tasks[task].at = At::Asking { turn_since, call };
         if self.rules.is_immediate {
@@ -120,7 +118,7 @@ impl LockWorld<'_> {
         if self.now >= lease::deadline(sent, lease.duration()) {
             return self.granted_late(task, &request);
         }
-        let until = self.rules.hand_over().map(|time| turn_since.unwrap_or(sent).after(time));
+        let until = self.rules.hand_over().map(|own| turn_since.unwrap_or(sent).after(own.turn));
         let grant = Grant::new(sent, lease, token, request.tokens, until);
         let facts = Noted { id: request.id, is_told: false };
         let ticket = self.ticket(task);

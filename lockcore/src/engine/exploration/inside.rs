@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     LossReason,
-    engine::{Grant, Growth, HoldNumber, Nesting, Parting, Phase},
+    engine::{Grant, Growth, HoldNumber, Keeping, Nesting, Parting, Phase},
     time::{Moment, lease},
 };
 
@@ -19,6 +19,9 @@ enum Before {
     Lost { reason: LossReason, guards: u32 },
     Closed,
 }
+
+/// A hold may be handed over, and kept where the world says so.
+const KEEPING: Keeping = Keeping::ForAWhile;
 
 impl LockWorld<'_> {
     /// Whether one more request with a count may begin for this hold: `Watch::storing` keeps their
@@ -198,15 +201,19 @@ impl LockWorld<'_> {
         let At::Holding { hold } = self.tasks[task].at else { return Ok(()) };
         let lease = self.plan(task).lease;
         let before = self.before(hold).ok_or("a guard of a hold that is not there")?;
-        let parting = self.event(|lane, now, fx| lane.depart(hold, lease, now, fx))?;
+        let parting =
+            self.event(|lane, now, fx| lane.depart(hold, lease, true, KEEPING, now, fx))?;
         if self.has(Mutant::LeavesTwice) && matches!(parting, Parting::Nested { .. }) {
-            self.event(|lane, now, fx| lane.depart(hold, lease, now, fx))?;
+            self.event(|lane, now, fx| lane.depart(hold, lease, true, KEEPING, now, fx))?;
         }
         self.wires.retain(|wire| !wire.is_extension_by(task));
         self.finish(task);
         let is_as_expected = match (&parting, before) {
             (Parting::Nested { .. }, Before::Live { guards }) => guards > 1,
-            (Parting::HandedOver | Parting::Release(_), Before::Live { guards }) => guards == 1,
+            (
+                Parting::HandedOver | Parting::Kept | Parting::Release(_),
+                Before::Live { guards },
+            ) => guards == 1,
             (Parting::Lost { reason, release }, Before::Lost { reason: expected, guards }) => {
                 let may_be_held = *reason == LossReason::LeaseEnded && guards == 1;
                 *reason == expected && release.is_some() == may_be_held
@@ -224,6 +231,7 @@ impl LockWorld<'_> {
             }
             Parting::Nested { store: false }
             | Parting::HandedOver
+            | Parting::Kept
             | Parting::Lost { release: None, .. }
             | Parting::Closed => {}
         }

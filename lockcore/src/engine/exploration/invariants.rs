@@ -148,6 +148,8 @@ impl LockWorld<'_> {
         wires.retain(|wire| wire.hold().is_none_or(|hold| lane.hold(hold).is_some()));
         let doomed = std::mem::take(&mut self.doomed);
         self.doomed = doomed.into_iter().filter(|id| self.accounts_for(*id)).collect();
+        let holds = self.lane.holds();
+        self.wanted = self.wanted.filter(|id| holds.iter().any(|hold| hold.facts.id == *id));
     }
 
     fn accounts_for(&self, id: StoreId) -> bool {
@@ -253,7 +255,14 @@ impl LockWorld<'_> {
         if parked.state.handover_until().is_none_or(|until| until <= self.now) {
             return fail("a parked hold outlives its window");
         }
-        if has_heir { Ok(()) } else { fail("a hold is parked for nobody") }
+        if has_heir {
+            return Ok(());
+        }
+        match self.wanted == Some(parked.facts.id) {
+            true => fail("a hold is kept although another client wants it"),
+            false if parked.state.is_kept(self.now) => Ok(()),
+            false => fail("a hold is parked for nobody"),
+        }
     }
 
     fn check_closed(&self) -> Done {

@@ -24,6 +24,8 @@ pub(super) enum Move {
     Due,
     StrangerAsks,
     StrangerLeaves,
+    /// It is heard that another client wants the lock.
+    Wanted,
     /// The lock is freed by somebody's order, here or elsewhere.
     Forced {
         here: bool,
@@ -261,6 +263,9 @@ impl LockWorld<'_> {
                 moves.some_time(Move::StrangerAsks);
             }
         }
+        if self.rules.lingers && self.wanted.is_none() && !self.lane.holds().is_empty() {
+            moves.some_time(Move::Wanted);
+        }
         if self.luck.forced > 0 && !self.store.holds.is_empty() {
             moves.some_time(Move::Forced { here: true });
             moves.some_time(Move::Forced { here: false });
@@ -307,6 +312,12 @@ impl LockWorld<'_> {
             Move::StrangerLeaves => {
                 let (_, news) = self.store.release(StoreId::Stranger, 0);
                 self.spread(news);
+            }
+            Move::Wanted => {
+                self.wanted = self.lane.holds().first().map(|hold| hold.facts.id);
+                if !self.has(Mutant::DemandNotTold) {
+                    self.event(|lane, now, fx| lane.wanted(now, fx))?;
+                }
             }
             Move::Forced { here } => {
                 self.luck.forced -= 1;

@@ -17,6 +17,7 @@ fn is_found(mutant: Mutant, tasks: &[Routine], luck: Luck, expected: &str) {
         mutant: Some(mutant),
         luck,
         hands_over: true,
+        lingers: mutant == Mutant::DemandNotTold,
         stranger: tasks.iter().all(|plan| plan.who == Who::Fresh).then_some(Mode::Exclusive),
         ..Rules::new("a broken world", tasks)
     };
@@ -50,6 +51,7 @@ fn whatever_is_broken_is_found() {
     is_found(Mutant::NewsNotTold, &[ONCE], none, "older than the news");
     is_found(Mutant::AsksBesideItsOwner, &[SHARED, SHARED], none, "one owner, and both ask");
     is_found(Mutant::CountNotCorrected, &[SHARED, LONGER], drop, "is not told the count");
+    is_found(Mutant::DemandNotTold, &[ONCE], none, "another client wants it");
     is_found(Mutant::CloseForgets, &[ONCE], closing, "nobody will give back");
     is_found(Mutant::StoreGrantsAll, &[ONCE, ONCE], none, "");
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{Mode, Owner, time::Lease};
+use crate::{Mode, Owner, engine::HandOver, time::Lease};
 
 /// The least time that passes at once. An answer is waited for no longer than one tick, a request
 /// that nobody polls is undone after two, and all that is shorter takes one: a pause between two
@@ -20,6 +20,9 @@ pub(super) const PATIENCE: Duration = TICK;
 
 /// For how long the client hands over. It is over after one tick.
 pub(super) const HAND_OVER: Duration = Duration::from_millis(50);
+
+/// For how long the client keeps a hold that nobody waits for. It is over after one tick.
+pub(super) const LINGER: Duration = Duration::from_millis(20);
 
 /// How many tokens a request for several asks for. The client asks for more, but two are enough to
 /// hand over, and to run out of them.
@@ -120,6 +123,8 @@ pub(super) enum Mutant {
     AsksBesideItsOwner,
     /// The store is not told when its count is too high.
     CountNotCorrected,
+    /// The lane is not told that somebody else wants the lock.
+    DemandNotTold,
     /// `close()` forgets what it has to give back.
     CloseForgets,
     /// The store grants what somebody else holds.
@@ -136,6 +141,8 @@ pub(super) struct Rules {
     /// How many permits there are.
     pub(super) permits: u32,
     pub(super) hands_over: bool,
+    /// Holds are kept for a while when nobody waits for them.
+    pub(super) lingers: bool,
     /// Requests are answered at once, as by a store in memory.
     pub(super) is_immediate: bool,
     /// Anything may happen between two times that a task locks its lane.
@@ -167,6 +174,7 @@ impl Rules {
             stranger: None,
             permits: 1,
             hands_over: false,
+            lingers: false,
             is_immediate: false,
             is_fine: false,
             luck: Luck::default(),
@@ -185,8 +193,9 @@ impl Rules {
         self.owners[one] == self.owners[other]
     }
 
-    pub(super) fn hand_over(&self) -> Option<Duration> {
-        self.hands_over.then_some(HAND_OVER)
+    pub(super) fn hand_over(&self) -> Option<HandOver> {
+        let linger = if self.lingers { LINGER } else { Duration::ZERO };
+        self.hands_over.then_some(HandOver { turn: HAND_OVER, linger })
     }
 
     /// As `Acquisition::takes_over`.

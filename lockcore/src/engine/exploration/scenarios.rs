@@ -131,6 +131,29 @@ fn exclusive_closed() {
 }
 
 #[test]
+fn exclusive_kept() {
+    let tasks = [EXCLUSIVE.rounds(2), EXCLUSIVE.impatient().rounds(1)];
+    search(&Rules {
+        hands_over: true,
+        lingers: true,
+        luck: Luck { drops: 1, ..Luck::default() },
+        stranger: Some(Mode::Exclusive),
+        ..Rules::new("exclusive, kept", &tasks)
+    });
+}
+
+#[test]
+fn exclusive_kept_beside_a_named_owner() {
+    let named = EXCLUSIVE.who(Who::Named).rounds(1);
+    search(&Rules {
+        hands_over: true,
+        lingers: true,
+        luck: Luck { closings: 1, ..Luck::default() },
+        ..Rules::new("exclusive, kept beside a named owner", &[EXCLUSIVE.rounds(2), named])
+    });
+}
+
+#[test]
 fn fair() {
     search(&Rules {
         stranger: Some(Mode::Fair),

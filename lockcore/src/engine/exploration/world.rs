@@ -62,7 +62,7 @@ pub(super) enum At {
     TakingOver,
     /// It was told to ask.
     Sending {
-        wants_tokens: bool,
+        tokens: u32,
         turn_since: Option<Moment>,
         sent: Moment,
     },
@@ -135,6 +135,8 @@ pub(super) struct LockWorld<'a> {
     pub(super) greatest_token: FencingToken,
     /// Holds that somebody else has ended at the store.
     pub(super) doomed: SmallVec<[StoreId; 2]>,
+    /// The hold for which it was heard that somebody else wants the lock.
+    pub(super) wanted: Option<StoreId>,
     /// What the store had told when the line was last refused.
     pub(super) basis: Told,
 }
@@ -168,6 +170,7 @@ impl<'a> LockWorld<'a> {
             next_id: FIRST_ID,
             greatest_token: FencingToken::from(FIRST_TOKEN - 1),
             doomed: SmallVec::new(),
+            wanted: None,
             basis: Told::NONE,
         }
     }
@@ -176,11 +179,19 @@ impl<'a> LockWorld<'a> {
     pub(super) fn fingerprint(&self) -> u64 {
         let Self { rules: _, luck, now, lane, appointment, listener, tasks, wires, store, .. } =
             self;
-        let Self { is_closed, is_lane_closed, next_id: _, greatest_token, doomed, basis, .. } =
-            self;
+        let Self {
+            is_closed,
+            is_lane_closed,
+            next_id: _,
+            greatest_token,
+            doomed,
+            wanted,
+            basis,
+            ..
+        } = self;
         let mut portrait = Portrait::default();
         (luck, lane, appointment, listener, tasks, store).hash(&mut portrait);
-        (is_closed, is_lane_closed, greatest_token, doomed, basis).hash(&mut portrait);
+        (is_closed, is_lane_closed, greatest_token, doomed, wanted, basis).hash(&mut portrait);
         portrait.unordered(wires);
         portrait.fingerprint(*now)
     }

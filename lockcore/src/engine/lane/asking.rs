@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    super::queue::{Asker, Asking, Outage, Ticket},
+    super::{
+        queue::{Asker, Asking, Outage, Ticket},
+        turns::HandOver,
+    },
     Effect, Effects, Lane, Step,
 };
 use crate::{LockError, Mode, time::Moment};
@@ -16,6 +19,15 @@ const OUTAGE_MEMORY: Duration = Duration::from_secs(10);
 /// once and then left alone keeps other clients out no longer. A request that is polled ends itself
 /// after [`ANSWER`].
 const UNPOLLED: Duration = Duration::from_secs(6);
+
+/// At most this many tokens come with one grant, for the holds that are made of it. Tokens follow
+/// the server's clock in microseconds and must not outrun it for long, or they would fall after a
+/// failover: it takes two round trips to use up this many.
+const TOKENS: u32 = 256;
+
+/// The tokens of a grant that may only be kept for the same few tasks. Fewer, because each grant
+/// has them, also the many that are given back at once.
+const KEPT_TOKENS: u32 = 64;
 
 impl<W, H> Lane<W, H> {
     /// A waiter asks, unless another one of its owner is asking: the store may take one for the
@@ -39,13 +51,17 @@ impl<W, H> Lane<W, H> {
             self.readers_through = self.readers_through.max(Some(next));
             fx.wake.push(next);
         }
-        let wants_tokens = takes_over && !self.queue.is_head_alone();
+        let tokens = match self.hand_over.filter(|_| takes_over) {
+            Some(_) if !self.queue.is_head_alone() => TOKENS,
+            Some(HandOver { linger, .. }) if !linger.is_zero() => KEPT_TOKENS,
+            _ => 1,
+        };
         let news = self.refusal.news;
         if let Some(waiter) = self.queue.get_mut(ticket) {
             let own = waiter.rare().map_or(0, |rare| rare.refusal.news);
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
-        Step::Ask { wants_tokens, turn_since: self.turns.since() }
+        Step::Ask { tokens, turn_since: self.turns.since() }
     }
 
     /// The request of a waiter is not answered at once.

@@ -9,7 +9,7 @@ use super::{
         hold::{Grant, Growth, HoldNumber, HoldState, Phase, ReleaseNumber},
         queue::Ticket,
     },
-    Effect, Effects, Hold, Lane, Parting, Release,
+    Effect, Effects, Hold, Keeping, Lane, Parting, Release,
 };
 use crate::{
     FencingToken, LossReason, Mode, Owner,
@@ -53,7 +53,18 @@ impl<W, H> Lane<W, H> {
         self.stand_in_the_way(mode, state.deadline(), fx);
         fx.due_at(state.next_due());
         let grant = grant.handover_until.is_some().then(|| Box::new(grant));
-        self.holds.push(Hold { number, owner, mode, token, state, grant, facts });
+        let (is_token_known, is_wanted) = (false, false);
+        self.holds.push(Hold {
+            number,
+            owner,
+            mode,
+            token,
+            is_token_known,
+            is_wanted,
+            state,
+            grant,
+            facts,
+        });
         number
     }
 
@@ -67,8 +78,9 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// The head takes over the parked hold, as a hold of its own: with its own owner, guards and
-    /// token, and the deadline of the grant. `None` if there is nothing for it to take over.
+    /// The head takes over the parked hold, as a hold of its own: with its own owner and guards,
+    /// a token that nobody knows yet, and the deadline of the grant. `None` if there is nothing
+    /// for it to take over.
     pub(crate) fn take_over(
         &mut self,
         ticket: Ticket,
@@ -86,7 +98,9 @@ impl<W, H> Lane<W, H> {
         let grant = hold.grant.as_deref()?;
         hold.number = number;
         hold.owner = head.asker.owner.clone();
-        hold.token = hold.token.plus(1);
+        if std::mem::take(&mut hold.is_token_known) {
+            hold.token = hold.token.plus(1);
+        }
         hold.state = HoldState::granted(grant, hold.token);
         facts(&mut hold.facts);
         let (deadline, due) = (hold.state.deadline(), hold.state.next_due());
@@ -197,11 +211,13 @@ impl<W, H> Lane<W, H> {
         Some(self.holds[at].state.phase())
     }
 
-    /// A guard goes.
+    /// A guard goes. `knows_token` says that it was asked for the token.
     pub(crate) fn depart(
         &mut self,
         number: HoldNumber,
         lease: Lease,
+        knows_token: bool,
+        keeping: Keeping,
         now: Moment,
         fx: &mut Effects<H>,
     ) -> Parting<H> {
@@ -209,6 +225,7 @@ impl<W, H> Lane<W, H> {
             return Parting::Closed;
         };
         self.settle(at, now, fx);
+        self.holds[at].is_token_known |= knows_token;
         let state = &mut self.holds[at].state;
         state.leave(lease);
         let stored = state.stored();
@@ -219,8 +236,10 @@ impl<W, H> Lane<W, H> {
                 }
                 Parting::Closed
             }
-            (Phase::Live | Phase::Parked, 0) if self.park(at, now, fx) => Parting::HandedOver,
             (Phase::Live | Phase::Parked, 0) => {
+                if let Some(parked) = self.park(at, keeping, now, fx) {
+                    return parked;
+                }
                 if self.holds[at].state.handover_until().is_some() {
                     // The head rests no more.
                     self.wake_head(fx);
@@ -242,20 +261,49 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// Parks a hold that is over, if the head may take it over.
-    fn park(&mut self, at: usize, now: Moment, fx: &mut Effects<H>) -> bool {
-        let state = &mut self.holds[at].state;
-        if !state.suits_handover(now) {
-            return false;
+    /// Parks a hold that is over, if the head may take it over, or if it is kept for a while.
+    fn park(
+        &mut self,
+        at: usize,
+        keeping: Keeping,
+        now: Moment,
+        fx: &mut Effects<H>,
+    ) -> Option<Parting<H>> {
+        let Hold { state, is_wanted, .. } = &mut self.holds[at];
+        if keeping == Keeping::Never || !state.suits_handover(now) {
+            return None;
         }
-        let Some((_, head)) = self.queue.head() else { return false };
-        let takes_over = head.asker.takes_over;
-        if takes_over {
-            state.park();
-            fx.due_at(state.next_due());
-            self.wake_head(fx);
+        let (kept_until, parting) = match self.queue.head() {
+            Some((_, head)) => (None, head.asker.takes_over.then_some(Parting::HandedOver)?),
+            None => {
+                let is_kept = keeping == Keeping::ForAWhile && self.queue.is_empty() && !*is_wanted;
+                let linger = self.hand_over.filter(|_| is_kept)?.linger;
+                let until = now.after(linger).min(state.handover_until()?);
+                (Some(until), (!linger.is_zero()).then_some(Parting::Kept)?)
+            }
+        };
+        state.park(kept_until);
+        fx.due_at(state.next_due());
+        self.wake_head(fx);
+        Some(parting)
+    }
+
+    /// Another client wants the lock: the parked hold is given back unless the head takes it over,
+    /// and a live one is not kept when its last guard goes.
+    pub(crate) fn wanted(&mut self, now: Moment, fx: &mut Effects<H>) {
+        for hold in &mut self.holds {
+            hold.is_wanted = true;
+            hold.state.forgo();
         }
-        takes_over
+        self.unpark_if_unclaimed(now, fx);
+    }
+
+    /// Gives back the parked hold, unless the head takes it over or it is kept.
+    pub(super) fn unpark_if_unclaimed(&mut self, now: Moment, fx: &mut Effects<H>) {
+        let is_kept = self.parked().is_some_and(|at| self.holds[at].state.is_kept(now));
+        if !is_kept && !self.has_heir(now) {
+            self.unpark(now, fx);
+        }
     }
 
     /// Gives back the parked hold, which nobody takes over.
@@ -313,9 +361,7 @@ impl<W, H> Lane<W, H> {
                 self.wake_head(fx);
             }
         }
-        if self.parked().is_some() && !self.has_heir(now) {
-            self.unpark(now, fx);
-        }
+        self.unpark_if_unclaimed(now, fx);
         let unpolled = self.abandon_unpolled(now, fx);
         let holds = self.holds.iter().filter_map(|hold| hold.state.next_due());
         fx.due = holds.chain(unpolled).min();

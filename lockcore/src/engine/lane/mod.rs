@@ -13,6 +13,7 @@
 //! | [`heard`], [`listening`] | a subscription | the head asks again |
 //! | [`leave`] | a waiter that gives up or is dropped | the next one moves on |
 //! | [`take_over`] | the head, after [`Step::TakeOver`] | the parked hold is its own |
+//! | [`wanted`] | a subscription to the demand | a kept hold is given back |
 //! | [`admit`] | an owner that reads beside its write hold | a hold beside the queue |
 //! | [`enter`], [`grow`], [`grown`] | a nested acquisition | one more guard |
 //! | [`extend`], [`extended`] | a guard that wants more lease | a later deadline |
@@ -33,6 +34,7 @@
 //! [`listening`]: Lane::listening
 //! [`leave`]: Lane::leave
 //! [`take_over`]: Lane::take_over
+//! [`wanted`]: Lane::wanted
 //! [`admit`]: Lane::admit
 //! [`enter`]: Lane::enter
 //! [`grow`]: Lane::grow
@@ -52,14 +54,12 @@ mod asking;
 mod holding;
 mod waiting;
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
 use super::{
     hold::{Grant, HoldNumber, HoldState, Phase, ReleaseNumber},
     queue::{Outage, Refusal, Ticket, WaitQueue},
-    turns::Turns,
+    turns::{HandOver, Turns},
 };
 use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
 
@@ -82,7 +82,7 @@ pub(crate) struct Lane<W, H> {
     outage: Option<Box<Outage>>,
     turns: Turns,
     /// For how long this client keeps the lock for its own tasks, if it does.
-    hand_over: Option<Duration>,
+    hand_over: Option<HandOver>,
     /// Readers up to this one may ask beside the head: a reader of this client is inside.
     readers_through: Option<Ticket>,
     /// Requests that were not answered at once, and when they were sent.
@@ -97,6 +97,10 @@ pub(crate) struct Hold<F> {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
+    /// A guard was asked for the token. One that nobody knows is not used up.
+    is_token_known: bool,
+    /// Another client wants the lock: the hold is not kept when no task of this one waits.
+    is_wanted: bool,
     pub(crate) state: HoldState,
     /// If it may be handed over.
     grant: Option<Box<Grant>>,
@@ -202,9 +206,9 @@ pub(crate) enum Step {
     /// It waits until it is woken, and no longer than `until`. If it `listens`, also until the
     /// backend tells that the lock may be free.
     Wait { until: Option<Moment>, listens: bool },
-    /// It asks the backend. If it `wants_tokens`, others wait behind it, to whom it may hand the
-    /// lock over. `turn_since` is when this client's turn began, if it has one.
-    Ask { wants_tokens: bool, turn_since: Option<Moment> },
+    /// It asks the backend, for several `tokens` if others may take the hold over. `turn_since` is
+    /// when this client's turn began, if it has one.
+    Ask { tokens: u32, turn_since: Option<Moment> },
 }
 
 /// The consequence of the departure of a guard.
@@ -214,6 +218,9 @@ pub(crate) enum Parting<F> {
     Nested { store: bool },
     /// The hold is parked for the next task of this client.
     HandedOver,
+    /// The hold is parked although no task of this client waits. It is given back when its time is
+    /// over, or when another client [wants](Lane::wanted) it.
+    Kept,
     /// The hold is to be given back.
     Release(Release<F>),
     /// The hold was lost. Where the backend may still have it, it is given back with its last
@@ -223,10 +230,21 @@ pub(crate) enum Parting<F> {
     Closed,
 }
 
+/// What may become of a hold when its last guard goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// It is given back.
+    Never,
+    /// It may be handed over to a task that waits.
+    ForWaiters,
+    /// It may also be kept for a while if none waits.
+    ForAWhile,
+}
+
 impl<W, H> Lane<W, H> {
     /// An idle lane. `hand_over` is for how long the client keeps a lock for its own tasks, if it
     /// does.
-    pub(crate) fn new(hand_over: Option<Duration>) -> Self {
+    pub(crate) fn new(hand_over: Option<HandOver>) -> Self {
         Self {
             holds: SmallVec::new(),
             queue: WaitQueue::default(),
@@ -245,7 +263,7 @@ impl<W, H> Lane<W, H> {
     /// An idle lane for the exploration, which has to tell numbers of one kind from all others:
     /// those of kind `k` begin at `k << bits`.
     #[cfg(test)]
-    pub(super) fn explored(hand_over: Option<Duration>, bits: u32) -> Self {
+    pub(super) fn explored(hand_over: Option<HandOver>, bits: u32) -> Self {
         let mut lane = Self::new(hand_over);
         (lane.next_number, lane.refusals) = (1 << bits, 2 << bits);
         lane.queue.number_from(3 << bits);

@@ -127,6 +127,9 @@ impl<W, H> Lane<W, H> {
             return Step::Wait { until: Some(until), listens: false };
         }
         let is_fair = waiter.asker.mode == Mode::Fair;
+        if is_fair && !self.has_heir(now) {
+            self.unpark(now, fx);
+        }
         if !is_head && !is_fair && !self.joins_readers(ticket, now) {
             return self.wait_behind(ticket, now, fx);
         }
@@ -306,9 +309,7 @@ impl<W, H> Lane<W, H> {
                 self.refusal.until = None;
             }
             self.wake_head(fx);
-            if self.parked().is_some() && !self.has_heir(now) {
-                self.unpark(now, fx);
-            }
+            self.unpark_if_unclaimed(now, fx);
         }
     }
 

@@ -1,0 +1,50 @@
+//! Listening for other clients that want a lock which is kept here.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{
+    lanes::LaneCell,
+    listener::{Heard, Listener},
+    shared::Client,
+};
+use crate::backend::{Awaited, HoldId, SubscribeRequest};
+
+impl Client {
+    /// Has the background listen for others that want the lock, until the hold is `over`. The
+    /// client lives as long: somebody has to give the hold back.
+    pub(super) fn listen_for_demand(
+        self: &Arc<Self>,
+        cell: &Arc<LaneCell>,
+        hold: HoldId,
+        mut over: oneshot::Receiver<()>,
+    ) {
+        let (client, cell) = (self.clone(), cell.clone());
+        self.submit(async move {
+            let mut listener = Listener::default();
+            let request = || {
+                SubscribeRequest::new(cell.name().clone(), hold.clone()).awaited(Awaited::Demand)
+            };
+            loop {
+                let heard = tokio::select! {
+                    biased;
+                    _ = &mut over => return,
+                    heard = listener.heard(&client.backend, &client.clock, request) => heard,
+                };
+                if let Ok(Heard::Subscribed) = heard {
+                    // The backend says with a wake-up if somebody waited before.
+                    continue;
+                }
+                let now = client.clock.now();
+                client.with(&cell, |lane, fx| lane.wanted(now, fx));
+                if let Err(error) = heard {
+                    // Others would be kept out, and could not say so.
+                    let (lock, error) = (cell.name(), error.with_lock(cell.name()));
+                    tracing::warn!(%lock, %error, "the demand for a lock cannot be heard");
+                    return;
+                }
+            }
+        });
+    }
+}
