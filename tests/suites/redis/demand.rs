@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockcore::{
-    Mode,
+    Locks, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, HoldId, SubscribeRequest,
         Wakeups,
@@ -17,7 +17,7 @@ use crate::{
     command_proxy::{CommandProxy, Fate},
     errors::{LEAST_RIGHTS, connect_as, set_user},
     steps::{Messages, enters, hold, name, refused_for, releases, request, state},
-    support::{connect, impatient, soon, until},
+    support::{connect, impatient, locks, soon, until},
 };
 
 /// Subscribes to the demand for a lock.
@@ -269,6 +269,27 @@ async fn an_interruption_counts_as_demand_and_the_next_refusal_is_heard() {
         is_refused(&other, &exclusive("a", 2)).await;
         soon("the demand", demand.woken()).await;
     }
+}
+
+/// Sooner than a kept lock would be given back unasked.
+#[tokio::test]
+async fn a_kept_lock_is_given_back_for_another_client() {
+    let server = RedisServer::start();
+    let linger = Duration::from_millis(100);
+    let builder = Locks::builder(connect(&server).await).hand_over(Duration::from_secs(10));
+    let keeper = builder.linger(linger).build().unwrap();
+    let other = locks(&server).await;
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        keeper.lock("kept").acquire().await.unwrap().release().await.unwrap();
+        until("a subscription", || async { is_listened_to(&server, "kept").await }).await;
+        let start = Instant::now();
+        let guard = soon("the lock", other.lock("kept").acquire()).await.unwrap();
+        waits.push(start.elapsed());
+        guard.release().await.unwrap();
+    }
+    waits.sort();
+    assert!(waits[4] < linger / 2, "{waits:?}");
 }
 
 #[tokio::test]
