@@ -342,3 +342,22 @@ async fn it_has_a_range_and_conditions() {
     refused(builder().linger(101 * MS), "0 to 100 ms");
     refused(builder().hand_over(Duration::ZERO).linger(MS), "`hand_over` is zero");
 }
+
+/// The tasks of the client that kept the lock are nearer, and would always be first.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_another_client_wants_is_left_to_it_for_a_moment() {
+    let scene = Scene::new();
+    scene.keep().await;
+    sleep(MS).await;
+    let other = scene.elsewhere();
+    let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
+    // Given back, and nobody has it yet.
+    while scene.calls().1 == 0 {
+        yield_now().await;
+    }
+    let start = Instant::now();
+    drop(scene.lock().acquire().await.unwrap());
+    let waited = start.elapsed();
+    assert!((MS..=5 * MS).contains(&waited), "{waited:?}");
+    waiting.await.unwrap().unwrap();
+}

@@ -83,6 +83,17 @@ impl Turns {
         (self.since, self.in_vain, self.turns_to_come) = (None, 0, 0);
     }
 
+    /// A hold was given back that another client wants.
+    pub(super) fn yielded(&mut self, now: Moment) {
+        self.contested();
+        self.left_until = Some(now.after(COURTESY));
+    }
+
+    /// No task uses the lock. It is still left to other clients.
+    pub(super) fn rest(&mut self) {
+        *self = Self { left_until: self.left_until, ..Self::default() };
+    }
+
     /// Another client gave the lock back. All clients hear of it one after the other, always in the
     /// same order, so those that had a turn come after those that had none, in random order.
     /// `jitter` is in `[0, 1)`.

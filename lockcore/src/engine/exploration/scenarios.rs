@@ -149,7 +149,7 @@ fn exclusive_kept_beside_a_named_owner() {
         hands_over: true,
         lingers: true,
         luck: Luck { closings: 1, ..Luck::default() },
-        ..Rules::new("exclusive, kept beside a named owner", &[EXCLUSIVE.rounds(2), named])
+        ..Rules::new("exclusive, kept beside a named owner", &[EXCLUSIVE.rounds(1), named])
     });
 }
 

@@ -315,8 +315,11 @@ impl<W, H> Lane<W, H> {
 
     /// Takes a hold out, to be given back.
     fn release_at(&mut self, at: usize, now: Moment) -> Release<H> {
-        let Hold { mode, state, facts, .. } = self.holds.remove(at);
-        self.turns.released(self.hand_over, !self.queue.is_line_empty(), now);
+        let Hold { mode, state, facts, is_wanted, .. } = self.holds.remove(at);
+        match is_wanted {
+            true => self.turns.yielded(now),
+            false => self.turns.released(self.hand_over, !self.queue.is_line_empty(), now),
+        }
         Release { number: self.begin_release(), mode, until: state.asked(), facts }
     }
 

@@ -279,7 +279,7 @@ impl<W, H> Lane<W, H> {
     pub(crate) fn rest(&mut self) {
         self.refusal = Refusal::default();
         self.outage = None;
-        self.turns = Turns::default();
+        self.turns.rest();
         self.readers_through = None;
     }
 
