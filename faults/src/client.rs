@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{Clock, Lock, LockError, LockGuard, Locks, Owner};
+use lockcore::{
+    Clock, Lock, LockError, LockGuard, Locks, Owner,
+    backend::{Backend, Capabilities},
+};
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{EventLog, Share, What, monotonic, span};
 use tokio::{
@@ -71,6 +74,7 @@ async fn serve(config: ClientConfig) -> Result<()> {
         .connect_timeout(config.connect_timeout);
     let backend =
         if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
+    let hears_demand = backend.capabilities().contains(Capabilities::DEMAND);
     let suspended: Arc<AtomicU64> = Arc::default();
     let host = Clock::system();
     let clock = Clock::with_suspension({
@@ -82,6 +86,7 @@ async fn serve(config: ClientConfig) -> Result<()> {
         .lease(config.lease)
         .retry_for(config.retry_for)
         .queue_timeout(config.queue_timeout)
+        .linger(if hears_demand { config.linger } else { Duration::ZERO })
         .build()?;
     let session = Arc::new(Session {
         log: EventLog::open(&config.log, &config.client)?,

@@ -63,6 +63,8 @@ pub(crate) struct ClientConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) retry_for: Duration,
     pub(crate) queue_timeout: Duration,
+    /// For how long it keeps locks that nobody waits for.
+    pub(crate) linger: Duration,
     pub(crate) allow_eviction: bool,
     /// Whether the clock of leases can be told that the host was suspended.
     pub(crate) can_suspend: bool,

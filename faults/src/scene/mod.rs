@@ -38,6 +38,8 @@ pub(crate) const LONG_LEASE: Duration = Duration::from_secs(8);
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
 /// When a hold is renewed.
 pub(crate) const RENEWAL: Duration = Duration::from_millis(667);
+/// For how long every second client keeps locks that nobody waits for.
+const LINGER: Duration = Duration::from_millis(20);
 /// What processes on a busy machine are late by, beyond what was measured.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
@@ -131,6 +133,8 @@ impl Scene {
             connect_timeout: Duration::from_millis(500),
             retry_for: self.setup.retry_for,
             queue_timeout: Duration::from_secs(1),
+            // Those that keep locks and those that do not have to get on with each other.
+            linger: LINGER * u32::from(number % 2 == 1),
             allow_eviction: self.setup.allow_eviction,
             can_suspend: self.setup.can_suspend,
             long_holds: self.setup.long_holds,
