@@ -1,29 +1,32 @@
-//! The place in a document that belongs to the benchmark.
+//! The places in a document that belong to the benchmark.
 
 use std::{fs, path::Path};
 
 use crate::error::{Result, failure};
 
-const BEGIN: &str =
-    "<!-- lockcore-bench: from here to the next mark it is written by the benchmark -->";
-const END: &str = "<!-- lockcore-bench: end -->";
+/// The marks around a place.
+fn marks(place: &str) -> [String; 2] {
+    [
+        format!("<!-- lockcore-bench: {place}, written by the benchmark -->"),
+        format!("<!-- lockcore-bench: end of {place} -->"),
+    ]
+}
 
-/// Replaces what stands between the marks of the document.
-pub(crate) fn replace(document: &Path, text: &str) -> Result<()> {
+/// Replaces what stands between the marks of a place in the document.
+pub(crate) fn replace(document: &Path, place: &str, text: &str) -> Result<()> {
     let old = fs::read_to_string(document)?;
-    let new = between_marks(&old, text).ok_or_else(|| {
-        failure(format!(
-            "{} has no place for the tables: two lines, `{BEGIN}` and `{END}`",
-            document.display()
-        ))
+    let new = between_marks(&old, place, text).ok_or_else(|| {
+        let ([begin, end], document) = (marks(place), document.display());
+        failure(format!("{document} has no place for this: two lines, `{begin}` and `{end}`"))
     })?;
     Ok(fs::write(document, new)?)
 }
 
-fn between_marks(document: &str, text: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", text.trim()))
+fn between_marks(document: &str, place: &str, text: &str) -> Option<String> {
+    let [begin, end] = marks(place);
+    let (before, rest) = document.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim()))
 }
 
 /// The path of a file as a document links to it.
@@ -38,11 +41,13 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
-        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let once = between_marks(&document, "new\n").unwrap();
-        assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
-        assert_eq!(between_marks(&once, "new").unwrap(), once);
-        assert!(between_marks("nothing", "new").is_none());
+        let ([begin, end], [other, its_end]) = (marks("tables"), marks("the rest"));
+        let rest = format!("{other}\nold\n{its_end}\n");
+        let document = format!("before\n{begin}\nold\n{end}\nafter\n{rest}");
+        let once = between_marks(&document, "tables", "new\n").unwrap();
+        assert_eq!(once, format!("before\n{begin}\n\nnew\n\n{end}\nafter\n{rest}"));
+        assert_eq!(between_marks(&once, "tables", "new").unwrap(), once);
+        assert!(between_marks("nothing", "tables", "new").is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is told: records as JSON, tables, plots, and whether the bars are reached.
 
 mod bars;
+mod glance;
 mod markdown;
 mod plot;
 mod record;
@@ -91,7 +92,7 @@ impl Report {
         for (scenario, about) in &self.scenarios {
             plot::draw(&directory.join(plot::file(scenario)), about, &self.of(scenario))?;
         }
-        Ok(())
+        glance::draw(&directory.join(glance::FILE), &self.records)
     }
 
     /// Writes the tables, and links to the plots, into a document that has a place for them.
@@ -115,7 +116,13 @@ impl Report {
                 text += &format!("\n\n![{about}]({link})");
             }
         }
-        markdown::replace(document, &text)
+        markdown::replace(document, "tables", &text)?;
+        let Some(mut text) = glance::table(&self.records) else { return Ok(()) };
+        if let Some(plots) = plots {
+            let link = markdown::relative(document, &plots.join(glance::FILE));
+            text += &format!("\n![{}]({link})", glance::TITLE);
+        }
+        markdown::replace(document, "what comes first", &text)
     }
 
     fn of(&self, scenario: &str) -> Vec<&Record> {
