@@ -17,6 +17,7 @@ mod deployment;
 mod elsewhere;
 mod failover;
 mod fair;
+mod kept;
 mod latch;
 mod messages;
 mod mixed;
