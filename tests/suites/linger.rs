@@ -220,6 +220,23 @@ async fn only_who_wants_just_the_same_takes_a_kept_lock() {
     }
 }
 
+/// Their requests would only meet the hold that is being given back.
+#[tokio::test(start_paused = true)]
+async fn who_tries_once_waits_until_a_kept_lock_is_given_back() {
+    let scene = Scene::new();
+    let others = [
+        scene.lock().lease(20 * SECOND),
+        scene.lock().owned_by(&Owner::named("job-17")),
+        scene.locks.fair_lock("a"),
+        scene.locks.fair_lock("a").owned_by(&Owner::named("job-17")),
+    ];
+    for other in others {
+        scene.keep().await;
+        let guard = other.try_acquire().await.unwrap().expect("nobody has it");
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn release_now_confirms() {
     let scene = Scene::new();
