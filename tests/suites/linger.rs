@@ -281,6 +281,62 @@ async fn close_gives_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn close_ends_the_subscription_though_a_guard_is_left() {
+    let scene = Scene::new();
+    scene.keep().await;
+    let guard = scene.lock().acquire().await.unwrap();
+    sleep(MS).await;
+    scene.locks.close().await.unwrap();
+    yield_now().await;
+    assert_eq!(scene.store.names_in_use(), 0);
+    drop(guard);
+}
+
+/// A hold that was kept once may be a long one the next time.
+#[tokio::test(start_paused = true)]
+async fn the_subscription_ends_when_somebody_was_heard() {
+    let scene = Scene::new();
+    scene.keep().await;
+    let guard = scene.lock().acquire().await.unwrap();
+    for _ in 0..5 {
+        sleep(MS).await;
+        assert!(scene.elsewhere().try_acquire().await.unwrap().is_none());
+    }
+    assert_eq!(scene.faults.calls(Op::Woken), 1);
+    drop(guard);
+    sleep(MS).await;
+    assert!(!scene.is_held().await, "it is not kept any more");
+}
+
+/// The task that listened is gone with the first one.
+#[test]
+fn others_are_heard_on_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let scene = Scene::with(|builder| builder.linger(100 * MS).hand_over(60 * SECOND));
+    let (first, second) = (runtime(), runtime());
+    let guard = first.block_on(async {
+        scene.keep().await;
+        scene.lock().acquire().await.unwrap()
+    });
+    drop(first);
+    second.block_on(async {
+        scene.locks.lock("b").acquire().await.unwrap().release_now().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(scene.is_held().await, "it is not kept");
+        let lock = scene.lock();
+        let busy = tokio::spawn(async move {
+            loop {
+                lock.acquire().await.unwrap().release().await.unwrap();
+                sleep(MS).await;
+            }
+        });
+        let other = timeout(2 * SECOND, scene.elsewhere().acquire()).await;
+        other.expect("it is given back").unwrap().release().await.unwrap();
+        busy.abort();
+    });
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_given_back_though_all_handles_are_gone() {
     let Scene { store, locks, .. } = Scene::new();
     let lock = locks.lock("a");
