@@ -127,14 +127,18 @@ async fn a_dropped_guard_keeps_the_lock_as_well() {
 #[tokio::test(start_paused = true)]
 async fn another_client_gets_it_at_once() {
     let scene = Scene::new();
-    scene.keep().await;
-    // The subscription to the demand is made in the background.
-    sleep(MS).await;
-    let start = Instant::now();
-    let guard = scene.elsewhere().acquire().await.unwrap();
-    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
-    assert_eq!(scene.calls(), (1, 1));
-    guard.release().await.unwrap();
+    let others = Locks::new(scene.store.clone());
+    for other in [others.lock("a"), others.fair_lock("a")] {
+        scene.keep().await;
+        let released = scene.calls().1;
+        // The subscription to the demand is made in the background.
+        sleep(MS).await;
+        let start = Instant::now();
+        let guard = other.acquire().await.unwrap();
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+        assert_eq!(scene.calls().1, released + 1);
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
