@@ -105,11 +105,11 @@ impl LocksBuilder {
     /// without asking the backend. It suits tasks that acquire the same few locks again and again.
     ///
     /// The lock is given back earlier when another client asks for it, or at the end of the time
-    /// for hand-overs. Until then it is held at the backend: [`state`](crate::Lock::state) reports a
-    /// holder, the first [`try_acquire`](crate::Lock::try_acquire) of another client finds it held,
-    /// and its name cannot be used for another kind of lock. Clients of Redisson that begin to wait
-    /// while the lock is kept are not heard: they wait for the end of one of these times. Keeping a
-    /// lock costs the backend a subscription.
+    /// for hand-overs. Until then it is held at the backend: [`state`](crate::Lock::state) reports
+    /// a holder, the first [`try_acquire`](crate::Lock::try_acquire) of another client finds it
+    /// held, and its name cannot be used for another kind of lock. Clients of Redisson that begin
+    /// to wait while the lock is kept are not heard: they wait for the end of one of these times.
+    /// Keeping a lock costs the backend a subscription.
     ///
     /// [`release`](crate::LockGuard::release) returns as soon as the lock is kept, and the backend
     /// has confirmed nothing. [`release_now`](crate::LockGuard::release_now) keeps no lock, and
