@@ -72,7 +72,7 @@
 //! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
 //! releases, and by grants that end earlier than the waiters were told.
 //!
-//! The demand is published by each refused request for an exclusive lock. Redisson neither
+//! The demand is published by each refused request for an exclusive or fair lock. Redisson neither
 //! publishes it nor listens to that channel. A client that begins to listen there also asks the
 //! server with `PUBSUB NUMSUB`, or `SHARDNUMSUB`, whether somebody listens to the channel of the
 //! lock: those who wait, also in Redisson, were refused before. It does not see those who listen at

@@ -191,6 +191,25 @@ async fn other_clients_get_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_lasts_for_a_quarter_of_the_lease_at_most() {
+    let scene = Scene::with(|builder| builder.lease(400 * MS).hand_over(60 * SECOND));
+    for _ in 0..3 {
+        let lock = scene.lock();
+        tokio::spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                sleep(MS).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let start = Instant::now();
+    sleep(MS).await;
+    drop(scene.elsewhere().acquire().await.unwrap());
+    assert!(start.elapsed() <= 100 * MS + SLACK, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grant_is_handed_on_as_often_as_it_has_tokens() {
     let scene = Scene::with(|builder| builder.hand_over(10 * SECOND).lease(60 * SECOND));
     let first = scene.lock().acquire().await.unwrap();

@@ -127,14 +127,18 @@ async fn a_dropped_guard_keeps_the_lock_as_well() {
 #[tokio::test(start_paused = true)]
 async fn another_client_gets_it_at_once() {
     let scene = Scene::new();
-    scene.keep().await;
-    // The subscription to the demand is made in the background.
-    sleep(MS).await;
-    let start = Instant::now();
-    let guard = scene.elsewhere().acquire().await.unwrap();
-    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
-    assert_eq!(scene.calls(), (1, 1));
-    guard.release().await.unwrap();
+    let others = Locks::new(scene.store.clone());
+    for other in [others.lock("a"), others.fair_lock("a")] {
+        scene.keep().await;
+        let released = scene.calls().1;
+        // The subscription to the demand is made in the background.
+        sleep(MS).await;
+        let start = Instant::now();
+        let guard = other.acquire().await.unwrap();
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+        assert_eq!(scene.calls().1, released + 1);
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,6 +224,23 @@ async fn only_who_wants_just_the_same_takes_a_kept_lock() {
     }
 }
 
+/// Their requests would only meet the hold that is being given back.
+#[tokio::test(start_paused = true)]
+async fn who_tries_once_waits_until_a_kept_lock_is_given_back() {
+    let scene = Scene::new();
+    let others = [
+        scene.lock().lease(20 * SECOND),
+        scene.lock().owned_by(&Owner::named("job-17")),
+        scene.locks.fair_lock("a"),
+        scene.locks.fair_lock("a").owned_by(&Owner::named("job-17")),
+    ];
+    for other in others {
+        scene.keep().await;
+        let guard = other.try_acquire().await.unwrap().expect("nobody has it");
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn release_now_confirms() {
     let scene = Scene::new();
@@ -261,6 +282,62 @@ async fn close_gives_it_back() {
     scene.locks.close().await.unwrap();
     assert!(!scene.is_held().await);
     assert_eq!(scene.store.names_in_use(), 0, "and no subscription is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_the_subscription_though_a_guard_is_left() {
+    let scene = Scene::new();
+    scene.keep().await;
+    let guard = scene.lock().acquire().await.unwrap();
+    sleep(MS).await;
+    scene.locks.close().await.unwrap();
+    yield_now().await;
+    assert_eq!(scene.store.names_in_use(), 0);
+    drop(guard);
+}
+
+/// A hold that was kept once may be a long one the next time.
+#[tokio::test(start_paused = true)]
+async fn the_subscription_ends_when_somebody_was_heard() {
+    let scene = Scene::new();
+    scene.keep().await;
+    let guard = scene.lock().acquire().await.unwrap();
+    for _ in 0..5 {
+        sleep(MS).await;
+        assert!(scene.elsewhere().try_acquire().await.unwrap().is_none());
+    }
+    assert_eq!(scene.faults.calls(Op::Woken), 1);
+    drop(guard);
+    sleep(MS).await;
+    assert!(!scene.is_held().await, "it is not kept any more");
+}
+
+/// The task that listened is gone with the first one.
+#[test]
+fn others_are_heard_on_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let scene = Scene::with(|builder| builder.linger(100 * MS).hand_over(60 * SECOND));
+    let (first, second) = (runtime(), runtime());
+    let guard = first.block_on(async {
+        scene.keep().await;
+        scene.lock().acquire().await.unwrap()
+    });
+    drop(first);
+    second.block_on(async {
+        scene.locks.lock("b").acquire().await.unwrap().release_now().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(scene.is_held().await, "it is not kept");
+        let lock = scene.lock();
+        let busy = tokio::spawn(async move {
+            loop {
+                lock.acquire().await.unwrap().release().await.unwrap();
+                sleep(MS).await;
+            }
+        });
+        let other = timeout(2 * SECOND, scene.elsewhere().acquire()).await;
+        other.expect("it is given back").unwrap().release().await.unwrap();
+        busy.abort();
+    });
 }
 
 #[tokio::test(start_paused = true)]

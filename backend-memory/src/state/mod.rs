@@ -121,12 +121,11 @@ impl NameState {
         self.use_as(NameKind::of(request.mode)?)?;
         let outcome = self.try_grant(request, now, next_token);
         if let AcquireOutcome::Held { .. } = outcome {
-            match request.queue {
-                _ if request.mode == Mode::Exclusive => self.demand.wake(),
-                Some(queue) if self.queues_refused(request.mode) => {
-                    self.enqueue(&request.hold, now + queue);
-                }
-                _ => {}
+            if matches!(request.mode, Mode::Exclusive | Mode::Fair) {
+                self.demand.wake();
+            }
+            if let Some(queue) = request.queue.filter(|_| self.queues_refused(request.mode)) {
+                self.enqueue(&request.hold, now + queue);
             }
         }
         Ok(outcome)

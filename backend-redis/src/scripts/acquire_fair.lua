@@ -58,6 +58,10 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
         leave_queue(KEYS[4], KEYS[5], ARGV[1])
         error(failure, 0)
     end
+    if is_held then
+        -- As acquire.lua does.
+        redis.pcall('PUBLISH', 'redisson_lock__channel' .. KEYS[2]:sub(20) .. ':wanted', '2')
+    end
     return {0, is_held and remaining or kept}
 end
 local token_count = 1

@@ -166,9 +166,10 @@ use crate::{BackendError, LockName, LockState};
 /// For a backend with [`Capabilities::DEMAND`]:
 ///
 /// - **C38 (demand)** A subscription to [`Awaited::Demand`] MUST wake when a later `acquire` of the
-///   name in [`Mode::Exclusive`](crate::Mode::Exclusive) is answered
-///   [`AcquireOutcome::Held`]. It should wake at once if others subscribe to the ends of the holds
-///   of the name already: they may have been refused before. A wake-up too many is allowed.
+///   name in [`Mode::Exclusive`](crate::Mode::Exclusive) or [`Mode::Fair`](crate::Mode::Fair) is
+///   answered [`AcquireOutcome::Held`] because of a hold. It should wake at once if others
+///   subscribe to the ends of the holds of the name already: they may have been refused before. A
+///   wake-up too many is allowed.
 ///
 /// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
 ///

@@ -1,6 +1,6 @@
 //! Listening for other clients that want a lock which is kept here.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use tokio::sync::oneshot;
 
@@ -12,8 +12,8 @@ use super::{
 use crate::backend::{Awaited, HoldId, SubscribeRequest};
 
 impl Client {
-    /// Has the background listen for others that want the lock, until the hold is `over`. The
-    /// client lives as long: somebody has to give the hold back.
+    /// Has the background listen for others that want the lock, until one does, the hold is `over`
+    /// or the client is closed. The client lives as long: somebody has to give the hold back.
     pub(super) fn listen_for_demand(
         self: &Arc<Self>,
         cell: &Arc<LaneCell>,
@@ -22,28 +22,31 @@ impl Client {
     ) {
         let (client, cell) = (self.clone(), cell.clone());
         self.submit(async move {
+            let mut closed = pin!(client.closed());
             let mut listener = Listener::default();
             let request = || {
                 SubscribeRequest::new(cell.name().clone(), hold.clone()).awaited(Awaited::Demand)
             };
-            loop {
+            let heard = loop {
                 let heard = tokio::select! {
                     biased;
                     _ = &mut over => return,
+                    () = &mut closed => return,
                     heard = listener.heard(&client.backend, &client.clock, request) => heard,
                 };
-                if let Ok(Heard::Subscribed) = heard {
-                    // The backend says with a wake-up if somebody waited before.
-                    continue;
+                // The backend says with a wake-up if somebody waited before.
+                if !matches!(heard, Ok(Heard::Subscribed)) {
+                    break heard;
                 }
-                let now = client.clock.now();
-                client.with(&cell, |lane, fx| lane.wanted(now, fx));
-                if let Err(error) = heard {
-                    // Others would be kept out, and could not say so.
-                    let (lock, error) = (cell.name(), error.with_lock(cell.name()));
-                    tracing::warn!(%lock, %error, "the demand for a lock cannot be heard");
-                    return;
-                }
+            };
+            // Once is enough: what is granted with this hold is not kept any more.
+            drop(listener);
+            let now = client.clock.now();
+            client.with(&cell, |lane, fx| lane.wanted(now, fx));
+            if let Err(error) = heard {
+                // Others would be kept out, and could not say so.
+                let (lock, error) = (cell.name(), error.with_lock(cell.name()));
+                tracing::warn!(%lock, %error, "the demand for a lock cannot be heard");
             }
         });
     }

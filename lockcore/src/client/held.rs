@@ -53,14 +53,16 @@ struct Parked {
     span: Option<Arc<Span>>,
     watch: Option<Arc<Watch>>,
     acquired_at: Moment,
-    /// It is kept for the first time: others have to be listened for until it is over.
+    /// It is kept, and nobody listens for others yet: that has to be done until it is over.
     listens: Option<(HoldId, oneshot::Receiver<()>)>,
 }
 
 impl Parked {
     fn new(facts: &mut HoldFacts, is_kept: bool) -> Self {
         let mut listens = None;
-        if is_kept && facts.kept.is_none() {
+        // One that listened may be gone, with its runtime.
+        let is_heard = facts.kept.as_ref().is_some_and(|kept| !kept.is_closed());
+        if is_kept && !is_heard {
             let (kept, over) = oneshot::channel();
             facts.kept = Some(Arc::new(kept));
             listens = Some((facts.id.clone(), over));

@@ -166,10 +166,7 @@ impl HoldState {
     #[must_use]
     pub(super) fn settle(&mut self, now: Moment) -> bool {
         let is_lost = self.phase == Phase::Live && now >= self.deadline;
-        if is_lost {
-            self.phase = Phase::Lost(LossReason::LeaseEnded);
-        }
-        is_lost
+        is_lost && self.end(Phase::Lost(LossReason::LeaseEnded))
     }
 
     /// Ends a live hold. Returns `false` if it had ended before.
@@ -177,6 +174,7 @@ impl HoldState {
         let was_live = self.phase == Phase::Live;
         if was_live {
             self.phase = how;
+            self.close_window();
         }
         was_live
     }

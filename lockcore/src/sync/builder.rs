@@ -105,14 +105,18 @@ impl LocksBuilder {
     /// without asking the backend. It suits tasks that acquire the same few locks again and again.
     ///
     /// The lock is given back earlier when another client asks for it, or at the end of the time
-    /// for hand-overs. Clients of Redisson that begin to wait while the lock is kept are not heard:
-    /// they wait for the end of one of these times. Keeping a lock costs the backend a
-    /// subscription.
+    /// for hand-overs. Until then it is held at the backend: [`state`](crate::Lock::state) reports
+    /// a holder, the first [`try_acquire`](crate::Lock::try_acquire) of another client finds it
+    /// held, and its name cannot be used for another kind of lock. Clients of Redisson that begin
+    /// to wait while the lock is kept are not heard: they wait for the end of one of these times.
+    /// Keeping a lock costs the backend a subscription.
     ///
     /// [`release`](crate::LockGuard::release) returns as soon as the lock is kept, and the backend
     /// has confirmed nothing. [`release_now`](crate::LockGuard::release_now) keeps no lock, and
-    /// [`Locks::close`] gives all of them back. A process that ends without that leaves a lock that
-    /// it keeps held until the lease is over, like one that crashes while it holds the lock.
+    /// [`Locks::close`] gives all of them back. The background task of the client gives a lock
+    /// back, so its runtime has to run: a process or a runtime that ends without `close`, or a
+    /// thread that blocks a current-thread runtime, leaves a lock that it keeps held until the
+    /// lease is over, like a process that crashes while it holds the lock.
     ///
     /// Only the acquisitions that take part in hand-overs take part in this, so
     /// [`build`](Self::build) refuses it without them, and for a backend without
@@ -216,7 +220,9 @@ impl LocksBuilder {
 
     pub(crate) fn finish(self) -> Locks {
         let hands_over = self.backend.capabilities().contains(Capabilities::HAND_OVER);
-        let hand_over = HandOver { turn: self.hand_over, linger: self.linger };
+        // No hold is handed over for longer, and a turn that went on would leave nothing to others.
+        let turn = self.hand_over.min(self.lease / 4);
+        let hand_over = HandOver { turn, linger: self.linger };
         let settings = Settings {
             lease: self.lease,
             queue_timeout: self.queue_timeout,

@@ -181,8 +181,8 @@ impl LockGuard {
     /// Releases the guard, and returns when the backend has confirmed the release. The release of a
     /// nested guard makes no round trip. Neither does a release that [hands the lock
     /// over](crate::LocksBuilder::hand_over) to the next task of this client, or
-    /// [keeps](crate::LocksBuilder::linger) it for one; a loss that only the backend knows of is
-    /// then reported to that task.
+    /// [keeps](crate::LocksBuilder::linger) it for one. A loss that only the backend knows of is
+    /// then reported to that task, or to nobody if no task comes.
     ///
     /// # Errors
     /// - [`LockError::Lost`] if the hold was lost before: the protected work may have overlapped

@@ -511,7 +511,8 @@ impl MultiGuard {
         })
     }
 
-    /// Releases all of the locks, and returns when the backend has confirmed it.
+    /// Releases all of the locks, and returns when the backend has confirmed it for those that are
+    /// neither handed over nor [kept](crate::LocksBuilder::linger).
     ///
     /// # Errors
     /// As for [`LockGuard::release`], for one of the locks that fails. The others are released all

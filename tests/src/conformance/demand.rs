@@ -14,17 +14,20 @@ use crate::{
     poll_times,
 };
 
-/// C38: a refusal wakes whoever has subscribed to the demand, at the same client and at another.
+/// C38: a refusal wakes whoever has subscribed to the demand, at the same client and at another. So does one of a fair lock.
 pub async fn a_refusal_wakes_those_who_await_the_demand<F: Fixture>(fixture: &F) {
-    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
-    scene.one(&holds[0]).enters().await;
-    let mut here = scene.one(&holds[0]).awaits_demand().await;
-    let mut there = scene.two(&holds[0]).awaits_demand().await;
-    drain(fixture, &mut here).await;
-    drain(fixture, &mut there).await;
-    scene.two(&holds[1]).is_refused().await;
-    soon(here.woken()).await;
-    soon(there.woken()).await;
+    let (scene, hold) = (Scene::of(fixture).await, stranger());
+    scene.one(&hold).enters().await;
+    let mut here = scene.one(&hold).awaits_demand().await;
+    let mut there = scene.two(&hold).awaits_demand().await;
+    let modes = [Mode::Exclusive, Mode::Fair];
+    for mode in modes.into_iter().filter(|mode| scene.one.capabilities().supports(*mode)) {
+        drain(fixture, &mut here).await;
+        drain(fixture, &mut there).await;
+        scene.two(&stranger()).in_mode(mode).is_refused().await;
+        soon(here.woken()).await;
+        soon(there.woken()).await;
+    }
 }
 
 /// C38: every refusal wakes, not only the first, also from one hold to the next.

@@ -21,6 +21,7 @@ const C38: Flaws = &[
             "the_demand_for_every_name_is_heard_of",
         ],
     ),
+    (Flaw::FairRefusalWakesNobody, &["a_refusal_wakes_those_who_await_the_demand"]),
     (Flaw::RefusalWakesOnce, &["every_refusal_wakes"]),
     (Flaw::WakesItsOwnClientOnly, &["a_refusal_wakes_those_who_await_the_demand"]),
     (Flaw::WakesOneSubscriberOnly, &["a_refusal_wakes_those_who_await_the_demand"]),

@@ -56,7 +56,12 @@ impl Flawed {
         now: Instant,
     ) {
         let is_refused = matches!(outcome, AcquireOutcome::Held { .. });
-        if !is_refused || request.mode != Mode::Exclusive || cell.wanting.is_empty() {
+        let is_demand = match request.mode {
+            Mode::Exclusive => true,
+            Mode::Fair => !self.has(Flaw::FairRefusalWakesNobody),
+            _ => false,
+        };
+        if !is_refused || !is_demand || cell.wanting.is_empty() {
             return;
         }
         match (self.flaw, &mut cell.hold) {

@@ -48,6 +48,7 @@ pub(crate) enum Flaw {
 
     // C38
     RefusalWakesNobody,
+    FairRefusalWakesNobody,
     RefusalWakesOnce,
     WaitersBeforeAreNotHeardOf,
     DemandIsHeardAsAnEnd,

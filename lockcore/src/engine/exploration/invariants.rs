@@ -258,6 +258,9 @@ impl LockWorld<'_> {
         if has_heir {
             return Ok(());
         }
+        if self.tasks.iter().any(|task| task.ticket.is_some()) {
+            return fail("a hold is kept although somebody waits");
+        }
         match self.wanted == Some(parked.facts.id) {
             true => fail("a hold is kept although another client wants it"),
             false if parked.state.is_kept(self.now) => Ok(()),

@@ -154,6 +154,40 @@ fn exclusive_kept_beside_a_named_owner() {
 }
 
 #[test]
+fn exclusive_kept_beside_a_fair_one() {
+    search(&Rules {
+        hands_over: true,
+        lingers: true,
+        luck: Luck { drops: 1, ..Luck::default() },
+        ..Rules::new(
+            "exclusive, kept beside a fair one that tries",
+            &[EXCLUSIVE.rounds(2), FAIR.impatient().rounds(1)],
+        )
+    });
+}
+
+#[test]
+fn exclusive_kept_step_by_step() {
+    search(&Rules {
+        hands_over: true,
+        lingers: true,
+        is_fine: true,
+        luck: Luck { drops: 1, ..Luck::default() },
+        ..Rules::new("exclusive, kept, step by step", &[EXCLUSIVE.rounds(2), EXCLUSIVE.rounds(1)])
+    });
+}
+
+#[test]
+fn exclusive_kept_and_freed() {
+    search(&Rules {
+        hands_over: true,
+        lingers: true,
+        luck: Luck { forced: 1, ..Luck::default() },
+        ..Rules::new("exclusive, kept and freed", &[EXCLUSIVE.rounds(2), EXCLUSIVE.rounds(1)])
+    });
+}
+
+#[test]
 fn fair() {
     search(&Rules {
         stranger: Some(Mode::Fair),

@@ -33,6 +33,10 @@ impl<W, H> Lane<W, H> {
         if !asker.is_patient && self.turns_away(asker.mode, now) {
             return Err(Step::Refused);
         }
+        if asker.mode == Mode::Fair && !self.has_heir(now) {
+            // First, so that it is among the releases that began before.
+            self.unpark(now, fx);
+        }
         let mut waiter = Waiter::new(asker, slot);
         if !waiter.asker.is_patient {
             waiter.rare_mut().refusals_before = self.refusals;
