@@ -276,6 +276,18 @@ async fn a_loss_while_it_is_kept_is_told_to_whoever_releases_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_lock_that_is_freed_by_force_is_handed_to_nobody() {
+    let scene = Scene::new();
+    scene.keep().await;
+    sleep(MS).await;
+    assert!(scene.elsewhere().force_release().await.unwrap());
+    sleep(MS).await;
+    let other = scene.elsewhere().try_acquire().await.unwrap().expect("it is free");
+    assert!(scene.lock().try_acquire().await.unwrap().is_none(), "two are inside");
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
 async fn close_gives_it_back() {
     let scene = Scene::new();
     scene.keep().await;

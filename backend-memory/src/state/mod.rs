@@ -279,6 +279,7 @@ impl NameState {
         let was_held = !self.holds.is_empty();
         self.holds.clear();
         self.wakeups.wake();
+        self.demand.wake();
         Ok(was_held)
     }
 

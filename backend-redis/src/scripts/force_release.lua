@@ -28,6 +28,8 @@ redis.call('DEL', KEYS[1])
 -- With pcall: in a cluster, a key that is not there cannot be deleted while its slot moves.
 redis.pcall('DEL', KEYS[2])
 redis.pcall('PUBLISH', ARGV[1], '0')
+-- A client that keeps the lock for its tasks must not hand it to one more.
+redis.pcall('PUBLISH', ARGV[1] .. ':wanted', '2')
 if ok and head then
     redis.pcall('PUBLISH', ARGV[1] .. ':' .. head, '0')
 end

@@ -167,9 +167,9 @@ use crate::{BackendError, LockName, LockState};
 ///
 /// - **C38 (demand)** A subscription to [`Awaited::Demand`] MUST wake when a later `acquire` of the
 ///   name in [`Mode::Exclusive`](crate::Mode::Exclusive) or [`Mode::Fair`](crate::Mode::Fair) is
-///   answered [`AcquireOutcome::Held`] because of a hold. It should wake at once if others
-///   subscribe to the ends of the holds of the name already: they may have been refused before. A
-///   wake-up too many is allowed.
+///   answered [`AcquireOutcome::Held`] because of a hold. It should wake after a forced release,
+///   and at once if others subscribe to the ends of the holds of the name already: they may have
+///   been refused before. A wake-up too many is allowed.
 ///
 /// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
 ///

@@ -44,9 +44,11 @@ impl Client {
             let now = client.clock.now();
             client.with(&cell, |lane, fx| lane.wanted(now, fx));
             if let Err(error) = heard {
-                // Others would be kept out, and could not say so.
+                // Others would be kept out, and could not say so. It is the same for each lock.
                 let (lock, error) = (cell.name(), error.with_lock(cell.name()));
-                tracing::warn!(%lock, %error, "the demand for a lock cannot be heard");
+                client.is_deaf.call_once(|| {
+                    tracing::warn!(%lock, %error, "no lock is kept: demand cannot be heard");
+                });
             }
         });
     }

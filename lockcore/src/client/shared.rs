@@ -5,7 +5,7 @@ use std::{
     num::NonZeroU64,
     pin::Pin,
     sync::{
-        Arc, Weak,
+        Arc, Once, Weak,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -86,6 +86,8 @@ pub(crate) struct Client {
     pub(super) pending_releases: Arc<Tally>,
     /// Places in conditions that are being left.
     pub(super) leaving: Arc<Tally>,
+    /// It was said that the demand for locks cannot be heard.
+    pub(super) is_deaf: Once,
 }
 
 impl Client {
@@ -112,6 +114,7 @@ impl Client {
             acquiring: Tally::default(),
             pending_releases: Arc::default(),
             leaving: Arc::default(),
+            is_deaf: Once::new(),
         })
     }
 
