@@ -35,12 +35,16 @@ pub(crate) async fn acquire(
             let outcome = dispatch.send(&connection, reply::acquire).await;
             unanswered.end_with(outcome, demand).await
         }
+        // Boxed, so that acquisitions on a single server need no room for this.
         Deployment::Cluster(cluster) => {
-            let (dispatch, trail) = (Dispatch::acquire(keys, request)?, Trail::new(purpose));
-            let sent = Sent::Cluster(cluster, &trail);
-            let unanswered = ReleaseUnanswered { backend, sent, request: undone };
-            let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
-            unanswered.end_with(outcome, demand).await
+            Box::pin(async move {
+                let (dispatch, trail) = (Dispatch::acquire(keys, request)?, Trail::new(purpose));
+                let sent = Sent::Cluster(cluster, &trail);
+                let unanswered = ReleaseUnanswered { backend, sent, request: undone };
+                let outcome = dispatch.send_on_trail(cluster, &trail, reply::acquire).await;
+                unanswered.end_with(outcome, demand).await
+            })
+            .await
         }
     }
 }
