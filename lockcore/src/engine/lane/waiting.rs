@@ -34,7 +34,8 @@ impl<W, H> Lane<W, H> {
             return Err(Step::Refused);
         }
         if asker.mode == Mode::Fair && !self.has_heir(now) {
-            // First, so that it is among the releases that began before.
+            // First, so that it is among the releases that began before. Nothing is kept while
+            // anybody waits, so a later step finds none.
             self.unpark(now, fx);
         }
         let mut waiter = Waiter::new(asker, slot);
@@ -131,9 +132,6 @@ impl<W, H> Lane<W, H> {
             return Step::Wait { until: Some(until), listens: false };
         }
         let is_fair = waiter.asker.mode == Mode::Fair;
-        if is_fair && !self.has_heir(now) {
-            self.unpark(now, fx);
-        }
         if !is_head && !is_fair && !self.joins_readers(ticket, now) {
             return self.wait_behind(ticket, now, fx);
         }
