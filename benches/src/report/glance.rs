@@ -1,4 +1,4 @@
-//! What is told first: how lockcore compares, in one table and one picture.
+//! The overview: how lockcore compares, in one table and one picture.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::{
 /// The name of the picture.
 pub(crate) const FILE: &str = "at-a-glance.svg";
 
-/// What the picture shows.
+/// The title of the picture.
 pub(crate) const TITLE: &str = "lockcore as a multiple of the fastest other library";
 
-/// A figure that is told first.
+/// A figure of the overview.
 struct Headline {
     what: &'static str,
     scenario: &'static str,
@@ -61,7 +61,7 @@ struct Line<'a> {
     ratio: f64,
 }
 
-/// What of it was measured.
+/// The headlines whose figures were measured.
 fn lines(records: &[Record]) -> Vec<Line<'static>> {
     let of = |headline: &'static Headline| {
         let Headline { scenario, metric, against, .. } = headline;

@@ -28,7 +28,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// For how long the client keeps the lock.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// What it is compared with.
+/// The name of the client that keeps no locks.
 const WITHOUT: &str = "lockcore without linger";
 
 async fn run(stage: &mut Stage<'_>) -> Result<()> {

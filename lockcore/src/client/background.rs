@@ -41,7 +41,7 @@ impl Background {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the task runs for certain.
+    /// Returns `true` if the task certainly runs.
     pub(super) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::SeqCst)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Held {
     has_left: bool,
 }
 
-/// What a guard leaves with a hold that is parked.
+/// The parts of a parked hold that end with its last guard.
 struct Parked {
     span: Option<Arc<Span>>,
     watch: Option<Arc<Watch>>,
