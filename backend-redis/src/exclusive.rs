@@ -93,44 +93,28 @@ impl BatchableRequest {
         ScriptCall { script: self.script(), keys, args, optional: 0 }
     }
 
-    /// Adds the commands that carry the request out on its own. `proposed` is the first of the
-    /// tokens to issue, if the server's clock is known.
-    pub(crate) fn add_to(&self, commands: &mut Pipeline, by_digest: bool, proposed: Option<u64>) {
-        match self.operation {
-            // The owner is unique to the hold, so HDEL deletes that hold or nothing. With the last
-            // field the lock is gone. The message is sent even if there was nothing to delete: the
-            // release may be repeated because both its reply and its message were lost.
-            BatchOperation::Release => {
-                let mut delete = Cmd::with_capacity(3, self.bytes());
-                delete.arg("HDEL").arg(self.keys.as_str()).arg(self.hold.owner());
-                commands.add_command(delete);
-                for publish in self.publish_commands() {
-                    let mut message = Cmd::with_capacity(3, self.bytes());
-                    message.arg(publish).arg(self.keys.channel()).arg(0);
-                    commands.add_command(message);
-                }
-            }
-            BatchOperation::Acquire { lease, tokens } => {
-                commands.add_command(self.acquire_command(by_digest, lease, tokens, proposed));
-            }
+    /// Adds the commands of a release. The owner is unique to the hold, so HDEL deletes that hold or
+    /// nothing. With the last field the lock is gone. The message is sent even if there was nothing
+    /// to delete: the release may be repeated because both its reply and its message were lost.
+    pub(crate) fn add_release(&self, commands: &mut Pipeline) {
+        let mut delete = Cmd::with_capacity(3, self.bytes());
+        delete.arg("HDEL").arg(self.keys.as_str()).arg(self.hold.owner());
+        commands.add_command(delete);
+        for publish in self.publish_commands() {
+            let mut message = Cmd::with_capacity(3, self.bytes());
+            message.arg(publish).arg(self.keys.channel()).arg(0);
+            commands.add_command(message);
         }
     }
 
-    /// Takes the replies to the commands of the request. Returns the first one, or nil if one of
-    /// them cannot belong to its command.
-    pub(crate) fn take_reply(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
+    /// Takes the replies to [`add_release`](Self::add_release). Returns the first one, or nil if one
+    /// of them cannot belong to its command.
+    pub(crate) fn take_released(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
         let first = replies.next().unwrap_or(Value::Nil);
         let is_count = |reply: &Value| matches!(reply, Value::Int(_) | Value::ServerError(_));
-        let do_fit = match self.operation {
-            BatchOperation::Release => {
-                // All are taken.
-                let messages = replies.take(self.publish_commands().len());
-                messages.filter(|reply| !is_count(reply)).count() == 0 && is_count(&first)
-            }
-            BatchOperation::Acquire { .. } => {
-                matches!(first, Value::BulkString(_) | Value::Array(_) | Value::ServerError(_))
-            }
-        };
+        // All are taken.
+        let messages = replies.take(self.publish_commands().len());
+        let do_fit = messages.filter(|reply| !is_count(reply)).count() == 0 && is_count(&first);
         if do_fit { first } else { Value::Nil }
     }
 
@@ -139,26 +123,46 @@ impl BatchableRequest {
         self.publishing.unwrap_or(Publishing::Plain).commands()
     }
 
-    /// The command that acquires the lock on its own. `proposed` is the first of the tokens to
-    /// issue, if the server's clock is known.
-    pub(crate) fn acquire_command(
-        &self,
-        by_digest: bool,
-        lease: Duration,
-        tokens: u32,
-        proposed: Option<u64>,
-    ) -> Cmd {
+    /// The script that acquires the lock. `proposed` is the first of the tokens to issue, if the
+    /// server's clock is known.
+    pub(crate) fn acquire_command(&self, by_digest: bool, proposed: Option<u64>) -> Cmd {
+        let (lease, tokens) = (self.lease(), self.tokens());
         let size = CallSize { keys: 2, args: 5, bytes: self.bytes() };
         let mut command = script::ACQUIRE_FREE.command(by_digest, self.publishing, size);
         command.arg(self.keys.as_str()).arg(self.keys.token());
-        let is_kept_as_usual = has_usual_token_ttl(lease);
+        let is_kept_as_usual = self.has_usual_token_ttl();
         let first = proposed.filter(|_| is_kept_as_usual).unwrap_or_default();
-        let last = first + u64::from(tokens.saturating_sub(1));
+        let last = first + tokens - 1;
         command.arg(self.hold.owner()).arg(millis(lease)).arg(first).arg(last);
         if !is_kept_as_usual {
             command.arg(token_ttl(lease));
         }
         command
+    }
+
+    /// The lease of an acquisition.
+    pub(crate) fn lease(&self) -> Duration {
+        match self.operation {
+            BatchOperation::Release => Duration::ZERO,
+            BatchOperation::Acquire { lease, .. } => lease,
+        }
+    }
+
+    /// The number of tokens to issue, at least 1.
+    pub(crate) fn tokens(&self) -> u64 {
+        match self.operation {
+            BatchOperation::Release => 1,
+            BatchOperation::Acquire { tokens, .. } => tokens.max(1).into(),
+        }
+    }
+
+    /// Returns `true` if the last token is kept for no longer than usual.
+    pub(crate) fn has_usual_token_ttl(&self) -> bool {
+        has_usual_token_ttl(self.lease())
+    }
+
+    pub(crate) fn is_release(&self) -> bool {
+        self.operation == BatchOperation::Release
     }
 
     /// An estimate of how many bytes the keys and arguments have.

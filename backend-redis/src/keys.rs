@@ -55,6 +55,11 @@ impl LockKeys {
         &self.lock
     }
 
+    /// The same, without a copy of the text.
+    pub(crate) fn shared(&self) -> &Arc<str> {
+        &self.lock
+    }
+
     /// The part of the name that derived keys contain in braces. `x` and `{x}` have the same: by
     /// Redisson's rules they share those keys.
     pub(crate) fn tag(&self) -> &str {

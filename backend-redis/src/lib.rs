@@ -125,6 +125,8 @@
 //! - `pubsub|numsub` is not needed. With it, a client that listens to the demand for a lock hears
 //!   at once of those who wait already. On a cluster with sharded messages, `pubsub|shardnumsub`
 //!   has the same effect.
+//! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
+//!   released a moment ago is acquired without a script, which costs the server less.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 
@@ -151,6 +153,7 @@ mod probe;
 mod read_write;
 mod renewal;
 mod reply;
+mod restore;
 mod script;
 mod sentinel;
 mod server;

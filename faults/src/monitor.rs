@@ -39,7 +39,7 @@ impl Monitor {
             async move {
                 while let Ok(Some(line)) = told.next_segment().await {
                     // What scripts are called with changes nothing; only what they do does.
-                    if line.windows(6).any(|window| window == b" lua] ") || is_flush(&line) {
+                    if line.windows(6).any(|window| window == b" lua] ") || changes_locks(&line) {
                         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                         lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
                     }
@@ -62,8 +62,13 @@ impl Monitor {
     }
 }
 
-fn is_flush(line: &[u8]) -> bool {
-    line.windows(10).any(|window| window.eq_ignore_ascii_case(b"\"flushall\""))
+/// Whether a client's own command acquires, releases or deletes locks.
+fn changes_locks(line: &[u8]) -> bool {
+    let commands = [&b"] \"RESTORE\""[..], b"] \"HDEL\"", b"] \"FLUSHALL\""];
+    let tells = |command: &&[u8]| {
+        line.windows(command.len()).any(|window| window.eq_ignore_ascii_case(command))
+    };
+    commands.iter().any(tells)
 }
 
 impl Drop for Monitor {

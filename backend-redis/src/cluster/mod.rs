@@ -90,7 +90,7 @@ impl Hop {
             }
             ClusterRequest::Alone(call) => {
                 let command = |by_digest| call.cluster_command(by_digest, publishing, false);
-                self.connection.try_send(command).await
+                self.connection.try_call(call, command).await
             }
             ClusterRequest::Batchable(request) => self.connection.try_send_alone(request).await,
         }

@@ -4,14 +4,26 @@
 //! to ask for the time and to write a number of 16 digits costs as much as to store a hold. So a
 //! client that has learned the time lately proposes the token of its next hold. A proposal is not
 //! ahead of the server's clock, and at most [`MAX_LAG`] and some milliseconds behind it when it is
-//! sent. What was learned belongs to the connection: another server has another clock.
+//! sent. A lock that was acquired and released a moment ago needs no proposal: its next token can
+//! just follow the last one, which the clock is not far ahead of. What was learned belongs to the
+//! connection: another server has another clock, and other last tokens.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use redis::Value;
+
+use super::recent::{MAX_BEHIND, RecentTokens};
+use crate::{
+    exclusive::BatchableRequest,
+    restore::{Restored, Sent},
+    script::ScriptCall,
+};
 
 /// A reading serves for so long. The server's clock may be set meanwhile.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -29,9 +41,12 @@ const DRIFT: u64 = 1_000;
 const MAX_LEAD: u64 = 1_000;
 
 /// The clock of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ServerClock {
     state: Mutex<ClockState>,
+    /// Cleared when the server has refused an acquisition without a script for good. Shared by the
+    /// connections to the server.
+    can_restore: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +54,7 @@ struct ClockState {
     reading: Option<Reading>,
     /// The last token that was proposed.
     proposed: u64,
+    recent: RecentTokens,
 }
 
 /// The server's time in microseconds, and when it came here.
@@ -48,58 +64,153 @@ struct Reading {
     at: Instant,
 }
 
-/// The token that is proposed with an acquisition, if any, and when it was.
+/// Where the tokens of an acquisition come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenSource {
+    /// The script issues them. The first is the proposed one, if there is one and it will do.
+    Script(Option<u64>),
+    /// They follow the last token of the lock, which is this one or a later one.
+    Last(u64),
+}
+
+/// What is to be done before a script decides about an acquisition that was tried without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    Now,
+    /// See [`Restored::WithoutToken`].
+    AfterUndo {
+        is_new: bool,
+    },
+}
+
+/// Where the tokens of an acquisition come from, and when that was decided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposal {
-    pub(super) token: Option<u64>,
+    pub(super) source: TokenSource,
     made: Instant,
 }
 
 impl ServerClock {
-    pub(super) fn propose(&self) -> Proposal {
-        self.propose_at(Instant::now())
+    pub(super) fn new(can_restore: Arc<AtomicBool>) -> Self {
+        Self { state: Mutex::default(), can_restore }
     }
 
-    fn propose_at(&self, now: Instant) -> Proposal {
+    /// Decides where the tokens of an acquisition come from. It is to be sent before the next one
+    /// of the same lock.
+    pub(super) fn propose(&self, request: &BatchableRequest) -> Proposal {
+        self.propose_at(Instant::now(), request)
+    }
+
+    fn propose_at(&self, now: Instant, request: &BatchableRequest) -> Proposal {
         let mut state = self.lock();
         let bound = state.reading.and_then(|reading| reading.lower_bound(now));
-        let token = bound.map(|bound| match state.proposed.checked_sub(bound) {
-            Some(lead) if lead < MAX_LEAD => state.proposed + 1,
-            _ => bound,
-        });
-        state.proposed = token.unwrap_or(state.proposed);
-        Proposal { token, made: now }
+        let oldest = bound.map_or(u64::MAX, |bound| bound.saturating_sub(MAX_BEHIND));
+        let last = state.recent.take_free(request.keys.as_str(), oldest);
+        let source = match last.filter(|_| request.has_usual_token_ttl()) {
+            Some(last) if self.can_restore.load(Ordering::Relaxed) => TokenSource::Last(last),
+            _ => TokenSource::Script(bound.map(|bound| state.next_proposal(bound))),
+        };
+        Proposal { source, made: now }
+    }
+
+    /// Takes the reply to a release, and returns it.
+    pub(super) fn accept_release(&self, request: &BatchableRequest, reply: Value) -> Value {
+        if reply == Value::Int(1) {
+            self.lock().recent.released(request.keys.as_str(), request.hold.owner());
+        }
+        reply
     }
 
     fn lock(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reply to an acquisition with this proposal, as one without a proposal would have
-    /// had it. Learns the server's time, if the reply tells it.
-    pub(super) fn accept(&self, proposal: Proposal, reply: Value) -> Value {
-        self.accept_at(Instant::now, proposal, reply)
+    /// Returns the reply of the script to an acquisition with this proposal, as one without a
+    /// proposal would have had it. Learns the server's time, if the reply tells it.
+    pub(super) fn accept(
+        &self,
+        proposal: Proposal,
+        request: &BatchableRequest,
+        reply: Value,
+    ) -> Value {
+        self.accept_at(Instant::now, proposal, request, reply)
     }
 
-    fn accept_at(&self, now: impl FnOnce() -> Instant, proposal: Proposal, reply: Value) -> Value {
+    fn accept_at(
+        &self,
+        now: impl FnOnce() -> Instant,
+        proposal: Proposal,
+        request: &BatchableRequest,
+        reply: Value,
+    ) -> Value {
         match reply {
-            Value::BulkString(digits) => match proposal.token {
-                Some(token) if digits == token.to_string().as_bytes() => {
+            Value::BulkString(digits) => match proposal.source {
+                TokenSource::Script(Some(token)) if digits == token.to_string().as_bytes() => {
+                    self.acquired(request, token);
                     Value::Array(vec![Value::Int(1), Value::BulkString(digits)])
                 }
                 // The reply to another request.
                 _ => Value::Nil,
             },
             Value::Array(parts) => {
-                if let [Value::Int(1), _, Value::Int(micros)] = *parts.as_slice()
-                    && let Ok(micros) = u64::try_from(micros)
+                if let [Value::Int(1), Value::Int(token), ref rest @ ..] = *parts.as_slice()
+                    && let Ok(token) = u64::try_from(token)
                 {
-                    self.learn(proposal, Reading { micros, at: now() });
+                    self.acquired(request, token);
+                    if let [Value::Int(micros)] = *rest
+                        && let Ok(micros) = u64::try_from(micros)
+                    {
+                        self.learn(proposal, Reading { micros, at: now() });
+                    }
                 }
                 Value::Array(parts)
             }
-            reply => reply,
+            Value::ServerError(error) => Value::ServerError(error),
+            // The reply to another request.
+            _ => Value::Nil,
         }
+    }
+
+    /// Returns the reply to an acquisition without a script, as a script would have replied. An error
+    /// means that a script has to decide.
+    pub(super) fn accept_restored(
+        &self,
+        request: &BatchableRequest,
+        outcome: Restored,
+    ) -> Result<Value, Retry> {
+        match outcome {
+            Restored::Granted { last } => {
+                let first = last - (request.tokens() - 1);
+                self.acquired(request, first);
+                let token = i64::try_from(first).map_or(Value::Nil, Value::Int);
+                Ok(Value::Array(vec![Value::Int(1), token]))
+            }
+            Restored::NotGranted => Err(Retry::Now),
+            Restored::NotPossible => {
+                self.can_restore.store(false, Ordering::Relaxed);
+                Err(Retry::Now)
+            }
+            Restored::WithoutToken { is_new } => Err(Retry::AfterUndo { is_new }),
+            // No reply to a script: the connection is given up.
+            Restored::Unfinished => {
+                self.can_restore.store(false, Ordering::Relaxed);
+                Ok(Value::Nil)
+            }
+            Restored::Stray => Ok(Value::Nil),
+        }
+    }
+
+    /// Forgets the last token of the lock that a script is called for.
+    pub(super) fn forget(&self, call: &ScriptCall) {
+        if let Some(lock) = call.keys.first() {
+            self.lock().recent.forget(lock);
+        }
+    }
+
+    /// Notes that the lock was acquired, with this token as the first one.
+    pub(super) fn acquired(&self, request: &BatchableRequest, first: u64) {
+        let last = first.saturating_add(request.tokens() - 1);
+        self.lock().recent.acquired(request.keys.shared(), request.hold.owner(), last);
     }
 
     /// Keeps a reading from the reply to `proposal`, unless it was on its way for too long.
@@ -107,6 +218,36 @@ impl ServerClock {
         if reading.at.saturating_duration_since(proposal.made) <= MAX_LAG {
             self.lock().reading = Some(reading);
         }
+    }
+}
+
+impl Proposal {
+    /// The first token for the script to issue, if one is proposed.
+    pub(super) fn proposed(self) -> Option<u64> {
+        match self.source {
+            TokenSource::Script(proposed) => proposed,
+            TokenSource::Last(_) => None,
+        }
+    }
+
+    /// What is known of `request`, which was sent without a script.
+    pub(super) fn sent(self, request: &BatchableRequest) -> Sent {
+        let last = match self.source {
+            TokenSource::Script(_) => 0,
+            TokenSource::Last(last) => last,
+        };
+        Sent { last, tokens: request.tokens() }
+    }
+}
+
+impl ClockState {
+    /// The token to propose, if the server's clock has reached `bound`.
+    fn next_proposal(&mut self, bound: u64) -> u64 {
+        self.proposed = match self.proposed.checked_sub(bound) {
+            Some(lead) if lead < MAX_LEAD => self.proposed + 1,
+            _ => bound,
+        };
+        self.proposed
     }
 }
 
@@ -121,29 +262,53 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use lockcore::{
+        LockName,
+        backend::{AcquireRequest, HoldId},
+    };
+
     use super::*;
+    use crate::keys::LockKeys;
 
     const MICROS: u64 = 1_790_000_000_000_000;
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn request(lease: Duration, tokens: u32) -> BatchableRequest {
+        let name = LockName::new("lock").unwrap();
+        let keys = LockKeys::new("", &name).unwrap();
+        let mut request = AcquireRequest::new(name, HoldId::unique("owner"), lease);
+        request.tokens = tokens;
+        BatchableRequest::acquire(keys, &request)
+    }
+
+    fn usual() -> BatchableRequest {
+        request(LEASE, 1)
+    }
 
     fn granted(token: u64, micros: Option<u64>) -> Value {
         let parts = [Some(1), Some(token), micros].into_iter().flatten();
         Value::Array(parts.map(|part| Value::Int(part.try_into().unwrap())).collect())
     }
 
-    /// A clock that has learned [`MICROS`] from a reply that took `trip`, and when that was.
+    fn new_clock() -> ServerClock {
+        ServerClock::new(Arc::new(AtomicBool::new(true)))
+    }
+
+    /// A clock that has learned [`MICROS`] from a reply that took `trip`, and when that was. The
+    /// lock is held with the token after that.
     fn clock(trip: Duration) -> (ServerClock, Instant) {
-        let (clock, start) = (ServerClock::default(), Instant::now());
-        let proposal = clock.propose_at(start);
-        assert_eq!(proposal.token, None);
+        let (clock, start) = (new_clock(), Instant::now());
+        let proposal = clock.propose_at(start, &usual());
+        assert_eq!(proposal.source, TokenSource::Script(None));
         let reply = granted(MICROS + 5, Some(MICROS));
-        assert_eq!(clock.accept_at(|| start + trip, proposal, reply.clone()), reply);
+        assert_eq!(clock.accept_at(|| start + trip, proposal, &usual(), reply.clone()), reply);
         (clock, start + trip)
     }
 
     #[test]
     fn a_proposal_is_never_ahead_of_the_servers_clock() {
         let (clock, at) = clock(Duration::from_millis(2));
-        let token = |after| clock.propose_at(at + after).token;
+        let token = |after| clock.propose_at(at + after, &usual()).proposed();
         assert_eq!(token(Duration::ZERO), Some(MICROS));
         assert_eq!(token(Duration::from_micros(500)), Some(MICROS + 499));
         assert_eq!(token(Duration::from_millis(900)), Some(MICROS + 900_000 - 900));
@@ -152,43 +317,95 @@ mod tests {
     #[test]
     fn no_token_is_proposed_twice_unless_the_clock_is_set_back() {
         let (clock, at) = clock(Duration::ZERO);
-        let token = |after| clock.propose_at(at + Duration::from_micros(after)).token;
+        let propose = |after| clock.propose_at(at + Duration::from_micros(after), &usual());
+        let token = |after| propose(after).proposed();
         assert_eq!([0, 0, 1, 9].map(token), [0, 1, 2, 8].map(|more| Some(MICROS + more)));
         let set_back = granted(MICROS, Some(MICROS - 1_000_000));
-        clock.accept_at(|| at, clock.propose_at(at), set_back);
+        clock.accept_at(|| at, propose(0), &usual(), set_back);
         assert_eq!(token(0), Some(MICROS - 1_000_000));
     }
 
     #[test]
     fn a_reading_that_is_old_or_was_long_on_its_way_is_not_used() {
         let (late, at) = clock(MAX_LAG + Duration::from_millis(1));
-        assert_eq!(late.propose_at(at).token, None);
+        assert_eq!(late.propose_at(at, &usual()).proposed(), None);
         let (clock, at) = clock(MAX_LAG);
-        assert_eq!(clock.propose_at(at).token, Some(MICROS));
-        assert_eq!(clock.propose_at(at + MAX_AGE).token, None);
+        assert_eq!(clock.propose_at(at, &usual()).proposed(), Some(MICROS));
+        assert_eq!(clock.propose_at(at + MAX_AGE, &usual()).proposed(), None);
     }
 
     #[test]
     fn nothing_is_learned_from_a_token_that_is_not_of_now() {
-        let clock = ServerClock::default();
+        let clock = new_clock();
         let reply = granted(MICROS, None);
-        assert_eq!(clock.accept(clock.propose(), reply.clone()), reply);
-        assert_eq!(clock.propose().token, None);
+        assert_eq!(clock.accept(clock.propose(&usual()), &usual(), reply.clone()), reply);
+        assert_eq!(clock.propose(&usual()).source, TokenSource::Script(None));
     }
 
     #[test]
     fn only_the_proposed_token_is_accepted() {
         let (clock, at) = clock(Duration::ZERO);
-        let proposal = clock.propose_at(at);
-        assert_eq!(proposal.token, Some(MICROS));
+        let proposal = clock.propose_at(at, &usual());
+        assert_eq!(proposal.proposed(), Some(MICROS));
         let text = |token: u64| Value::BulkString(token.to_string().into());
         let accepted = Value::Array(vec![Value::Int(1), text(MICROS)]);
-        assert_eq!(clock.accept(proposal, text(MICROS)), accepted);
+        let accept = |proposal, reply| clock.accept(proposal, &usual(), reply);
+        assert_eq!(accept(proposal, text(MICROS)), accepted);
         for stray in [text(MICROS + 1), Value::BulkString("1".into()), Value::BulkString(vec![])] {
-            assert_eq!(clock.accept(proposal, stray), Value::Nil);
+            assert_eq!(accept(proposal, stray), Value::Nil);
         }
-        let none = Proposal { token: None, ..proposal };
-        assert_eq!(clock.accept(none, text(MICROS)), Value::Nil);
-        assert_eq!(clock.accept(proposal, Value::Int(1)), Value::Int(1));
+        let none = Proposal { source: TokenSource::Script(None), ..proposal };
+        assert_eq!(accept(none, text(MICROS)), Value::Nil);
+        assert_eq!(accept(proposal, Value::Int(1)), Value::Nil);
+    }
+
+    #[test]
+    fn the_next_token_of_a_lock_that_was_released_a_moment_ago_follows_the_last_one() {
+        let (clock, at) = clock(Duration::ZERO);
+        clock.accept_release(&usual(), Value::Int(1));
+        let source = |after, request: &_| {
+            clock.propose_at(at + Duration::from_micros(after), request).source
+        };
+        assert_eq!(source(40, &usual()), TokenSource::Last(MICROS + 5));
+        // Asked for once more, the lock may be held.
+        assert_eq!(source(40, &usual()), TokenSource::Script(Some(MICROS + 39)));
+        let three = request(LEASE, 3);
+        let outcome = Restored::Granted { last: MICROS + 18 };
+        let reply = clock.accept_restored(&three, outcome).unwrap();
+        assert_eq!(reply, granted(MICROS + 16, None));
+        // It is held.
+        assert_eq!(source(50, &usual()), TokenSource::Script(Some(MICROS + 49)));
+        clock.acquired(&three, MICROS + 16);
+        clock.accept_release(&usual(), Value::Int(1));
+        assert_eq!(source(60, &usual()), TokenSource::Last(MICROS + 18));
+    }
+
+    #[test]
+    fn a_token_does_not_follow_one_that_is_far_behind_the_clock() {
+        for (after, is_near) in [(MAX_BEHIND, true), (MAX_BEHIND + 1_000, false)] {
+            let (clock, at) = clock(Duration::ZERO);
+            clock.accept_release(&usual(), Value::Int(1));
+            let proposal = clock.propose_at(at + Duration::from_micros(after), &usual());
+            assert_eq!(matches!(proposal.source, TokenSource::Last(_)), is_near, "{after}");
+        }
+        // Nor if the clock is not known, or the token is to be kept for longer than usual.
+        let (late, at) = clock(MAX_LAG + Duration::from_millis(1));
+        late.accept_release(&usual(), Value::Int(1));
+        assert_eq!(late.propose_at(at, &usual()).source, TokenSource::Script(None));
+        let (clock, at) = clock(Duration::ZERO);
+        clock.accept_release(&usual(), Value::Int(1));
+        let long = request(Duration::from_secs(13 * 3600), 1);
+        assert_eq!(clock.propose_at(at, &long).source, TokenSource::Script(Some(MICROS)));
+    }
+
+    #[test]
+    fn a_refusal_for_good_is_remembered() {
+        let (clock, at) = clock(Duration::ZERO);
+        assert_eq!(clock.accept_restored(&usual(), Restored::NotGranted), Err(Retry::Now));
+        assert!(clock.can_restore.load(Ordering::Relaxed));
+        assert_eq!(clock.accept_restored(&usual(), Restored::NotPossible), Err(Retry::Now));
+        clock.accept_release(&usual(), Value::Int(1));
+        let source = clock.propose_at(at, &usual()).source;
+        assert_eq!(source, TokenSource::Script(Some(MICROS)));
     }
 }

@@ -141,7 +141,7 @@ impl CommandConnection {
             inner,
             runtime,
             queue,
-            clock: ServerClock::default(),
+            clock: ServerClock::new(opener.can_restore.clone()),
             unacknowledged,
             identity,
             splits_batches,
@@ -185,7 +185,20 @@ impl CommandConnection {
 
     /// Sends `call` once.
     pub(crate) async fn call(&self, call: &ScriptCall) -> Result<Value, BackendError> {
-        self.send(call.script, |by_digest| call.command(by_digest, None)).await
+        let reply = self.try_call(call, |by_digest| call.command(by_digest, None)).await;
+        reply.map_err(|error| error::of_request(error, call.script.name))
+    }
+
+    /// Sends the `command` of a call once.
+    pub(crate) async fn try_call(
+        &self,
+        call: &ScriptCall,
+        command: impl Fn(bool) -> Cmd,
+    ) -> RedisResult<Value> {
+        self.clock.forget(call);
+        // It may be the release that undoes an acquisition.
+        self.write_batch();
+        self.try_send(command).await
     }
 
     /// Sends the command of a script once. If the server does not know the script, it has not run

@@ -4,7 +4,8 @@
 //! - [`opener`] opens a connection and [`check`]s the server behind it. Each of the two connections
 //!   has its [`pace`].
 //! - [`commands`] has the [`connection`] for commands, on which [`batch`] sends several at once.
-//! - [`clock`] is what is known of the server's clock, for tokens.
+//! - [`clock`] is what is known of the server's clock and of the last tokens ([`recent`]), for the
+//!   next tokens.
 //! - [`messages`] has the connection for messages. It belongs to a connection for commands, and is
 //!   replaced with it.
 //!
@@ -23,6 +24,7 @@ mod messages;
 pub(crate) mod opener;
 mod pace;
 mod pulse;
+mod recent;
 mod replicas;
 
 use std::sync::{Arc, atomic::Ordering};

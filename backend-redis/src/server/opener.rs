@@ -43,6 +43,8 @@ pub(crate) struct Opener {
     pub(super) is_cluster_node: OnceLock<bool>,
     /// Set when the server has refused a call because its keys were in different slots.
     pub(super) splits_batches: Arc<AtomicBool>,
+    /// Cleared when the server has refused an acquisition without a script.
+    pub(super) can_restore: Arc<AtomicBool>,
 }
 
 impl Opener {
@@ -54,7 +56,8 @@ impl Opener {
         is_cluster_node: Option<bool>,
     ) -> Self {
         let is_cluster_node = is_cluster_node.map_or_else(OnceLock::new, OnceLock::from);
-        Self { address, options, is_cluster_node, splits_batches: Arc::default() }
+        let (splits_batches, can_restore) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+        Self { address, options, is_cluster_node, splits_batches, can_restore }
     }
 
     /// How long an attempt to connect takes at most, with the check and the pause before it.

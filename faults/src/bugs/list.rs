@@ -346,9 +346,9 @@ fn scripts() -> Vec<Bug> {
             redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
         ),
         bug(
-            "a release in a batch publishes nothing",
-            [lua("batch_begin.lua").statement("PUBLISH").removed()],
-            redis_suites("batches::"),
+            "a release without a script publishes nothing",
+            [redis("BatchableRequest::publish_commands").body().becomes("&[]")],
+            redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
         ),
         bug(
             "a request of a batch is not sent again where its slot is",
@@ -403,8 +403,18 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a stray reply counts for the next request of a small batch",
-            [redis("settle_few").condition("contains").never()],
+            [redis("pass_on").condition("any").never()],
             redis_suites("out_of_step::"),
+        ),
+        bug(
+            "a hold without a script counts although the last token was lost",
+            [redis("Restored::of").condition("tokens").becomes("true")],
+            redis_suites("restored::a_lost_token"),
+        ),
+        bug(
+            "a token follows one that is far behind the clock",
+            [redis("ServerClock::propose_at").value("oldest").becomes("0")],
+            redis_suites("restored::tokens_rise"),
         ),
         bug(
             "a dead waiter of a fair lock is never passed over",

@@ -46,15 +46,17 @@ use crate::{BackendError, LockName, LockState};
 ///   and record the grant in one atomic step. *Wrong:* read, find nothing, write. *Right:* one
 ///   script, one transaction, one critical section.
 /// - **C2 (refusal)** While another owner holds the name, `acquire` MUST answer
-///   [`AcquireOutcome::Held`] at once, with the remaining lease, and change nothing.
+///   [`AcquireOutcome::Held`] at once, with the remaining lease, and change nothing. It may use up
+///   tokens.
 /// - **C3 (lease)** A hold MUST end by itself once its lease has passed, and never earlier. Its end
 ///   MUST be recorded together with the hold. *Wrong:* store the holder, then set the expiry.
 ///   *Right:* both in one step.
 /// - **C4 (tokens)** Every grant MUST carry a token greater than that of every earlier grant of the
 ///   same name, also after a hold expired, was released or was force-released.
 /// - **C5 (repetition)** A request that arrives twice MUST have the effect of one. `acquire` of a
-///   hold that exists already answers `Acquired` with the same token, and sets the count to the
-///   requested one instead of adding to it.
+///   hold that exists already answers `Acquired` with the same token, or with a later one if
+///   others were refused since then and no grant can have it. It sets the count to the requested
+///   one instead of adding to it.
 /// - **C6 (takeover)** `acquire` by the owner that holds the name, but with another id, MUST grant
 ///   at once with a new token, and recognize only the new id from then on.
 /// - **C7 (nested growth)** `acquire` with a count above 1 MUST grant nothing if the hold is gone.
@@ -161,7 +163,7 @@ use crate::{BackendError, LockName, LockState};
 ///
 /// - **C37 (several tokens)** A grant of `n` [`tokens`](AcquireRequest::tokens) MUST give away the
 ///   token in the answer and the `n - 1` tokens after it: later grants of the name carry greater
-///   tokens than all of these. A repetition gets the same answer.
+///   tokens than all of these. A repetition is answered as in C5.
 ///
 /// For a backend with [`Capabilities::DEMAND`]:
 ///

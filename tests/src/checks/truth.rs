@@ -84,6 +84,13 @@ impl ServerTruth {
             {
                 self.enter(key, key, fields.first().copied().unwrap_or_default(), t);
             }
+            // A command that fails is told as well: `RESTORE` does, if there is such a key.
+            ["RESTORE", key, lease, dump] if !self.is_live(key, t) => {
+                if let Some(owner) = owner_of(dump) {
+                    self.enter(key, key, owner, t);
+                    self.extend(key, t, t + ms(lease));
+                }
+            }
             ["SET", key, _, "PX", lease] if key.contains(LEASE) => {
                 if let Some((name, owner)) = lease_of(key) {
                     self.enter(key, &name, &owner, t);
@@ -149,6 +156,13 @@ impl ServerTruth {
         }
     }
 
+    /// A key expires up to a millisecond before its end by `MONITOR`: see [`enter`](Self::enter).
+    fn is_live(&self, key: &str, t: u64) -> bool {
+        const MILLISECOND: u64 = 1_000_000;
+        let is_held = |live: &Live| !live.owners.is_empty() && live.until > t + MILLISECOND;
+        self.live.get(key).is_some_and(is_held)
+    }
+
     fn extend(&mut self, key: &str, t: u64, until: u64) {
         if let Some(live) = self.live.get_mut(key) {
             if live.until <= t {
@@ -184,8 +198,21 @@ fn lease_of(key: &str) -> Option<(String, String)> {
     Some((name.into(), field.trim_end_matches(WRITER).into()))
 }
 
-/// A line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only what scripts and administrators do; scripts themselves
-/// change nothing.
+/// The owner in what `DUMP` tells of a hash with one hold, with escapes as in `MONITOR`: the type, the number of fields, the length of
+/// the owner, the owner, the length of the count, and so on.
+fn owner_of(dump: &str) -> Option<&str> {
+    let (owner, _) = dump.strip_prefix(r"\x04\x01")?.rsplit_once(r"\x011\x06\x00")?;
+    let escaped = [r"\x", r"\a", r"\b", r"\t", r"\n", r"\r"];
+    match escaped.iter().find(|escape| owner.starts_with(**escape)) {
+        // Lengths from 64 have four more bytes. No owner in the logs is that long.
+        Some(&r"\x") => owner.get(4..),
+        Some(_) => owner.get(2..),
+        None => owner.get(1..),
+    }
+}
+
+/// A line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only what scripts, clients and administrators do; scripts
+/// themselves change nothing.
 fn parse(line: &str) -> Option<(u64, Vec<String>)> {
     let line = line.trim_start_matches('+');
     let (time, rest) = line.split_once(' ')?;
@@ -329,6 +356,26 @@ mod tests {
             r#"+103.000000 [0 127.0.0.1:40000] "HDEL" "a" "y:1""#,
         ];
         let expected = [held("a", "x:1", 0, 2000), held("a", "y:1", 2000, 3000)];
+        assert_eq!(stored(&lines), expected);
+    }
+
+    #[test]
+    fn a_hold_that_is_restored_begins_if_there_was_none() {
+        let lines = [
+            r#"+100.000000 [0 127.0.0.1:40000] "RESTORE" "a" "2000" "\x04\x01\x03x:1\x011\x06\x00\xf8\"1""#,
+            // Refused, because there is one.
+            r#"+100.100000 [0 127.0.0.1:40001] "RESTORE" "a" "2000" "\x04\x01\x03y:1\x011\x06\x00\xf81""#,
+            r#"+100.500000 [0 lua] "PEXPIRE" "a" "2000""#,
+            r#"+101.000000 [0 127.0.0.1:40000] "HDEL" "a" "x:1""#,
+            r#"+101.000000 [0 127.0.0.1:40001] "RESTORE" "a" "2000" "\x04\x01\ny:34567890\x011\x06\x00\xf81""#,
+            r#"+102.999500 [0 127.0.0.1:40001] "RESTORE" "a" "2000" "\x04\x01(z:345678901234567890123456789012345678901\x011\x06\x00\xf81""#,
+        ];
+        let last = "z:345678901234567890123456789012345678901";
+        let expected = [
+            held("a", "x:1", 0, 1000),
+            held("a", "y:34567890", 1000, 2999),
+            held("a", last, 2999, 4999),
+        ];
         assert_eq!(stored(&lines), expected);
     }
 

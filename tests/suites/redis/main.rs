@@ -39,6 +39,7 @@ mod redis_crate;
 mod refused;
 mod regressions;
 mod replicas;
+mod restored;
 mod rights;
 mod secrets;
 mod sentinel;

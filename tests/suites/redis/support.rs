@@ -13,6 +13,11 @@ pub(crate) async fn connect(server: &RedisServer) -> RedisBackend {
     RedisBackend::connect(server.url()).await.unwrap()
 }
 
+/// A server where every acquisition is a script.
+pub(crate) fn server_for_scripts() -> RedisServer {
+    RedisServer::start_with(&["--rename-command", "RESTORE", ""])
+}
+
 /// A client of its own, as another process would be.
 pub(crate) async fn locks(server: &RedisServer) -> Locks {
     Locks::new(connect(server).await)

@@ -1,4 +1,4 @@
-//! Tokens that clients propose, because they know the server's clock.
+//! Tokens that clients propose to scripts, because they know the server's clock.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     batches::{begin, end, exclusive, is_granted, outcome},
     errors::{LEAST_RIGHTS, connect_as, set_user},
     steps::{enters, exists, fill, keys, pttl, releases},
-    support::{connect, soon},
+    support::{connect, server_for_scripts, soon},
 };
 
 const TOKEN: &str = "redisson_lock_token:{locks:a}";
@@ -75,7 +75,7 @@ async fn learn_clock(server: &RedisServer, backend: &RedisBackend) {
 
 #[tokio::test]
 async fn a_proposal_takes_five_commands() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     let calls = async || {
         let mut calls = Vec::new();
@@ -103,7 +103,7 @@ async fn a_proposal_takes_five_commands() {
 
 #[tokio::test]
 async fn tokens_of_clients_that_take_turns_rise_and_are_not_ahead_of_the_clock() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let clients = [connect(&server).await, connect(&server).await];
     let (mut last, mut proposed) = (0, 0);
     for round in 0..200 {
@@ -123,7 +123,7 @@ async fn tokens_of_clients_that_take_turns_rise_and_are_not_ahead_of_the_clock()
 
 #[tokio::test]
 async fn tokens_rise_although_the_last_one_is_lost() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     for command in [["DEL", TOKEN].as_slice(), &["FLUSHALL"]] {
         let last = proposes(&server, &backend, &lock()).await;
@@ -138,7 +138,7 @@ async fn tokens_rise_although_the_last_one_is_lost() {
 
 #[tokio::test]
 async fn a_token_that_is_ahead_of_the_clock_is_followed_by_the_next() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     learn_clock(&server, &backend).await;
     for ahead in [60_000_000, 7_000_000_000_000_000] {
@@ -153,7 +153,7 @@ async fn a_token_that_is_ahead_of_the_clock_is_followed_by_the_next() {
 
 #[tokio::test]
 async fn the_token_of_redissons_fenced_lock_keeps_having_no_expiry() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     learn_clock(&server, &backend).await;
     for stored in ["5", "0", "none"] {
@@ -170,7 +170,7 @@ async fn the_token_of_redissons_fenced_lock_keeps_having_no_expiry() {
 
 #[tokio::test]
 async fn the_expiry_of_a_token_is_renewed_within_hours() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     learn_clock(&server, &backend).await;
     // What a proposal may be ahead of the last token.
@@ -182,7 +182,7 @@ async fn the_expiry_of_a_token_is_renewed_within_hours() {
 
 #[tokio::test]
 async fn the_token_of_a_long_lease_is_kept_for_longer() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     for (hours, kept) in [(12, DAY), (13, 26 * 3_600_000)] {
         let mut request = lock();
@@ -202,7 +202,7 @@ async fn the_token_of_a_long_lease_is_kept_for_longer() {
 
 #[tokio::test]
 async fn a_repeated_request_finds_the_first_of_its_tokens() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     let mut request = lock();
     request.tokens = 7;
@@ -229,7 +229,7 @@ async fn a_repeated_request_finds_the_first_of_its_tokens() {
 
 #[tokio::test]
 async fn full_memory_leaves_the_token_of_a_refused_proposal_as_it_was() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let backend = connect(&server).await;
     enters(&backend, &lock()).await;
     releases(&backend, &lock()).await;
@@ -248,7 +248,7 @@ async fn a_right_that_is_withdrawn_leaves_no_lock_behind_a_proposal() {
     if server_lacks(Feature::ChannelRights) {
         return;
     }
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     for missing in ["pexpire", "hset", "set", "get", "exists"] {
         set_user(&server, "worker", &format!("reset on >pw {LEAST_RIGHTS}")).await;
         let worker = connect_as(&server, "worker").await.unwrap();
@@ -265,7 +265,7 @@ async fn a_right_that_is_withdrawn_leaves_no_lock_behind_a_proposal() {
 
 #[tokio::test]
 async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
-    let server = RedisServer::start();
+    let server = server_for_scripts();
     let (backend, other) = (connect(&server).await, connect(&server).await);
     let [first, ended, free, taken, last] =
         ["first", "ended", "free", "taken", "last"].map(|name| exclusive(name, 1));

@@ -1,22 +1,24 @@
-//! Batches: requests for exclusive locks that are made at the same time share one call of a script.
+//! Batches: requests for exclusive locks that are made at the same time share one write, and maybe a
+//! transaction or the call of a script.
 //!
-//! On its own, each request costs the client a command, and the server the start of a script. Only
-//! frequent requests are batched: outermost acquisitions and full releases of owners without a
+//! Only frequent requests are batched: outermost acquisitions and full releases of owners without a
 //! name. All others are sent on their own.
 //!
 //! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
 //!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
 //!   run once; there is no timer.
-//! - Up to four requests are sent as commands of their own, in one write.
+//! - First come the releases, then the acquisitions that need no script, as one transaction. Up to
+//!   four other acquisitions are sent as scripts of their own, more of them as one script.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
-//!   from the head of the queue and ends before the first request that the script would run out of
+//!   from the head of the queue and ends before the first request that would be carried out out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition
 //!   stays behind it.
 //! - A request whose caller is gone is not sent. If it has been sent already, the caller has a
 //!   release sent behind it.
 //! - Each request has its own reply, and an error of one does not fail the others. An error of the
-//!   connection fails all. If the server refuses a batch because of the keys in it, it has not run
-//!   it; its requests are sent again, each on its own.
+//!   connection fails all. If the server refuses a script because of the keys in it, it has not run
+//!   it; its requests are sent again, each on its own. An acquisition that is refused without a
+//!   script is sent again as a script.
 //! - No request depends on the future or the runtime of another caller: the task runs on the
 //!   runtime of the connection. If that runtime shuts down, the outcome is reported as unknown.
 //!
@@ -39,11 +41,15 @@ use redis::{Pipeline, RedisResult, Value};
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use tokio::sync::oneshot;
 
-use self::requests::{Batch, PendingRequest};
-use super::CommandConnection;
+use self::requests::{Batch, NotCarriedOut, PendingRequest};
+use super::{
+    CommandConnection,
+    clock::{Retry, TokenSource},
+};
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
+    restore::{self, Restored},
 };
 
 /// The maximum number of requests in a batch. The server does nothing else while a script runs.
@@ -75,9 +81,9 @@ impl SendState {
         needs
     }
 
-    /// The length of the next batch. The script runs releases before acquisitions, so a batch has
-    /// no lock twice in either part, and no release of a lock after its acquisition. The script
-    /// reads all tokens at once, so locks that share a token count as one.
+    /// The length of the next batch. Releases are carried out before acquisitions, so a batch has no
+    /// lock twice in either part, and no release of a lock after its acquisition. The script reads
+    /// all tokens at once, so locks that share a token count as one.
     fn next_batch_len(&self, most: usize) -> usize {
         let most = self.pending.len().min(most);
         if most <= 1 {
@@ -108,6 +114,14 @@ impl SendQueue {
     }
 }
 
+impl CommandConnection {
+    /// Waits until the batch that is being taken, if any, is written. A request that is sent after
+    /// that is behind every acquisition of a caller that had gone before.
+    pub(super) fn write_batch(&self) {
+        drop(self.queue.sending.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
 type ReplyReceiver = oneshot::Receiver<RedisResult<Value>>;
 
 /// Counts a call as in flight until dropped.
@@ -126,17 +140,18 @@ struct BatchSender {
 }
 
 impl BatchSender {
-    /// Takes the next batch. It is empty if all callers are gone.
+    /// Takes the next batch, to be sent now. It is empty if all callers are gone.
     fn take(&mut self) -> Batch {
         self.has_taken = true;
         let mut state = self.connection.queue.lock();
         state.has_sender = false;
         state.pending.retain(PendingRequest::is_wanted);
         let len = state.next_batch_len(self.connection.max_batch());
-        let batch = Batch::new(state.pending.drain(..len).collect());
+        let requests: Vec<_> = state.pending.drain(..len).collect();
         state.in_flight += usize::from(len > 0);
         let needs_sender = state.needs_sender();
         drop(state);
+        let batch = Batch::new(requests, &self.connection.clock);
         if needs_sender {
             self.connection.start_sender();
         }
@@ -150,27 +165,24 @@ impl BatchSender {
         let (mut batch, mut in_flight) = (Batch::default(), None);
         let replies = connection.send_next(|| {
             batch = self.take();
-            in_flight = (!batch.requests.is_empty()).then(|| InFlight(&connection));
-            batch.commands(true, &connection.clock)
+            in_flight = (!batch.is_empty()).then(|| InFlight(&connection));
+            batch.commands(true)
         });
-        let mut batch = match replies.await {
+        let unknown = match replies.await {
             None => return,
             Some(Err(failure)) => return batch.fail(&failure),
-            Some(Ok(replies)) => Batch::new(batch.settle(replies, &connection)),
+            Some(Ok(replies)) => connection.settle(batch, replies).await,
         };
+        let mut batch = Batch::default();
         let replies = connection.send_next(|| {
-            batch = Batch::new(
-                mem::take(&mut batch.requests)
-                    .into_iter()
-                    .filter(PendingRequest::is_wanted)
-                    .collect(),
-            );
-            batch.commands(false, &connection.clock)
+            let wanted = unknown.into_iter().filter(PendingRequest::is_wanted);
+            batch = Batch::new(wanted, &connection.clock);
+            batch.commands(false)
         });
         match replies.await {
             None => {}
             Some(Err(failure)) => batch.fail(&failure),
-            Some(Ok(replies)) => drop(batch.settle(replies, &connection)),
+            Some(Ok(replies)) => drop(connection.settle(batch, replies).await),
         }
         drop(in_flight);
     }
@@ -220,15 +232,59 @@ impl CommandConnection {
 
     /// Sends `request` once, on its own.
     pub(crate) async fn try_send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
-        let BatchOperation::Acquire { lease, tokens } = request.operation else {
-            let mut commands = Pipeline::with_capacity(2);
-            request.add_to(&mut commands, true, None);
+        let mut commands = Pipeline::with_capacity(4);
+        if request.is_release() {
+            request.add_release(&mut commands);
             let mut replies = self.query_all(commands).await?.into_iter();
-            return self.checked(request.take_reply(&mut replies));
-        };
-        let proposal = self.clock.propose();
-        let command = |by_digest| request.acquire_command(by_digest, lease, tokens, proposal.token);
-        Ok(self.clock.accept(proposal, self.try_send(command).await?))
+            let reply = request.take_released(&mut replies);
+            return self.checked(self.clock.accept_release(request, reply));
+        }
+        let mut proposal = self.clock.propose(request);
+        if let TokenSource::Last(_) = proposal.source {
+            restore::add_commands(&mut commands, [request]);
+            let mut replies = self.query_all(commands).await?.into_iter();
+            let sent = [proposal.sent(request)].into_iter();
+            let outcome = restore::take_replies(&mut replies, sent).pop();
+            match self.clock.accept_restored(request, outcome.unwrap_or(Restored::Stray)) {
+                Ok(reply) => return Ok(reply),
+                Err(Retry::Now) => {}
+                Err(Retry::AfterUndo { is_new }) => self.undo([(request, is_new)]).await?,
+            }
+            proposal = self.clock.propose(request);
+        }
+        let command = |by_digest| request.acquire_command(by_digest, proposal.proposed());
+        Ok(self.clock.accept(proposal, request, self.try_send(command).await?))
+    }
+
+    /// Undoes acquisitions [without a token](Restored::WithoutToken).
+    async fn undo(
+        &self,
+        acquisitions: impl IntoIterator<Item = (&BatchableRequest, bool)>,
+    ) -> RedisResult<()> {
+        let mut commands = Pipeline::new();
+        for (request, is_new) in acquisitions {
+            restore::add_undo(&mut commands, request, is_new);
+        }
+        self.query_all(commands).await.map(drop)
+    }
+
+    /// Passes the replies to a batch on, and puts back those requests that are to be sent again in
+    /// another way. Returns those whose script the server did not know.
+    async fn settle(self: &Arc<Self>, batch: Batch, replies: Vec<Value>) -> Vec<PendingRequest> {
+        let NotCarriedOut { unknown, mut refused, undone } = batch.settle(replies, self);
+        if !undone.is_empty() {
+            let acquisitions = undone.iter().map(|(pending, is_new)| (&pending.request, *is_new));
+            let result = self.undo(acquisitions).await;
+            let requests = undone.into_iter().map(|(pending, _)| pending);
+            match result {
+                Ok(()) => refused.extend(requests),
+                Err(failure) => requests.for_each(|pending| pending.end(Err(failure.clone()))),
+            }
+        }
+        if !refused.is_empty() {
+            self.enqueue_first(refused);
+        }
+        unknown
     }
 
     /// Puts requests back at the head of the queue.

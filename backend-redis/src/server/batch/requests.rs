@@ -1,6 +1,6 @@
-//! [`Batch`]: requests that are sent together, as commands of their own or as one script.
+//! [`Batch`]: requests that are sent together, in one write.
 
-use std::{fmt, iter, sync::Arc};
+use std::{fmt, mem, sync::Arc};
 
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::oneshot;
@@ -8,16 +8,17 @@ use tokio::sync::oneshot;
 use crate::{
     error,
     exclusive::{BatchOperation, BatchableRequest},
+    restore,
     script::{self, CallSize},
     server::{
         CommandConnection,
-        clock::{Proposal, ServerClock},
+        clock::{Proposal, Retry, ServerClock, TokenSource},
     },
     wire::{millis, token_ttl},
 };
 
-/// The maximum number of requests that are sent as commands of their own. To start a script for so
-/// few costs the server more than it saves.
+/// The maximum number of acquisitions by scripts of their own. To start one script for so few costs
+/// the server more than it saves.
 const FEW: usize = 4;
 
 /// A request that waits to be sent, or for its reply.
@@ -51,55 +52,82 @@ fn refusal(text: &str) -> RedisError {
     redis::make_extension_error(code.into(), Some(detail.into()))
 }
 
-/// Requests that are sent together: the releases, then the acquisitions.
+/// Requests that are sent together, in this order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub(super) requests: Vec<PendingRequest>,
-    /// The proposal of each request, if they were sent as commands of their own.
-    proposals: Vec<Proposal>,
+    releases: Vec<PendingRequest>,
+    /// The acquisitions that need no script.
+    restored: Vec<(PendingRequest, Proposal)>,
+    /// The acquisitions by scripts of their own, or by one script if they are many.
+    scripted: Vec<(PendingRequest, Proposal)>,
 }
 
 impl Batch {
-    pub(super) fn new(mut requests: Vec<PendingRequest>) -> Self {
-        // The sort is stable.
-        requests.sort_by_key(|request| request.request.operation != BatchOperation::Release);
-        Self { requests, proposals: Vec::new() }
+    /// Makes a batch of requests that are sent now.
+    pub(super) fn new(
+        requests: impl IntoIterator<Item = PendingRequest>,
+        clock: &ServerClock,
+    ) -> Self {
+        let mut batch = Self::default();
+        let (releases, acquisitions): (_, Vec<_>) =
+            requests.into_iter().partition(|pending| pending.request.is_release());
+        batch.releases = releases;
+        for pending in acquisitions {
+            let proposal = clock.propose(&pending.request);
+            match proposal.source {
+                TokenSource::Last(_) => batch.restored.push((pending, proposal)),
+                TokenSource::Script(_) => batch.scripted.push((pending, proposal)),
+            }
+        }
+        batch
     }
 
-    /// Returns `true` if a script costs more than what it saves.
-    fn is_small(&self) -> bool {
-        self.requests.len() <= FEW
+    pub(super) fn is_empty(&self) -> bool {
+        self.releases.is_empty() && self.restored.is_empty() && self.scripted.is_empty()
+    }
+
+    /// Returns `true` if one script for all would cost more than what it saves.
+    fn has_few_scripts(&self) -> bool {
+        self.scripted.len() <= FEW
+    }
+
+    /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
+    /// have to be in the same slot.
+    fn transactions(&self) -> impl Iterator<Item = &[(PendingRequest, Proposal)]> {
+        let is_on_cluster =
+            |(pending, _): &(PendingRequest, _)| pending.request.publishing.is_some();
+        let most = if self.restored.iter().any(is_on_cluster) { 1 } else { self.restored.len() };
+        self.restored.chunks(most.max(1))
     }
 
     /// The commands of the batch, or `None` if it is empty.
-    pub(super) fn commands(&mut self, by_digest: bool, clock: &ServerClock) -> Option<Pipeline> {
-        if self.requests.is_empty() {
-            return None;
+    pub(super) fn commands(&self, by_digest: bool) -> Option<Pipeline> {
+        let (releases, restored) = (self.releases.len(), self.restored.len());
+        let mut commands = Pipeline::with_capacity(2 * releases + 4 * restored + FEW);
+        self.releases.iter().for_each(|pending| pending.request.add_release(&mut commands));
+        for transaction in self.transactions() {
+            let requests = transaction.iter().map(|(pending, _)| &pending.request);
+            restore::add_commands(&mut commands, requests);
         }
-        let mut commands = Pipeline::with_capacity(2 * FEW);
-        if self.is_small() {
-            self.proposals = self.requests.iter().map(|_| clock.propose()).collect();
-            for (PendingRequest { request, .. }, proposal) in
-                self.requests.iter().zip(&self.proposals)
-            {
-                request.add_to(&mut commands, by_digest, proposal.token);
+        if self.has_few_scripts() {
+            for (PendingRequest { request, .. }, proposal) in &self.scripted {
+                commands.add_command(request.acquire_command(by_digest, proposal.proposed()));
             }
         } else {
             commands.add_command(self.script_command(by_digest));
         }
-        Some(commands)
+        (!commands.is_empty()).then_some(commands)
     }
 
-    /// The command that carries out all requests.
+    /// The command of the script that carries out all acquisitions by scripts.
     fn script_command(&self, by_digest: bool) -> Cmd {
-        let requests = || self.requests.iter().map(|request| &request.request);
-        let releases =
-            requests().take_while(|request| request.operation == BatchOperation::Release).count();
-        let (released, acquired) = self.requests.split_at(releases);
-        let groups = acquired.chunk_by(|one, next| one.request.operation == next.request.operation);
+        let requests = || self.scripted.iter().map(|(pending, _)| &pending.request);
+        let groups = self
+            .scripted
+            .chunk_by(|(one, _), (next, _)| one.request.operation == next.request.operation);
         let size = CallSize {
-            keys: releases + 2 * acquired.len(),
-            args: 1 + 2 * releases + acquired.len() + 4 * groups.clone().count(),
+            keys: 2 * self.scripted.len(),
+            args: self.scripted.len() + 4 * groups.clone().count(),
             bytes: requests().map(BatchableRequest::bytes).sum(),
         };
         let mut command = match requests().next().and_then(|request| request.publishing) {
@@ -111,111 +139,148 @@ impl Batch {
         for request in requests() {
             command.arg(request.keys.as_str());
         }
-        for PendingRequest { request, .. } in acquired {
+        for request in requests() {
             command.arg(request.keys.token());
         }
-        command.arg(releases);
-        for PendingRequest { request, .. } in released {
-            command.arg(request.hold.owner()).arg(request.keys.channel());
-        }
         for group in groups {
-            let [PendingRequest { request, .. }, ..] = group else { continue };
+            let [(PendingRequest { request, .. }, _), ..] = group else { continue };
             let BatchOperation::Acquire { lease, tokens } = request.operation else { continue };
             command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
-            for PendingRequest { request, .. } in group {
+            for (PendingRequest { request, .. }, _) in group {
                 command.arg(request.hold.owner());
             }
         }
         command
     }
 
-    /// Passes the replies on. Returns the requests that were not carried out, because the server
-    /// did not know the script.
+    /// Passes the replies on. Returns the requests that were not carried out, and are to be sent
+    /// again.
     pub(super) fn settle(
-        self,
+        mut self,
         replies: Vec<Value>,
         connection: &Arc<CommandConnection>,
-    ) -> Vec<PendingRequest> {
-        if self.proposals.is_empty() {
-            let reply = replies.into_iter().next().unwrap_or(Value::Nil);
-            settle_script(self.requests, connection.checked(reply), connection)
+    ) -> NotCarriedOut {
+        let (clock, has_few_scripts) = (&connection.clock, self.has_few_scripts());
+        let (mut replies, mut again) = (replies.into_iter(), NotCarriedOut::default());
+        let releases = mem::take(&mut self.releases).into_iter().map(|pending| {
+            let reply = pending.request.take_released(&mut replies);
+            let reply = clock.accept_release(&pending.request, reply);
+            (pending, Ok(reply))
+        });
+        let mut settled: Vec<_> = releases.collect();
+        let mut outcomes = Vec::with_capacity(self.restored.len());
+        for transaction in self.transactions() {
+            let sent =
+                transaction.iter().map(|(pending, proposal)| proposal.sent(&pending.request));
+            outcomes.extend(restore::take_replies(&mut replies, sent));
+        }
+        for ((pending, _), outcome) in self.restored.into_iter().zip(outcomes) {
+            match clock.accept_restored(&pending.request, outcome) {
+                Ok(reply) => settled.push((pending, Ok(reply))),
+                Err(Retry::Now) => again.refused.push(pending),
+                Err(Retry::AfterUndo { is_new }) => again.undone.push((pending, is_new)),
+            }
+        }
+        if has_few_scripts {
+            for (pending, proposal) in self.scripted {
+                let reply = replies.next().unwrap_or(Value::Nil);
+                let reply = clock.accept(proposal, &pending.request, reply);
+                settled.push((pending, Ok(reply)));
+            }
         } else {
-            settle_few(self.requests, &self.proposals, replies, connection)
+            let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
+            settle_script(self.scripted, reply, connection, &mut again);
         }
+        pass_on(settled, connection, &mut again);
+        again
     }
 
+    /// Passes an error of the connection on.
     pub(super) fn fail(self, failure: &RedisError) {
-        self.requests.into_iter().for_each(|request| request.end(Err(failure.clone())));
+        let Self { releases, restored, scripted } = self;
+        let acquisitions = restored.into_iter().chain(scripted).map(|(pending, _)| pending);
+        releases
+            .into_iter()
+            .chain(acquisitions)
+            .for_each(|pending| pending.end(Err(failure.clone())));
     }
 }
 
-/// Passes on the replies to requests that were sent as commands of their own. Returns the requests
-/// that were not carried out, because the server did not know the script.
-fn settle_few(
-    requests: Vec<PendingRequest>,
-    proposals: &[Proposal],
-    replies: Vec<Value>,
+/// The requests that were not carried out, and are to be sent again.
+#[derive(Debug, Default)]
+pub(super) struct NotCarriedOut {
+    /// The server did not know their script.
+    pub(super) unknown: Vec<PendingRequest>,
+    /// The lock was not free, or the server refused the way in which the request was sent.
+    pub(super) refused: Vec<PendingRequest>,
+    /// Acquisitions that have to be undone before, and whether that concerns their tokens.
+    pub(super) undone: Vec<(PendingRequest, bool)>,
+}
+
+/// Passes on the replies to requests that were sent as commands of their own.
+fn pass_on(
+    mut settled: Vec<(PendingRequest, RedisResult<Value>)>,
     connection: &Arc<CommandConnection>,
-) -> Vec<PendingRequest> {
-    let mut replies = replies.into_iter();
-    let take_reply = |(PendingRequest { request, .. }, proposal): (&PendingRequest, &Proposal)| {
-        connection.clock.accept(*proposal, request.take_reply(&mut replies))
-    };
-    let mut replies: Vec<_> = requests.iter().zip(proposals).map(take_reply).collect();
+    again: &mut NotCarriedOut,
+) {
     // If one of them belongs to another request, so may the others.
-    if replies.contains(&Value::Nil) {
+    if settled.iter().any(|(_, reply)| matches!(reply, Ok(Value::Nil))) {
         connection.lose_step();
-        replies.fill(Value::Nil);
+        settled.iter_mut().for_each(|(_, reply)| *reply = Ok(Value::Nil));
     }
-    let mut not_carried_out = Vec::new();
-    for (request, reply) in requests.into_iter().zip(replies) {
-        match connection.checked(reply) {
-            Err(error) if script::is_unknown_script(&error) => not_carried_out.push(request),
-            reply => request.end(reply),
+    for (pending, reply) in settled {
+        match reply.and_then(|reply| connection.checked(reply)) {
+            Err(error) if script::is_unknown_script(&error) => again.unknown.push(pending),
+            reply => pending.end(reply),
         }
     }
-    not_carried_out
 }
 
-/// Passes on the reply to [`Batch::script_command`]. Returns the requests that were not carried
-/// out, because the server did not know the script.
+/// Passes on the reply to [`Batch::script_command`].
 fn settle_script(
-    mut requests: Vec<PendingRequest>,
+    scripted: Vec<(PendingRequest, Proposal)>,
     reply: RedisResult<Value>,
     connection: &Arc<CommandConnection>,
-) -> Vec<PendingRequest> {
+    again: &mut NotCarriedOut,
+) {
+    let requests = scripted.into_iter().map(|(pending, _)| pending);
     let replies = match reply {
         Ok(Value::Array(replies)) if replies.len() == requests.len() => replies,
         // Fails every request with a protocol error.
         Ok(_) => {
             connection.lose_step();
-            iter::repeat_n(Value::Nil, requests.len()).collect()
+            vec![Value::Nil; requests.len()]
         }
-        Err(error) if script::is_unknown_script(&error) => return requests,
+        Err(error) if script::is_unknown_script(&error) => {
+            again.unknown.extend(requests);
+            return;
+        }
         Err(error) if error::is_of_one_key(&error) => {
             connection.note_refused_batch(&error);
-            requests.iter_mut().for_each(|request| request.send_alone = true);
-            connection.enqueue_first(requests);
-            return Vec::new();
+            let alone = requests.map(|pending| PendingRequest { send_alone: true, ..pending });
+            again.refused.extend(alone);
+            return;
         }
         Err(error) => {
-            requests.into_iter().for_each(|request| request.end(Err(error.clone())));
-            return Vec::new();
+            requests.for_each(|pending| pending.end(Err(error.clone())));
+            return;
         }
     };
-    for (request, reply) in requests.into_iter().zip(replies) {
-        let reply = match (request.request.operation, reply) {
-            (_, Value::BulkString(text)) => {
+    for (pending, reply) in requests.zip(replies) {
+        let reply = match reply {
+            Value::BulkString(text) => {
                 let text = String::from_utf8_lossy(&text);
                 connection.heed(&text);
                 Err(refusal(&text))
             }
-            (BatchOperation::Acquire { .. }, token @ Value::Int(_)) => {
+            token @ Value::Int(first) => {
+                if let Ok(first) = u64::try_from(first) {
+                    connection.clock.acquired(&pending.request, first);
+                }
                 Ok(Value::Array(vec![Value::Int(1), token]))
             }
-            (_, reply) => Ok(reply),
+            reply => Ok(reply),
         };
-        request.end(reply);
+        pending.end(reply);
     }
-    Vec::new()
 }

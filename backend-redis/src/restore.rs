@@ -1,0 +1,319 @@
+//! Acquisitions without a script, of a lock that is most likely free.
+//!
+//! A script costs the server several times as much as the commands in it. `RESTORE` creates a key
+//! with a value and an expiry in one step, unless there is such a key, and the value of a lock with
+//! one hold is known beforehand. So an acquisition is two commands: `RESTORE` of the hold, and
+//! `INCRBY` of the last token. They are a transaction, because a token that is issued before or
+//! after its hold may be out of order.
+//!
+//! Only a script can ask for the time, or look at the last token before it stores the next one. So
+//! this way is for a lock whose last token the client knows and which is not far behind the clock:
+//! see [`RecentTokens`](crate::server::RecentTokens). What it cannot decide, a script does: if the
+//! lock is held after all, or if the server refuses one of the commands, nothing has been stored
+//! but a later last token, and the request is sent again as a script.
+
+use crc::{CRC_64_REDIS, Crc};
+use redis::{Cmd, Pipeline, ServerError, Value};
+
+use crate::{exclusive::BatchableRequest, wire::millis};
+
+/// Adds the commands that carry acquisitions out, as one transaction.
+pub(crate) fn add_commands<'a>(
+    commands: &mut Pipeline,
+    acquisitions: impl IntoIterator<Item = &'a BatchableRequest>,
+) {
+    commands.cmd("MULTI");
+    for request in acquisitions {
+        let (lock, hold) = (request.keys.as_str(), hash_with_one_hold(request.hold.owner()));
+        let mut restore = Cmd::with_capacity(4, 32 + lock.len() + hold.len());
+        restore.arg("RESTORE").arg(lock).arg(millis(request.lease())).arg(hold);
+        let mut issue = Cmd::with_capacity(3, 48 + lock.len());
+        issue.arg("INCRBY").arg(request.keys.token()).arg(request.tokens());
+        commands.add_command(restore).add_command(issue);
+    }
+    commands.cmd("EXEC");
+}
+
+/// A hash with the field `owner` and the value 1, as `DUMP` returns it: a type, the value as in an
+/// RDB file, the version of that format, and a checksum of all this.
+///
+/// The type is the oldest one of a hash, and the version that of Redis 2.6, which all servers read.
+fn hash_with_one_hold(owner: &str) -> Vec<u8> {
+    const HASH: u8 = 4;
+    const FIELDS: u8 = 1;
+    const VERSION: [u8; 2] = 6_u16.to_le_bytes();
+    const CHECKSUM: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
+    let mut dump = Vec::with_capacity(24 + owner.len());
+    dump.extend([HASH, FIELDS]);
+    add_length(&mut dump, owner.len());
+    dump.extend(owner.as_bytes());
+    add_length(&mut dump, 1);
+    dump.push(b'1');
+    dump.extend(VERSION);
+    let checksum = CHECKSUM.checksum(&dump);
+    dump.extend(checksum.to_le_bytes());
+    dump
+}
+
+/// Adds a length: in six bits of a byte, or in the four bytes that follow one.
+fn add_length(dump: &mut Vec<u8>, length: usize) {
+    const IN_FOUR_BYTES: u8 = 0x80;
+    match u8::try_from(length) {
+        Ok(short) if short < 64 => dump.push(short),
+        // Names are shorter than 4 GiB.
+        _ => {
+            dump.push(IN_FOUR_BYTES);
+            dump.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+        }
+    }
+}
+
+/// What became of an acquisition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// The lock is acquired, with this token as the last of its tokens.
+    Granted { last: u64 },
+    /// Nothing is acquired: the lock is held, or the server does not carry out such commands now.
+    NotGranted,
+    /// Nothing is acquired, nor will it ever be in this way: the user has no right to one of the
+    /// commands, or the server does not have it.
+    NotPossible,
+    /// The lock may be acquired, but without a token that can be used: the last one was lost. If
+    /// there was none, the command has made one, which has no expiry.
+    WithoutToken { is_new: bool },
+    /// The server has refused to end the transaction, and will not carry out anything else on this
+    /// connection.
+    Unfinished,
+    /// The replies belong to other requests.
+    Stray,
+}
+
+/// What is known of an acquisition that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// The last token at that time, or one that was issued before.
+    pub(crate) last: u64,
+    /// The number of tokens to issue.
+    pub(crate) tokens: u64,
+}
+
+/// Takes the replies to [`add_commands`].
+pub(crate) fn take_replies(
+    replies: &mut impl Iterator<Item = Value>,
+    sent: impl ExactSizeIterator<Item = Sent>,
+) -> Vec<Restored> {
+    let mut next = || replies.next().unwrap_or(Value::Nil);
+    let begun = next();
+    let queued: Vec<_> = (0..2 * sent.len()).map(|_| next()).collect();
+    let is_queued = |reply: &Value| matches!(reply, Value::SimpleString(text) if text == "QUEUED");
+    match next() {
+        Value::Array(results)
+            if begun == Value::Okay
+                && queued.iter().all(is_queued)
+                && results.len() == queued.len() =>
+        {
+            let results = results.chunks_exact(2).zip(sent);
+            results.map(|(results, sent)| Restored::of(results, sent)).collect()
+        }
+        // Without a transaction, each command took effect on its own.
+        Value::ServerError(_) if queued.contains(&Value::Okay) => {
+            vec![Restored::WithoutToken { is_new: false }; sent.len()]
+        }
+        Value::ServerError(ended) => {
+            let refusal = [&begun].into_iter().chain(&queued).find_map(refusal);
+            let outcome = match refusal {
+                Some(refusal) => Restored::refused(refusal),
+                None if ended.code() == "EXECABORT" => Restored::refused(&ended),
+                None if is_for_good(&ended) => Restored::Unfinished,
+                // An error of a node that does not serve the slot, or not all of it.
+                None => Restored::NotGranted,
+            };
+            vec![outcome; sent.len()]
+        }
+        _ => vec![Restored::Stray; sent.len()],
+    }
+}
+
+impl Restored {
+    /// Reads the results of one acquisition in a transaction.
+    fn of(results: &[Value], sent: Sent) -> Self {
+        match results {
+            [Value::Okay, Value::Int(last)] => match u64::try_from(*last) {
+                Ok(last) if last >= sent.last + sent.tokens => Self::Granted { last },
+                last => Self::WithoutToken { is_new: last == Ok(sent.tokens) },
+            },
+            [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
+            [Value::ServerError(refusal), Value::Int(_) | Value::ServerError(_)] => {
+                Self::refused(refusal)
+            }
+            _ => Self::Stray,
+        }
+    }
+
+    fn refused(refusal: &ServerError) -> Self {
+        if is_for_good(refusal) { Self::NotPossible } else { Self::NotGranted }
+    }
+}
+
+/// Adds the commands that undo an acquisition [without a token](Restored::WithoutToken). The lock is
+/// held until the token is deleted, so nobody else has issued one meanwhile.
+pub(crate) fn add_undo(commands: &mut Pipeline, request: &BatchableRequest, is_new: bool) {
+    if is_new {
+        commands.cmd("DEL").arg(request.keys.token());
+    }
+    request.add_release(commands);
+}
+
+fn refusal(reply: &Value) -> Option<&ServerError> {
+    match reply {
+        Value::ServerError(refusal) => Some(refusal),
+        _ => None,
+    }
+}
+
+/// Returns `true` if the next attempt will be refused as well. Other refusals have codes of their
+/// own: `BUSYKEY`, `OOM`, `MOVED`, `READONLY` and the like. A transaction that is discarded at its
+/// end has the code further back.
+fn is_for_good(refusal: &ServerError) -> bool {
+    let is_of_right =
+        |details: &str| details.contains("NOPERM") || details.contains("no permissions");
+    match refusal.code() {
+        "EXECABORT" => refusal.details().is_some_and(is_of_right),
+        code => matches!(code, "ERR" | "NOPERM"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockcore_testkit::RedisServer;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::SimpleString(text.into())
+    }
+
+    fn error(line: &str) -> Value {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
+    }
+
+    fn sent<const N: usize>(sent: [(u64, u64); N]) -> impl ExactSizeIterator<Item = Sent> {
+        sent.into_iter().map(|(last, tokens)| Sent { last, tokens })
+    }
+
+    /// The outcome of one acquisition, by the replies to `MULTI`, `RESTORE`, `INCRBY` and `EXEC`.
+    fn outcome(replies: [Value; 4]) -> Restored {
+        let [outcome] = take_replies(&mut replies.into_iter(), sent([(7, 1)])).try_into().unwrap();
+        outcome
+    }
+
+    /// The outcome of a transaction with these results.
+    fn executed(results: Vec<Value>) -> Restored {
+        outcome([Value::Okay, text("QUEUED"), text("QUEUED"), Value::Array(results)])
+    }
+
+    #[tokio::test]
+    async fn the_server_restores_the_hold_of_any_owner() {
+        let server = RedisServer::start();
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let lengths = [1, 2, 36, 63, 64, 65, 255, 256, 16_383, 16_384, 70_000];
+        for owner in lengths.map(|length| "o".repeat(length)).iter().chain(["ä:\0\n".into()].iter())
+        {
+            let mut command = redis::cmd("RESTORE");
+            command.arg("lock").arg(30_000).arg(hash_with_one_hold(owner));
+            let restored: String = command.query_async(&mut connection).await.unwrap();
+            assert_eq!(restored, "OK");
+            let hash: Vec<String> = server.query(&["HGETALL", "lock"]).await;
+            assert_eq!(hash, [owner.as_str(), "1"]);
+            let count: i64 = server.query(&["HINCRBY", "lock", owner, "1"]).await;
+            assert_eq!(count, 2);
+            let _: i64 = server.query(&["DEL", "lock"]).await;
+        }
+    }
+
+    #[test]
+    fn a_transaction_grants_a_lock_or_does_not() {
+        let busy = || error("BUSYKEY Target key name already exists.");
+        assert_eq!(executed(vec![Value::Okay, Value::Int(8)]), Restored::Granted { last: 8 });
+        assert_eq!(executed(vec![busy(), Value::Int(8)]), Restored::NotGranted);
+        let broken = error("ERR DUMP payload version or checksum are wrong");
+        assert_eq!(executed(vec![broken, Value::Int(8)]), Restored::NotPossible);
+    }
+
+    #[test]
+    fn a_hold_without_a_later_token_is_told_from_one_that_was_not_granted() {
+        let wrong_type = error("WRONGTYPE Operation against a key");
+        let tokens = [(Value::Int(7), false), (Value::Int(1), true), (Value::Int(-1), false)];
+        for (token, is_new) in tokens.into_iter().chain([(wrong_type, false)]) {
+            let outcome = executed(vec![Value::Okay, token]);
+            assert_eq!(outcome, Restored::WithoutToken { is_new });
+        }
+        // The server has refused `MULTI` and `EXEC`, and carried the others out.
+        let refused = || error("NOPERM No permissions to run the 'multi' command");
+        let replies = [refused(), Value::Okay, Value::Int(8), refused()];
+        assert_eq!(outcome(replies), Restored::WithoutToken { is_new: false });
+    }
+
+    #[test]
+    fn a_transaction_that_is_refused_grants_nothing() {
+        let aborted = || error("EXECABORT Transaction discarded because of previous errors.");
+        for (line, expected) in [
+            ("OOM command not allowed when used memory > 'maxmemory'.", Restored::NotGranted),
+            ("MOVED 1 127.0.0.1:7000", Restored::NotGranted),
+            ("READONLY You can't write against a read only replica.", Restored::NotGranted),
+            ("NOPERM No permissions to run the 'restore' command", Restored::NotPossible),
+            ("ERR unknown command 'RESTORE', with args beginning with:", Restored::NotPossible),
+        ] {
+            let replies = [Value::Okay, error(line), text("QUEUED"), aborted()];
+            assert_eq!(outcome(replies), expected, "{line}");
+            let replies = [error(line), error(line), error(line), error(line)];
+            assert_eq!(outcome(replies), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_does_not_end_is_recognized() {
+        let ends_with =
+            |line: &str| outcome([Value::Okay, text("QUEUED"), text("QUEUED"), error(line)]);
+        let refused = "NOPERM this user has no permissions to run the 'exec' command";
+        assert_eq!(ends_with(refused), Restored::Unfinished);
+        let discarded = "EXECABORT Transaction discarded because of: ";
+        assert_eq!(ends_with(&format!("{discarded}{refused}")), Restored::NotPossible);
+        let out_of_memory = format!("{discarded}OOM command not allowed");
+        for line in [&out_of_memory, "TRYAGAIN Multiple keys request", "MOVED 1 127.0.0.1:7000"] {
+            assert_eq!(ends_with(line), Restored::NotGranted, "{line}");
+        }
+    }
+
+    #[test]
+    fn replies_of_other_requests_are_recognized() {
+        let results = || Value::Array(vec![Value::Okay, Value::Int(8)]);
+        let queued = || text("QUEUED");
+        for replies in [
+            [Value::Okay, queued(), queued(), Value::Int(1)],
+            [Value::Int(1), queued(), queued(), results()],
+            [Value::Okay, queued(), Value::Int(8), results()],
+            [Value::Okay, queued(), queued(), Value::Array(vec![Value::Okay])],
+            [Value::Okay, queued(), queued(), Value::Array(vec![Value::Int(8), Value::Okay])],
+            [Value::Nil, Value::Nil, Value::Nil, Value::Nil],
+        ] {
+            assert_eq!(outcome(replies.clone()), Restored::Stray, "{replies:?}");
+        }
+    }
+
+    #[test]
+    fn each_acquisition_of_a_transaction_has_its_own_outcome() {
+        let busy = error("BUSYKEY Target key name already exists.");
+        let mut replies = vec![Value::Okay];
+        replies.extend([(); 6].map(|()| text("QUEUED")));
+        let results = [Value::Okay, Value::Int(5), busy, Value::Int(9), Value::Okay, Value::Int(2)];
+        replies.extend([Value::Array(results.into()), Value::Int(42)]);
+        let mut replies = replies.into_iter();
+        let outcomes = take_replies(&mut replies, sent([(4, 1), (8, 1), (3, 2)]));
+        let new = Restored::WithoutToken { is_new: true };
+        let expected = [Restored::Granted { last: 5 }, Restored::NotGranted, new];
+        assert_eq!(outcomes, expected);
+        assert_eq!(replies.next(), Some(Value::Int(42)), "the next reply is not taken");
+    }
+}
