@@ -203,15 +203,6 @@ impl CommandConnection {
 
     /// Sends the command of a script once. If the server does not know the script, it has not run
     /// it, so the command is sent again with the source.
-    pub(super) async fn send(
-        &self,
-        script: &'static LuaScript,
-        command: impl Fn(bool) -> Cmd,
-    ) -> Result<Value, BackendError> {
-        self.try_send(command).await.map_err(|error| error::of_request(error, script.name))
-    }
-
-    /// Like [`send`](Self::send), with the error of the redis crate.
     pub(crate) async fn try_send(&self, command: impl Fn(bool) -> Cmd) -> RedisResult<Value> {
         if self.is_out_of_step() {
             // The server's answer that it does not know the script would not be recognized.
