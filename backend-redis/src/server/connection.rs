@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     error,
-    script::{self, LuaScript, ScriptCall},
+    script::{self, ScriptCall},
 };
 
 /// A connection for commands.
