@@ -41,7 +41,7 @@ async fn longest_without_renewal(scripts: &[&'static LuaScript]) -> Duration {
         let proposed = (micros - 100).to_string();
         let script = scripts[usize::try_from(step).unwrap() % scripts.len()];
         let args: &[&str] = match script.name {
-            "batch" => &["1", "30000", "86400000", "1", "owner"],
+            "batch" => &["0", "1", "30000", "86400000", "1", "owner"],
             _ => &["owner", "30000", &proposed, &proposed],
         };
         call(&server, script, args).await;

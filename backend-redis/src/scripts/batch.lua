@@ -1,9 +1,10 @@
 -- A batch on a single server: looks at all locks to acquire at once. If they are free, returns
 -- their last tokens, and notes the time.
 local function survey_free()
-    if redis.call('EXISTS', unpack(KEYS, 1, lock_count)) == 0 then
+    if acquire_count > 0
+        and redis.call('EXISTS', unpack(KEYS, release_count + 1, first_token)) == 0 then
         local time = redis.call('TIME')
-        local last_tokens = redis.call('MGET', unpack(KEYS, lock_count + 1))
+        local last_tokens = redis.call('MGET', unpack(KEYS, first_token + 1, #KEYS))
         note_time(time)
         return last_tokens
     end

@@ -208,7 +208,7 @@ impl ServerClock {
     }
 
     /// Notes that the lock was acquired, with this token as the first one.
-    pub(super) fn acquired(&self, request: &BatchableRequest, first: u64) {
+    fn acquired(&self, request: &BatchableRequest, first: u64) {
         let last = first.saturating_add(request.tokens() - 1);
         self.lock().recent.acquired(request.keys.shared(), request.hold.owner(), last);
     }
@@ -222,6 +222,11 @@ impl ServerClock {
 }
 
 impl Proposal {
+    /// For a script that finds the tokens itself.
+    pub(super) fn none() -> Self {
+        Self { source: TokenSource::Script(None), made: Instant::now() }
+    }
+
     /// The first token for the script to issue, if one is proposed.
     pub(super) fn proposed(self) -> Option<u64> {
         match self.source {

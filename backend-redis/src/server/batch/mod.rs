@@ -7,8 +7,9 @@
 //! - A request that finds the connection idle is sent at once, in the caller's own future. Requests
 //!   that follow wait in a queue. A task takes them as soon as all tasks that are ready now have
 //!   run once; there is no timer.
-//! - First come the releases, then the acquisitions that need no script, as one transaction. Up to
-//!   four other acquisitions are sent as scripts of their own, more of them as one script.
+//! - First come the releases. Then come the acquisitions that need no script, as one transaction,
+//!   and up to four others as scripts of their own. More than four share a script, with the
+//!   releases, and more than 32 of any sort do.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
 //!   from the head of the queue and ends before the first request that would be carried out out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition
@@ -165,8 +166,9 @@ impl BatchSender {
         let (mut batch, mut in_flight) = (Batch::default(), None);
         let replies = connection.send_next(|| {
             batch = self.take();
-            in_flight = (!batch.is_empty()).then(|| InFlight(&connection));
-            batch.commands(true)
+            let commands = batch.commands(true);
+            in_flight = commands.is_some().then(|| InFlight(&connection));
+            commands
         });
         let unknown = match replies.await {
             None => return,

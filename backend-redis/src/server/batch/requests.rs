@@ -17,9 +17,13 @@ use crate::{
     wire::{millis, token_ttl},
 };
 
-/// The maximum number of acquisitions by scripts of their own. To start one script for so few costs
-/// the server more than it saves.
+/// The maximum number of acquisitions by scripts of their own. To start a shared script for so few
+/// costs the server more than it saves.
 const FEW: usize = 4;
+
+/// More acquisitions than this always share a script. Their commands and replies would cost the
+/// client more than they save the server.
+const MANY: usize = 32;
 
 /// A request that waits to be sent, or for its reply.
 pub(super) struct PendingRequest {
@@ -55,11 +59,14 @@ fn refusal(text: &str) -> RedisError {
 /// Requests that are sent together, in this order.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    releases: Vec<PendingRequest>,
+    /// The releases that need no script.
+    released: Vec<PendingRequest>,
+    /// The requests that share a script: releases, then acquisitions.
+    shared: Vec<PendingRequest>,
     /// The acquisitions that need no script.
     restored: Vec<(PendingRequest, Proposal)>,
-    /// The acquisitions by scripts of their own, or by one script if they are many.
-    scripted: Vec<(PendingRequest, Proposal)>,
+    /// The acquisitions by scripts of their own.
+    alone: Vec<(PendingRequest, Proposal)>,
 }
 
 impl Batch {
@@ -68,27 +75,24 @@ impl Batch {
         requests: impl IntoIterator<Item = PendingRequest>,
         clock: &ServerClock,
     ) -> Self {
-        let mut batch = Self::default();
-        let (releases, acquisitions): (_, Vec<_>) =
+        let (released, acquisitions): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|pending| pending.request.is_release());
-        batch.releases = releases;
-        for pending in acquisitions {
-            let proposal = clock.propose(&pending.request);
-            match proposal.source {
-                TokenSource::Last(_) => batch.restored.push((pending, proposal)),
-                TokenSource::Script(_) => batch.scripted.push((pending, proposal)),
-            }
+        if acquisitions.len() > MANY {
+            let shared = released.into_iter().chain(acquisitions).collect();
+            return Self { shared, ..Self::default() };
         }
-        batch
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.releases.is_empty() && self.restored.is_empty() && self.scripted.is_empty()
-    }
-
-    /// Returns `true` if one script for all would cost more than what it saves.
-    fn has_few_scripts(&self) -> bool {
-        self.scripted.len() <= FEW
+        let proposed = acquisitions.into_iter().map(|pending| {
+            let proposal = clock.propose(&pending.request);
+            (pending, proposal)
+        });
+        let (restored, alone): (_, Vec<_>) =
+            proposed.partition(|(_, proposal)| matches!(proposal.source, TokenSource::Last(_)));
+        if alone.len() <= FEW {
+            return Self { released, restored, alone, ..Self::default() };
+        }
+        let acquisitions = alone.into_iter().map(|(pending, _)| pending);
+        let shared = released.into_iter().chain(acquisitions).collect();
+        Self { shared, restored, ..Self::default() }
     }
 
     /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
@@ -102,32 +106,31 @@ impl Batch {
 
     /// The commands of the batch, or `None` if it is empty.
     pub(super) fn commands(&self, by_digest: bool) -> Option<Pipeline> {
-        let (releases, restored) = (self.releases.len(), self.restored.len());
-        let mut commands = Pipeline::with_capacity(2 * releases + 4 * restored + FEW);
-        self.releases.iter().for_each(|pending| pending.request.add_release(&mut commands));
+        let (released, restored) = (self.released.len(), self.restored.len());
+        let mut commands = Pipeline::with_capacity(2 * released + 4 * restored + FEW);
+        self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
+        if !self.shared.is_empty() {
+            commands.add_command(self.script_command(by_digest));
+        }
         for transaction in self.transactions() {
             let requests = transaction.iter().map(|(pending, _)| &pending.request);
             restore::add_commands(&mut commands, requests);
         }
-        if self.has_few_scripts() {
-            for (PendingRequest { request, .. }, proposal) in &self.scripted {
-                commands.add_command(request.acquire_command(by_digest, proposal.proposed()));
-            }
-        } else {
-            commands.add_command(self.script_command(by_digest));
+        for (PendingRequest { request, .. }, proposal) in &self.alone {
+            commands.add_command(request.acquire_command(by_digest, proposal.proposed()));
         }
         (!commands.is_empty()).then_some(commands)
     }
 
-    /// The command of the script that carries out all acquisitions by scripts.
+    /// The command of the script that is shared.
     fn script_command(&self, by_digest: bool) -> Cmd {
-        let requests = || self.scripted.iter().map(|(pending, _)| &pending.request);
-        let groups = self
-            .scripted
-            .chunk_by(|(one, _), (next, _)| one.request.operation == next.request.operation);
+        let requests = || self.shared.iter().map(|pending| &pending.request);
+        let releases = requests().take_while(|request| request.is_release()).count();
+        let (released, acquired) = self.shared.split_at(releases);
+        let groups = acquired.chunk_by(|one, next| one.request.operation == next.request.operation);
         let size = CallSize {
-            keys: 2 * self.scripted.len(),
-            args: self.scripted.len() + 4 * groups.clone().count(),
+            keys: releases + 2 * acquired.len(),
+            args: 1 + 2 * releases + acquired.len() + 4 * groups.clone().count(),
             bytes: requests().map(BatchableRequest::bytes).sum(),
         };
         let mut command = match requests().next().and_then(|request| request.publishing) {
@@ -139,14 +142,18 @@ impl Batch {
         for request in requests() {
             command.arg(request.keys.as_str());
         }
-        for request in requests() {
+        for PendingRequest { request, .. } in acquired {
             command.arg(request.keys.token());
         }
+        command.arg(releases);
+        for PendingRequest { request, .. } in released {
+            command.arg(request.hold.owner()).arg(request.keys.channel());
+        }
         for group in groups {
-            let [(PendingRequest { request, .. }, _), ..] = group else { continue };
+            let [PendingRequest { request, .. }, ..] = group else { continue };
             let BatchOperation::Acquire { lease, tokens } = request.operation else { continue };
             command.arg(group.len()).arg(millis(lease)).arg(token_ttl(lease)).arg(tokens);
-            for (PendingRequest { request, .. }, _) in group {
+            for PendingRequest { request, .. } in group {
                 command.arg(request.hold.owner());
             }
         }
@@ -160,14 +167,18 @@ impl Batch {
         replies: Vec<Value>,
         connection: &Arc<CommandConnection>,
     ) -> NotCarriedOut {
-        let (clock, has_few_scripts) = (&connection.clock, self.has_few_scripts());
+        let clock = &connection.clock;
         let (mut replies, mut again) = (replies.into_iter(), NotCarriedOut::default());
-        let releases = mem::take(&mut self.releases).into_iter().map(|pending| {
+        let released = mem::take(&mut self.released).into_iter().map(|pending| {
             let reply = pending.request.take_released(&mut replies);
             let reply = clock.accept_release(&pending.request, reply);
             (pending, Ok(reply))
         });
-        let mut settled: Vec<_> = releases.collect();
+        let mut settled: Vec<_> = released.collect();
+        if !self.shared.is_empty() {
+            let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
+            settle_shared(mem::take(&mut self.shared), reply, connection, &mut again);
+        }
         let mut outcomes = Vec::with_capacity(self.restored.len());
         for transaction in self.transactions() {
             let sent =
@@ -181,15 +192,10 @@ impl Batch {
                 Err(Retry::AfterUndo { is_new }) => again.undone.push((pending, is_new)),
             }
         }
-        if has_few_scripts {
-            for (pending, proposal) in self.scripted {
-                let reply = replies.next().unwrap_or(Value::Nil);
-                let reply = clock.accept(proposal, &pending.request, reply);
-                settled.push((pending, Ok(reply)));
-            }
-        } else {
-            let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
-            settle_script(self.scripted, reply, connection, &mut again);
+        for (pending, proposal) in self.alone {
+            let reply = replies.next().unwrap_or(Value::Nil);
+            let reply = clock.accept(proposal, &pending.request, reply);
+            settled.push((pending, Ok(reply)));
         }
         pass_on(settled, connection, &mut again);
         again
@@ -197,12 +203,10 @@ impl Batch {
 
     /// Passes an error of the connection on.
     pub(super) fn fail(self, failure: &RedisError) {
-        let Self { releases, restored, scripted } = self;
-        let acquisitions = restored.into_iter().chain(scripted).map(|(pending, _)| pending);
-        releases
-            .into_iter()
-            .chain(acquisitions)
-            .for_each(|pending| pending.end(Err(failure.clone())));
+        let Self { released, shared, restored, alone } = self;
+        let acquisitions = restored.into_iter().chain(alone).map(|(pending, _)| pending);
+        let requests = released.into_iter().chain(shared).chain(acquisitions);
+        requests.for_each(|pending| pending.end(Err(failure.clone())));
     }
 }
 
@@ -237,13 +241,12 @@ fn pass_on(
 }
 
 /// Passes on the reply to [`Batch::script_command`].
-fn settle_script(
-    scripted: Vec<(PendingRequest, Proposal)>,
+fn settle_shared(
+    requests: Vec<PendingRequest>,
     reply: RedisResult<Value>,
     connection: &Arc<CommandConnection>,
     again: &mut NotCarriedOut,
 ) {
-    let requests = scripted.into_iter().map(|(pending, _)| pending);
     let replies = match reply {
         Ok(Value::Array(replies)) if replies.len() == requests.len() => replies,
         // Fails every request with a protocol error.
@@ -257,29 +260,30 @@ fn settle_script(
         }
         Err(error) if error::is_of_one_key(&error) => {
             connection.note_refused_batch(&error);
-            let alone = requests.map(|pending| PendingRequest { send_alone: true, ..pending });
-            again.refused.extend(alone);
+            let alone = |pending| PendingRequest { send_alone: true, ..pending };
+            again.refused.extend(requests.into_iter().map(alone));
             return;
         }
         Err(error) => {
-            requests.for_each(|pending| pending.end(Err(error.clone())));
+            requests.into_iter().for_each(|pending| pending.end(Err(error.clone())));
             return;
         }
     };
-    for (pending, reply) in requests.zip(replies) {
-        let reply = match reply {
-            Value::BulkString(text) => {
+    for (pending, reply) in requests.into_iter().zip(replies) {
+        let reply = match (pending.request.operation, reply) {
+            (_, Value::BulkString(text)) => {
                 let text = String::from_utf8_lossy(&text);
                 connection.heed(&text);
                 Err(refusal(&text))
             }
-            token @ Value::Int(first) => {
-                if let Ok(first) = u64::try_from(first) {
-                    connection.clock.acquired(&pending.request, first);
-                }
-                Ok(Value::Array(vec![Value::Int(1), token]))
+            (BatchOperation::Acquire { .. }, token @ Value::Int(_)) => {
+                let reply = Value::Array(vec![Value::Int(1), token]);
+                Ok(connection.clock.accept(Proposal::none(), &pending.request, reply))
             }
-            reply => Ok(reply),
+            (BatchOperation::Release, reply) => {
+                Ok(connection.clock.accept_release(&pending.request, reply))
+            }
+            (_, reply) => Ok(reply),
         };
         pending.end(reply);
     }
