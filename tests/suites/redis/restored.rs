@@ -251,11 +251,11 @@ async fn many_locks_are_acquired_in_one_transaction_with_those_that_are_not_rece
     let server = RedisServer::start();
     let (backend, other) = (connect(&server).await, connect(&server).await);
     let requests: Vec<_> =
-        (0..40).map(|number| exclusive(&format!("n:{number}"), number)).collect();
+        (0..28).map(|number| exclusive(&format!("n:{number}"), number)).collect();
     soon("a transaction", async {
         loop {
-            // Ten of them are new, and one is held by another client.
-            for request in &requests[..30] {
+            // Eight of them are new, and one is held by another client.
+            for request in &requests[..20] {
                 enters(&backend, request).await;
                 releases(&backend, request).await;
             }
