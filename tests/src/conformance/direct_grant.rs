@@ -217,8 +217,8 @@ pub async fn who_is_out_of_the_queue_is_granted_nothing<F: Fixture>(fixture: &F)
     let holds = [stranger(), stranger(), stranger(), stranger()];
     let time = fixture.short_lease();
     scene.one(&holds[0]).enters().await;
-    let mut gave_up = Queued::queues(scene.two(&holds[1]), 1).await;
-    let mut lapsed = Queued::queues_for(scene.one(&holds[2]), 1, time).await;
+    let mut lapsed = Queued::queues_for(scene.one(&holds[1]), 1, time).await;
+    let mut gave_up = Queued::queues(scene.two(&holds[2]), 1).await;
     let mut stays = Queued::queues(scene.two(&holds[3]), 1).await;
     gave_up.rival.cannot_release().await;
     fixture.pass(time + MILLISECOND).await;
