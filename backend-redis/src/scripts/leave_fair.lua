@@ -1,7 +1,10 @@
 -- For acquire_fair.lua: the owner leaves the queue, because it is granted the hold. Not before
 -- issue.lua, which fails if memory is full.
-local had_place = ARGV[3] == '1'
-    and leave_for_hold(KEYS[4], KEYS[5], KEYS[7], ARGV[1], ARGV[6])
+local had_place = ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1])
+if had_place then
+    redis.call('HDEL', KEYS[7], ARGV[1])
+    subtract(KEYS[5], ARGV[6])
+end
 if had_place or ends_earlier then
     -- The next waiter was told the end of an earlier hold or of this place, and asks again before
     -- its own place expires. If this hold ends before that, the waiter has to be woken now: the end

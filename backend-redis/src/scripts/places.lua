@@ -1,21 +1,13 @@
 -- For acquire_fair.lua and release_fair.lua. Needs queue.lua.
 
--- Takes a waiter out of the queue, because it is granted the hold. Returns true if it had a place,
--- for which it had asked for `time` ms.
---
--- As Redisson does, subtracts what this place has added to the places counted from it.
-local function leave_for_hold(queue, expiries, numbers, waiter, time)
-    if not leave_queue(queue, expiries, waiter) then
-        return false
+-- As Redisson does when a waiter is granted the hold: subtracts what its place, for which it had
+-- asked for `time` ms, has added to the places counted from it.
+local function subtract(expiries, time)
+    if time ~= '0' then
+        local later = string.format('(%.0f', now + 2 * time)
+        for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', expiries, later, '+inf')) do
+            redis.call('ZINCRBY', expiries, '-' .. time, waiter)
+        end
     end
-    redis.call('HDEL', numbers, waiter)
-    if time == '0' then
-        return true
-    end
-    local later = string.format('(%.0f', now + 2 * time)
-    for _, other in ipairs(redis.call('ZRANGEBYSCORE', expiries, later, '+inf')) do
-        redis.call('ZINCRBY', expiries, '-' .. time, other)
-    end
-    return true
 end
 

@@ -10,12 +10,13 @@
 --       4 id of the hold, empty unless the owner is named
 --       5 time to live of a token in ms
 -- Reply 1 released, 2 still held, 0 there is no such hold
-local function grant_or_wake(head)
+local function grant_or_wake(head, may_be_held)
     if not head then
         return
     end
     -- With pcall: whatever happens, the release has to be told.
-    local ok, is_granted = pcall(grant_directly, KEYS, {head, ARGV[3], '', ARGV[5]})
+    local args = {head, ARGV[3], '', ARGV[5], may_be_held}
+    local ok, is_granted = pcall(grant_directly, KEYS, args)
     if not ok or not is_granted then
         redis.pcall('PUBLISH', ARGV[3] .. ':' .. head, '0')
     end
@@ -31,7 +32,7 @@ if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
         redis.pcall('HDEL', KEYS[7], ARGV[1])
         local ok, head = pcall(queue_head, KEYS[4], KEYS[5])
         if ok and head then
-            grant_or_wake(head)
+            grant_or_wake(head, '1')
         else
             redis.pcall('DEL', KEYS[6])
             redis.pcall('DEL', KEYS[7])
