@@ -1,9 +1,9 @@
 //! A release of a fair lock that lets the next waiter in: what the waiter believes, and what is left
 //! when it hears too late, or not at all.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use lockcore::{BackendErrorKind, Lock, LockError, LockGuard, Locks, Owner};
+use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op};
 use tokio::{
@@ -114,22 +114,24 @@ async fn a_lost_message_costs_no_more_than_the_next_look() {
     assert_all_free(&scene.store).await;
 }
 
-/// The waiter may not believe in what the store keeps no longer.
+/// The waiter may not believe in what the store keeps no longer: nobody polls it meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_too_late_lets_nobody_in() {
     let scene = Scene::new();
-    let (held, waiting) = scene.waits(scene.here()).await;
-    scene.faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
-    scene.faults.every(Op::Woken, Fault::Delay(KEPT + SECOND));
+    let held = scene.there().acquire().await.unwrap();
+    let mut waiting = pin!(scene.here().acquire());
+    assert!(timeout(SECOND / 2, waiting.as_mut()).await.is_err(), "it waits");
+    assert_eq!(scene.asked(), 2);
+    scene.faults.every(Op::Woken, Fault::Delay(SECOND / 2));
     held.release().await.unwrap();
-    sleep(KEPT).await;
+    assert!(timeout(SECOND / 4, waiting.as_mut()).await.is_err(), "the message is on its way");
+    sleep(KEPT + SECOND).await;
     let other = scene.there().acquire().await.unwrap();
-    sleep(2 * SECOND).await;
-    assert!(!waiting.is_finished() && other.is_held(), "two are inside");
+    assert!(timeout(SECOND / 2, waiting.as_mut()).await.is_err(), "two are inside");
+    assert!(scene.asked() > 2 && other.is_held(), "it has asked");
     scene.faults.heal();
     other.release().await.unwrap();
-    let guard = waiting.await.unwrap().unwrap();
-    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
     assert_all_free(&scene.store).await;
 }
 

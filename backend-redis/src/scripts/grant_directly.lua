@@ -32,7 +32,7 @@ if not redis.call('LINDEX', KEYS[4], 0) then
     return true
 end
 redis.call('HDEL', KEYS[7], ARGV[1])
-subtract(KEYS[5], time)
+subtract(KEYS[4], KEYS[5], time)
 local next, next_kept, expired = queue_head(KEYS[4], KEYS[5])
 remove_first(KEYS[4], KEYS[5], expired, KEYS[7])
 if next and kept < next_kept and redis.call('HEXISTS', KEYS[7], next) == 0 then

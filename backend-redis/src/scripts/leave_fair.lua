@@ -3,7 +3,7 @@
 local had_place = ARGV[3] == '1' and leave_queue(KEYS[4], KEYS[5], ARGV[1])
 if had_place then
     redis.call('HDEL', KEYS[7], ARGV[1])
-    subtract(KEYS[5], ARGV[6])
+    subtract(KEYS[4], KEYS[5], ARGV[6])
 end
 if had_place or ends_earlier then
     -- The next waiter was told the end of an earlier hold or of this place, and asks again before

@@ -210,3 +210,20 @@ async fn a_waiter_that_missed_the_message_asks() {
     guard.release().await.unwrap();
     assert!(keys(&server).await.is_empty());
 }
+
+/// The place of Java was counted from that of the waiter before it only. If more was subtracted,
+/// whoever waits behind Java would lose its place when Java enters.
+#[tokio::test]
+async fn only_the_waiter_before_java_takes_back_what_its_place_has_added() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let score = async || server.query::<i64>(&["ZSCORE", EXPIRIES, JAVA]).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _waiting = [waits(&backend, "a", "p:2").await, waits(&backend, "a", "p:3").await];
+    let _messages = java_waits(&server).await;
+    let before = score().await;
+    for (released, subtracted) in [("p:1", 0), ("p:2", 5000)] {
+        releases(&backend, &fair("a", released)).await;
+        assert_eq!(before - score().await, subtracted, "after {released}");
+    }
+}
