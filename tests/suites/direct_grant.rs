@@ -89,7 +89,7 @@ async fn the_hold_is_brought_to_its_lease_at_once() {
     let (held, waiting) = scene.waits(scene.here()).await;
     held.release().await.unwrap();
     let guard = at_once(waiting).await;
-    sleep(SECOND / 10).await;
+    sleep(SECOND / 4).await;
     assert_eq!(scene.faults.calls(Op::Renew), 1);
     assert!(guard.remaining() > 29 * SECOND, "{:?}", guard.remaining());
     sleep(60 * SECOND).await;
@@ -256,4 +256,40 @@ async fn the_order_of_the_queue_is_kept_by_those_who_are_told_and_those_who_ask(
         last = Some(token);
     }
     assert_all_free(&scene.store).await;
+}
+
+/// What is left of its place would be over before the hold is renewed, if the server is far away.
+#[tokio::test(start_paused = true)]
+async fn a_hold_of_which_little_is_left_is_asked_for() {
+    let scene = Scene::new();
+    let held = scene.there().acquire().await.unwrap();
+    let mut waiting = pin!(scene.here().acquire());
+    assert!(timeout(SECOND / 2, waiting.as_mut()).await.is_err(), "it waits");
+    scene.faults.every(Op::Woken, Fault::Delay(SECOND / 2));
+    held.release().await.unwrap();
+    assert!(timeout(SECOND / 4, waiting.as_mut()).await.is_err(), "the message is on its way");
+    // Nobody polls it meanwhile.
+    sleep(KEPT - SECOND).await;
+    let guard = waiting.await.unwrap();
+    assert_eq!(scene.asked(), 3);
+    assert!(guard.remaining() > KEPT, "it has its whole lease: {:?}", guard.remaining());
+    guard.release().await.unwrap();
+    assert_all_free(&scene.store).await;
+}
+
+/// Places are kept for the shortest time that there is.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_before_a_short_place_is_over() {
+    let store = MemoryBackend::new();
+    let build = || Locks::builder(store.clone()).queue_timeout(30 * MILLISECOND).build().unwrap();
+    let (here, there) = (build(), build());
+    let held = there.fair_lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(here.fair_lock("a").acquire());
+    sleep(SECOND).await;
+    held.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    sleep(SECOND).await;
+    assert!(guard.is_held() && guard.remaining() > 15 * SECOND, "{:?}", guard.remaining());
+    guard.release().await.unwrap();
+    assert_all_free(&store).await;
 }

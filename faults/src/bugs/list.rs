@@ -108,7 +108,7 @@ fn waiting() -> Vec<Bug> {
         ),
         bug(
             "a grant that is told too late is believed",
-            [core("Lane::told").operand("offer.deadline").always()],
+            [core("Lane::told").operand("offer.lasts").always()],
             suites("direct_grant::a_message_that_comes_too_late"),
         ),
         bug(

@@ -50,11 +50,16 @@ impl Offer {
     pub(super) fn deadline(&self) -> Moment {
         deadline(self.sent, self.kept)
     }
+
+    /// Whether a grant that is told now leaves time enough for its renewal, and for trying again.
+    pub(super) fn lasts(&self, now: Moment) -> bool {
+        now.after(renewal_period(self.kept)) < self.deadline()
+    }
 }
 
-/// How long after a grant without a request its lease is brought to its full length. Most holds
-/// that are handed to and fro are over by then.
-const SETTLES: Duration = Duration::from_millis(50);
+/// How long after a grant without a request its lease is brought to its full length at the latest.
+/// Most holds that are handed to and fro are over by then.
+const SETTLES: Duration = Duration::from_millis(200);
 
 /// A grant of the backend. Several holds of one client may have it one after the other.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -146,7 +151,10 @@ impl HoldState {
                 sent.after(lease.duration()),
                 sent.after(renewal_period(lease.duration())),
             ),
-            Some(offer) => (offer.deadline(), offer.sent.after(offer.kept), sent.after(SETTLES)),
+            Some(offer) => {
+                let renewal = SETTLES.min(renewal_period(offer.deadline().since(sent)));
+                (offer.deadline(), offer.sent.after(offer.kept), sent.after(renewal))
+            }
         };
         let mut state = Self {
             phase: Phase::Live,

@@ -46,7 +46,7 @@ impl<W, H> Lane<W, H> {
     ) -> Option<HoldNumber> {
         let waiter = self.queue.get(ticket)?;
         let offer = waiter.rare().and_then(|rare| rare.offer);
-        let offer = offer.filter(|offer| offer.number == number && now < offer.deadline())?;
+        let offer = offer.filter(|offer| offer.number == number && offer.lasts(now))?;
         let (owner, mode) = (waiter.asker.owner.clone(), waiter.asker.mode);
         if self.holds.iter().any(|hold| hold.owner == owner) {
             return None;
