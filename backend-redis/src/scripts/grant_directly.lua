@@ -35,7 +35,7 @@ redis.call('HDEL', KEYS[7], ARGV[1])
 subtract(KEYS[4], KEYS[5], time)
 local next, next_kept, expired = queue_head(KEYS[4], KEYS[5])
 remove_first(KEYS[4], KEYS[5], expired, KEYS[7])
-if next and kept < next_kept and redis.call('HEXISTS', KEYS[7], next) == 0 then
+if next and kept < next_kept and not redis.call('HGET', KEYS[7], next) then
     -- As leave_fair.lua does. Waiters whose requests have numbers look often enough.
     redis.pcall('PUBLISH', ARGV[2] .. ':' .. next, '0')
 end

@@ -72,8 +72,9 @@ pub(crate) enum Ability {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Lockcore,
+        Self::LockcoreFair,
         Self::Floor,
         Self::Rslock,
         Self::RslockFast,
@@ -146,10 +147,10 @@ impl Subject {
     /// in batches of lockcore.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Lockcore | Self::LockcoreFair => {
+            Self::Lockcore => {
                 &["evalsha", "eval", "hdel", "publish", "subscribe", "unsubscribe", "ping"]
             }
-            Self::Floor | Self::Redisson => {
+            Self::LockcoreFair | Self::Floor | Self::Redisson => {
                 &["evalsha", "eval", "subscribe", "unsubscribe", "ping"]
             }
             Self::Rslock | Self::RslockFast => &["set", "evalsha", "eval", "ping"],
