@@ -76,7 +76,9 @@
 //! releases, and by grants that end earlier than the waiters were told.
 //!
 //! `TOKEN:NUMBER` says that the release has granted the lock to `OWNER`, with this token, on the
-//! strength of its request of this number.
+//! strength of its request of this number. The number is random, so that nobody can make up such a
+//! message without the right to read `lockcore_direct_grant:{order:42}`. Any other message proves
+//! nothing: it is a reason to ask.
 //!
 //! The demand is published by each refused request for an exclusive or fair lock. Redisson neither
 //! publishes it nor listens to that channel. A client that begins to listen there also asks the

@@ -101,7 +101,8 @@ pub struct AcquireRequest {
     /// and for an outermost acquisition.
     pub replicas: Option<Replicas>,
     /// The number of this request, if the hold may be granted while it has a place in the queue:
-    /// the subscription of the hold gives it back with [`Wakeup::Granted`]. Only for a backend with
+    /// the subscription of the hold gives it back with [`Wakeup::Granted`]. It is a random one, and
+    /// should be shown to nobody else: a wake-up that has it is believed. Only for a backend with
     /// [`Capabilities::DIRECT_GRANT`](crate::backend::Capabilities::DIRECT_GRANT), and for an
     /// outermost hold in [`Mode::Fair`] of an owner without a name that asks for a place and not
     /// for replicas.

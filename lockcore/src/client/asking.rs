@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use uuid::Uuid;
+
 use super::{
     acquire::Acquisition,
     answer::no_answer,
@@ -79,14 +81,14 @@ impl Contender<'_> {
     }
 
     /// The number of a request that the backend may grant later, if this is one: it would be heard
-    /// from now on.
-    fn offer(&mut self) -> Option<u64> {
+    /// from now on. A random one, so that whoever can only publish messages cannot let anybody in.
+    fn offer(&self) -> Option<u64> {
         let is_heard = self.place.listener.as_ref().is_some_and(|listener| listener.is_listening());
         if !is_heard || !self.acquisition().takes_direct_grants(self.asker) {
             return None;
         }
-        self.offers += 1;
-        Some(self.offers.into())
+        let (_, number) = Uuid::new_v4().as_u64_pair();
+        Some(number)
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.

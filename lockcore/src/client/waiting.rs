@@ -52,8 +52,6 @@ pub(super) struct Contender<'a> {
     /// lease had ended, or an asker that fails alone was not answered.
     pub(super) failing_since: Option<Moment>,
     pub(super) last_error: Option<Box<LockError>>,
-    /// How many of its requests may be granted later.
-    pub(super) offers: u32,
     /// Not all was done at once.
     pub(super) has_waited: bool,
     has_warned: bool,
@@ -69,7 +67,6 @@ impl<'a> Contender<'a> {
             backoff: Backoff::default(),
             failing_since: None,
             last_error: None,
-            offers: 0,
             has_waited: false,
             has_warned: false,
         }
