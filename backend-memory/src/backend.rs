@@ -67,6 +67,12 @@ impl MemoryBackend {
     pub fn names_in_use(&self) -> usize {
         self.names.count(NameState::is_in_use) + self.conditions.count(|_| true)
     }
+
+    /// The first of so many new tokens.
+    fn next_token(&self, count: u32) -> FencingToken {
+        let count = u64::from(count.max(1));
+        FencingToken::from(self.last_token.fetch_add(count, Ordering::Relaxed) + 1)
+    }
 }
 
 #[async_trait]
@@ -78,13 +84,12 @@ impl Backend for MemoryBackend {
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
             | Capabilities::DEMAND
+            | Capabilities::DIRECT_GRANT
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
-        let tokens = u64::from(request.tokens.max(1));
-        let next_token =
-            || FencingToken::from(self.last_token.fetch_add(tokens, Ordering::Relaxed) + 1);
+        let next_token = || self.next_token(request.tokens);
         self.names.update(&request.name, |state, now| state.acquire(request, now, next_token))
     }
 
@@ -96,7 +101,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        Ok(self.names.update(&request.name, |state, _| state.release(request)))
+        let next_token = || self.next_token(1);
+        Ok(self.names.update(&request.name, |state, _| state.release(request, next_token)))
     }
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
@@ -115,7 +121,8 @@ impl Backend for MemoryBackend {
             let what = format_args!("messages about the demand for locks in {} mode", request.mode);
             return Err(BackendError::unsupported(what));
         }
-        Ok(self.names.subscribe(&request.name, |state| state.subscribe(request.awaited)))
+        let hold = (request.mode == Mode::Fair).then(|| request.hold.clone());
+        Ok(self.names.subscribe(&request.name, hold, |state| state.subscribe(request.awaited)))
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {

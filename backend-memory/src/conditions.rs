@@ -48,6 +48,6 @@ impl Conditions for MemoryBackend {
         condition: &ConditionId,
         waiter: &str,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.conditions.subscribe(condition, |queue| queue.subscribe(waiter)))
+        Ok(self.conditions.subscribe(condition, None, |queue| queue.subscribe(waiter)))
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use dashmap::{DashMap, mapref::entry::Entry};
-use lockcore::backend::{Wakeups, async_trait};
+use lockcore::backend::{HoldId, Wakeup, Wakeups, async_trait};
 use rustc_hash::FxBuildHasher;
 use tokio::{sync::watch, time::Instant};
 
@@ -23,6 +23,11 @@ pub(crate) trait Expire: fmt::Debug + Default + Send + Sync + 'static {
 
     /// Returns `true` if the value can be removed: a new one would behave the same.
     fn is_idle(&self) -> bool;
+
+    /// What a subscription that was woken has to tell whoever waits for `hold`.
+    fn wakeup(&mut self, _hold: &HoldId) -> Wakeup {
+        Wakeup::Changed
+    }
 }
 
 impl Expire for NameState {
@@ -32,6 +37,10 @@ impl Expire for NameState {
 
     fn is_idle(&self) -> bool {
         NameState::is_idle(self)
+    }
+
+    fn wakeup(&mut self, hold: &HoldId) -> Wakeup {
+        NameState::wakeup(self, hold)
     }
 }
 
@@ -117,14 +126,15 @@ where
     K: fmt::Debug + Clone + Eq + Hash + Send + Sync + 'static,
     V: Expire,
 {
-    /// Subscribes to the value of `key`.
+    /// Subscribes to the value of `key`, for whoever waits for `hold`.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         key: &K,
+        hold: Option<HoldId>,
         subscribe: impl FnOnce(&mut V) -> watch::Receiver<()>,
     ) -> Box<dyn Wakeups> {
         let receiver = Some(self.update(key, |value, _| subscribe(value)));
-        Box::new(MemorySubscription { map: self.clone(), key: key.clone(), receiver })
+        Box::new(MemorySubscription { map: self.clone(), key: key.clone(), hold, receiver })
     }
 }
 
@@ -133,6 +143,7 @@ where
 struct MemorySubscription<K: Clone + Eq + Hash, V: Expire> {
     map: Arc<ExpiringMap<K, V>>,
     key: K,
+    hold: Option<HoldId>,
     /// Dropped before the value is updated for the last time, so that the value sees this
     /// subscriber gone.
     receiver: Option<watch::Receiver<()>>,
@@ -144,11 +155,15 @@ where
     K: fmt::Debug + Clone + Eq + Hash + Send + Sync,
     V: Expire,
 {
-    async fn woken(&mut self) {
-        let Some(receiver) = &mut self.receiver else { return };
+    async fn woken(&mut self) -> Wakeup {
+        let Some(receiver) = &mut self.receiver else { return Wakeup::Changed };
         if receiver.changed().await.is_err() {
             // Unreachable: a value with a subscriber is never removed.
             std::future::pending::<()>().await;
+        }
+        match &self.hold {
+            Some(hold) => self.map.update(&self.key, |value, _| value.wakeup(hold)),
+            None => Wakeup::Changed,
         }
     }
 }

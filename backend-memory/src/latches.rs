@@ -26,6 +26,6 @@ impl Latches for MemoryBackend {
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
-        Ok(self.names.subscribe(name, |state| state.subscribe(Awaited::End)))
+        Ok(self.names.subscribe(name, None, |state| state.subscribe(Awaited::End)))
     }
 }

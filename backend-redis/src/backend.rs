@@ -271,12 +271,14 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        let demand = match self.info.messages {
-            // Nobody would hear of the demand.
+        let heard = match self.info.messages {
+            // Nobody would hear of the demand, or of a grant.
             Support::No => Capabilities::default(),
-            _ => Capabilities::DEMAND,
+            // No replica has acknowledged a hold that a release grants.
+            _ if self.replicas.is_some_and(|demand| demand.count > 0) => Capabilities::DEMAND,
+            _ => Capabilities::DEMAND | Capabilities::DIRECT_GRANT,
         };
-        demand
+        heard
             | Capabilities::EXCLUSIVE
             | Capabilities::FAIR
             | Capabilities::READ_WRITE

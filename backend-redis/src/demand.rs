@@ -7,7 +7,7 @@
 use futures_util::future::join_all;
 use lockcore::{
     BackendError, Mode,
-    backend::{Wakeups, async_trait},
+    backend::{Wakeup, Wakeups, async_trait},
 };
 use redis::RedisResult;
 
@@ -40,9 +40,10 @@ struct DemandSubscription {
 
 #[async_trait]
 impl Wakeups for DemandSubscription {
-    async fn woken(&mut self) {
-        if !std::mem::take(&mut self.is_awaited) {
-            self.refusals.woken().await;
+    async fn woken(&mut self) -> Wakeup {
+        match std::mem::take(&mut self.is_awaited) {
+            true => Wakeup::Changed,
+            false => self.refusals.woken().await,
         }
     }
 }

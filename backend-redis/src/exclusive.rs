@@ -179,7 +179,7 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
         }
         _ => (&script::ACQUIRE, vec![keys.lock(), keys.token().to_string()]),
     };
-    let args = vec![
+    let mut args = vec![
         request.hold.owner().into(),
         millis(request.lease).to_string(),
         request.count.to_string(),
@@ -192,11 +192,15 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
         },
         keys.channel().to_string(),
     ];
+    if request.mode == Mode::Fair {
+        let number = request.direct_grant.filter(|_| !request.hold.is_named());
+        args.push(number.map(|number| number.to_string()).unwrap_or_default());
+    }
     ScriptCall { script, keys: names, args, optional: 0 }
 }
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
-    let args = vec![
+    let mut args = vec![
         request.hold.owner().into(),
         request.remaining.to_string(),
         keys.channel().to_string(),
@@ -205,8 +209,12 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     let (script, keys) = match request.mode {
         Mode::Fair => {
             let mut fair_keys = fair_keys(keys);
-            // Not used. Declared, it must be there if the lock is.
-            fair_keys[1] = keys.lock();
+            if request.hold.is_named() {
+                // Declared, it must be there if the lock is.
+                fair_keys[1] = keys.lock();
+            }
+            // The lease of whoever is granted the lock is not known here.
+            args.push(token_ttl(Duration::ZERO).to_string());
             (&script::RELEASE_FAIR, fair_keys)
         }
         _ if request.hold.is_named() => (&script::RELEASE, vec![keys.lock(), keys.hold()]),
@@ -214,7 +222,7 @@ pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {
     };
     // Nobody may wait for a fair lock, and its owner may have no name.
     let optional = match (request.mode, request.hold.is_named()) {
-        (Mode::Fair, true) => 3,
+        (Mode::Fair, true) => 4,
         (Mode::Fair, false) => keys.len() - 1,
         _ => 0,
     };
@@ -238,7 +246,8 @@ pub(crate) fn renew(keys: &LockKeys, request: &RenewRequest) -> Renewal {
 /// The keys of a fair lock, in the order of its scripts.
 fn fair_keys(keys: &LockKeys) -> Vec<String> {
     let [queue, expiries] = keys.queue();
-    vec![keys.lock(), keys.token().to_string(), keys.hold(), queue, expiries, keys.queue_lock()]
+    let (token, belongs_to) = (keys.token().to_string(), keys.queue_lock());
+    vec![keys.lock(), token, keys.hold(), queue, expiries, belongs_to, keys.direct_grants()]
 }
 
 /// The id of the hold of a named owner, which tells it from the owner's next hold. Empty for other

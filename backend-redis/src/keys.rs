@@ -88,6 +88,11 @@ impl LockKeys {
         derived("lockcore_queue_lock", &self.lock).to_string()
     }
 
+    /// The requests that may be granted with the release before.
+    pub(crate) fn direct_grants(&self) -> String {
+        derived("lockcore_direct_grant", &self.lock).to_string()
+    }
+
     /// The channel of exclusive and fair locks.
     pub(crate) fn channel(&self) -> DerivedKey<'_> {
         derived("redisson_lock__channel", &self.lock)

@@ -21,6 +21,9 @@
 //!   queue belongs to. Lives until the last place expires.
 //! - `redisson_lock_timeout:{order:42}`, a sorted set, for fair locks: when each place expires.
 //!   Lives as long as the queue.
+//! - `lockcore_direct_grant:{order:42}`, a hash, for fair locks: waiting owner to
+//!   `NUMBER:UNTIL:TIME` of its last request, if a release may grant it: its number, and until when
+//!   its place is kept for how long, in ms. Lives as long as the queue.
 //!
 //! **Read-write locks**
 //!
@@ -62,7 +65,7 @@
 //! | kind | channel | message |
 //! |---|---|---|
 //! | exclusive lock | `redisson_lock__channel:{order:42}` | `0` |
-//! | fair lock | that one, and `redisson_lock__channel:{order:42}:OWNER` | `0` |
+//! | fair lock | that one, and `redisson_lock__channel:{order:42}:OWNER` | `0`, or `TOKEN:NUMBER` |
 //! | demand for an exclusive lock | `redisson_lock__channel:{order:42}:wanted` | `2` |
 //! | read-write lock | `redisson_rwlock:{order:42}` | `0` from a reader, `1` from a writer |
 //! | semaphore | `redisson_sc:{order:42}` | the number of available permits |
@@ -71,6 +74,11 @@
 //!
 //! `OWNER` is the first owner in the queue of a fair lock. The messages of locks are published by
 //! releases, and by grants that end earlier than the waiters were told.
+//!
+//! `TOKEN:NUMBER` says that the release has granted the lock to `OWNER`, with this token, on the
+//! strength of its request of this number. The number is random, so that nobody can make up such a
+//! message without the right to read `lockcore_direct_grant:{order:42}`. Any other message proves
+//! nothing: it is a reason to ask.
 //!
 //! The demand is published by each refused request for an exclusive or fair lock. Redisson neither
 //! publishes it nor listens to that channel. A client that begins to listen there also asks the

@@ -108,7 +108,7 @@ async fn messages(backend: &RedisBackend) -> Support {
         }
     }
     match tokio::time::timeout(ARRIVAL, listening.woken()).await {
-        Ok(()) => Support::Yes,
+        Ok(_) => Support::Yes,
         Err(_) => Support::No,
     }
 }

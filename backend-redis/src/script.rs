@@ -170,10 +170,22 @@ pub(crate) static ACQUIRE_FREE: LuaScript = {
     LuaScript::new("acquire", SOURCE, || digest(SOURCE))
 };
 
+pub(crate) static RELEASE_FAIR: LuaScript = {
+    const SOURCE: &str = concat!(
+        include_str!("scripts/now.lua"),
+        include_str!("scripts/queue.lua"),
+        include_str!("scripts/places.lua"),
+        include_str!("scripts/not_moving.lua"),
+        function!("grant_directly", "token" "grant_directly"),
+        include_str!("scripts/release_fair.lua"),
+    );
+    LuaScript::new("release", SOURCE, || digest(SOURCE))
+};
+
 script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "issue" "grant");
 script!(
     ACQUIRE_FAIR, "acquire",
-    "now" "queue" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
+    "now" "queue" "places" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
 );
 script!(
     ACQUIRE_READ, "acquire",
@@ -189,7 +201,6 @@ script!(
     "now" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"
 );
 script!(RELEASE, "release", "release");
-script!(RELEASE_FAIR, "release", "now" "queue" "release_fair");
 script!(RELEASE_READ_WRITE, "release", "holds" "release_read_write");
 script!(RELEASE_PERMITS, "release", "now" "permits" "release_permits");
 script!(

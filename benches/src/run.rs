@@ -105,10 +105,12 @@ impl<'a> Stage<'a> {
         Self { plan, scenario, report, progress }
     }
 
-    /// The subjects that can do all of this. It is noted why the others cannot.
+    /// The subjects that can do all of this. It is noted why the others cannot. The fair lock has a
+    /// part only where a scenario says so.
     pub(crate) fn subjects(&mut self, abilities: &[Ability]) -> Vec<Subject> {
         let mut able = Vec::new();
-        for subject in Subject::ALL {
+        let others = |subject: &Subject| *subject != Subject::LockcoreFair;
+        for subject in Subject::ALL.into_iter().filter(others) {
             let cannot = abilities.iter().find_map(|ability| subject.cannot(*ability));
             match cannot.or_else(|| self.plan.flag_for(subject)) {
                 Some(reason) => self.left_out(subject, reason),

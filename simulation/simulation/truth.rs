@@ -11,7 +11,7 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -269,7 +269,10 @@ impl Backend for Observed {
         request: &SubscribeRequest,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
         let subscribe = Backend::subscribe(&self.truth.store, request);
-        self.call(format!("subscribe {}", request.name), without_debug(subscribe), |_| ()).await.0
+        let what = format!("subscribe {}", request.name);
+        let wakeups = self.call(what, without_debug(subscribe), |_| ()).await.0?;
+        let (observed, request) = (self.clone(), request.clone());
+        Ok(Box::new(ObservedWakeups { wakeups, observed, request, on_its_way: None }))
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
@@ -286,6 +289,34 @@ impl Backend for Observed {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
+    }
+}
+
+/// Wake-ups that are on their way for a while. A hold that comes with one was granted by another's release.
+#[derive(Debug)]
+struct ObservedWakeups {
+    wakeups: Box<dyn Wakeups>,
+    observed: Observed,
+    request: SubscribeRequest,
+    on_its_way: Option<Wakeup>,
+}
+
+#[async_trait]
+impl Wakeups for ObservedWakeups {
+    async fn woken(&mut self) -> Wakeup {
+        let Observed { client, truth, noise } = &self.observed;
+        if self.on_its_way.is_none() {
+            let wakeup = self.wakeups.woken().await;
+            let Wakeup::Granted { token, .. } = wakeup else { return wakeup };
+            let SubscribeRequest { name, hold, mode, .. } = &self.request;
+            truth.trace.event(format_args!("  c{client} woken {name} {hold:?} -> {wakeup:?}"));
+            let lease = Duration::ZERO;
+            let granted = AcquireRequest::new(name.clone(), hold.clone(), lease).mode(*mode);
+            truth.granted(&granted, u64::from(token));
+            self.on_its_way = Some(wakeup);
+        }
+        noise.pause().await;
+        self.on_its_way.take().unwrap_or(Wakeup::Changed)
     }
 }
 

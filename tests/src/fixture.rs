@@ -40,6 +40,7 @@ use lockcore::{LockName, backend::Backend};
 ///     permits,
 ///     hand_over,
 ///     demand,
+///     direct_grant,
 ///     latches,
 ///     conditions,
 ///     paused,

@@ -15,7 +15,7 @@ use std::{
 use lockcore::{
     BackendError, Clock, LockError, LockGuard, Locks, LossReason, Mode, MultiLock, Owner,
     WaitOutcome,
-    backend::{AcquireOutcome, AcquireRequest, Wakeups, async_trait},
+    backend::{AcquireOutcome, AcquireRequest, Wakeup, Wakeups, async_trait},
 };
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faults, Faulty, Op, poll_times};
@@ -107,7 +107,7 @@ struct Silence;
 
 #[async_trait]
 impl Wakeups for Silence {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         std::future::pending().await
     }
 }
@@ -118,7 +118,9 @@ struct Chatter;
 
 #[async_trait]
 impl Wakeups for Chatter {
-    async fn woken(&mut self) {}
+    async fn woken(&mut self) -> Wakeup {
+        Wakeup::Changed
+    }
 }
 
 #[async_trait]

@@ -7,7 +7,7 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -194,9 +194,10 @@ struct HookedWakeups<H> {
 
 #[async_trait]
 impl<H: Hooks> Wakeups for HookedWakeups<H> {
-    async fn woken(&mut self) {
-        if !self.hooks.is_restless() {
-            self.wakeups.woken().await;
+    async fn woken(&mut self) -> Wakeup {
+        match self.hooks.is_restless() {
+            true => Wakeup::Changed,
+            false => self.wakeups.woken().await,
         }
     }
 }

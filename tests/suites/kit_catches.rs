@@ -2,11 +2,13 @@
 
 mod caught;
 mod caught_demand;
+mod caught_direct_grant;
 mod caught_parts;
 mod caught_shared;
 mod caught_signals;
 mod conditions;
 mod demand;
+mod direct_grant;
 mod flaw;
 mod flawed;
 mod kinds;
@@ -35,6 +37,7 @@ use lockcore_testkit::{Case, Fixture, Part, cases, conformance_tests};
 use self::{
     caught::{BY_CLAUSE, Flaws},
     caught_demand::DEMAND,
+    caught_direct_grant::DIRECT_GRANT,
     caught_parts::PARTS,
     caught_shared::SHARED,
     caught_signals::SIGNALS,
@@ -51,6 +54,7 @@ mod flawless {
         permits,
         hand_over,
         demand,
+        direct_grant,
         latches,
         conditions,
         paused,
@@ -73,7 +77,7 @@ fn all_cases() -> Vec<Case<FlawedFixture>> {
 
 /// What each clause is broken by. A clause may stand there twice.
 fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
-    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS).chain(DEMAND)
+    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS).chain(DEMAND).chain(DIRECT_GRANT)
 }
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
@@ -145,6 +149,7 @@ clauses! {
     broken_leaving_is_caught "C20"
     broken_grants_of_several_tokens_are_caught "C37"
     broken_demand_is_caught "C38"
+    broken_direct_grants_are_caught "C39"
 }
 
 clauses! {
@@ -184,7 +189,7 @@ fn every_case_catches_something() {
 fn every_clause_has_cases() {
     let cases = all_cases();
     let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
-    let all = 1..=38;
+    let all = 1..=39;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
@@ -257,8 +262,10 @@ fn every_part_stands_alone() {
         &[Part::Latches],
         &[Part::Conditions],
     ];
-    assert_eq!(ALONE.concat(), Part::ALL);
-    for parts in ALONE {
+    /// It is about fair locks.
+    const DIRECT_GRANT: &[Part] = &[Part::Fair, Part::DirectGrant];
+    assert_eq!(ALONE.len() + 1, Part::ALL.len());
+    for parts in ALONE.into_iter().chain([DIRECT_GRANT]) {
         for case in cases::<FlawedFixture>(parts) {
             let failure = failure(&case, Flaw::HasOnly(parts));
             assert_eq!(failure, None, "{case:?} with {parts:?}");

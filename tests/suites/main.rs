@@ -12,6 +12,7 @@ mod circles;
 mod clients;
 mod core;
 mod core_regressions;
+mod direct_grant;
 mod extending;
 mod faulty_suite;
 mod hand_over;

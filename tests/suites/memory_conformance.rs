@@ -29,6 +29,7 @@ conformance_tests!(
     permits,
     hand_over,
     demand,
+    direct_grant,
     latches,
     conditions,
     paused

@@ -13,7 +13,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, HoldId, ReleaseOutcome, ReleaseRequest,
-        RenewOutcome, RenewRequest,
+        RenewOutcome, RenewRequest, Wakeup,
     },
 };
 use smallvec::SmallVec;
@@ -61,12 +61,16 @@ struct StoredHold {
     count: u32,
     token: FencingToken,
     expires_at: Instant,
+    /// The number of the request that was granted directly, until its subscription has told.
+    granted_request: Option<u64>,
 }
 
 #[derive(Debug)]
 struct QueuedHold {
     hold: HoldId,
     expires_at: Instant,
+    /// The number of its last request, if that may be granted directly.
+    direct_grant: Option<u64>,
 }
 
 impl NameState {
@@ -125,7 +129,7 @@ impl NameState {
                 self.demand.wake();
             }
             if let Some(queue) = request.queue.filter(|_| self.queues_refused(request.mode)) {
-                self.enqueue(&request.hold, now + queue);
+                self.enqueue(request, now + queue);
             }
         }
         Ok(outcome)
@@ -189,10 +193,12 @@ impl NameState {
     }
 
     /// Adds a hold at the end of the queue, or extends the place that it has.
-    fn enqueue(&mut self, hold: &HoldId, expires_at: Instant) {
+    fn enqueue(&mut self, request: &AcquireRequest, expires_at: Instant) {
+        let AcquireRequest { ref hold, direct_grant, .. } = *request;
+        let place = QueuedHold { hold: hold.clone(), expires_at, direct_grant };
         match self.queue.iter_mut().find(|queued| queued.hold == *hold) {
-            Some(queued) => queued.expires_at = expires_at,
-            None => self.queue.push_back(QueuedHold { hold: hold.clone(), expires_at }),
+            Some(queued) => *queued = place,
+            None => self.queue.push_back(place),
         }
     }
 
@@ -210,7 +216,8 @@ impl NameState {
         }
         self.queue.retain(|queued| queued.hold != hold);
         self.holds.retain(|stored| !stored.is_replaced_by(request));
-        self.holds.push(StoredHold { hold, mode, count: 1, token, expires_at });
+        let granted_request = None;
+        self.holds.push(StoredHold { hold, mode, count: 1, token, expires_at, granted_request });
         AcquireOutcome::Acquired { token }
     }
 
@@ -245,31 +252,39 @@ impl NameState {
         }
     }
 
-    pub(crate) fn release(&mut self, request: &ReleaseRequest) -> ReleaseOutcome {
+    pub(crate) fn release(
+        &mut self,
+        request: &ReleaseRequest,
+        next_token: impl FnOnce() -> FencingToken,
+    ) -> ReleaseOutcome {
         match self.holds.iter().position(|stored| stored.hold == request.hold) {
             Some(at) if request.remaining > 0 => {
                 self.holds[at].count = request.remaining;
                 ReleaseOutcome::StillHeld
             }
             Some(at) => {
-                self.holds.remove(at);
+                let released = self.holds.remove(at);
+                if released.mode == Mode::Fair {
+                    self.grant_directly(next_token);
+                }
                 self.wakeups.wake();
                 ReleaseOutcome::Released
             }
             None => {
-                self.leave_queue(&request.hold);
+                if self.leave_queue(&request.hold) {
+                    self.grant_directly(next_token);
+                    self.wakeups.wake();
+                }
                 ReleaseOutcome::NotHeld
             }
         }
     }
 
-    /// Removes a hold from the queue, and wakes the other waiters if it was queued.
-    fn leave_queue(&mut self, hold: &HoldId) {
+    /// Removes a hold from the queue. Returns `true` if it was queued.
+    fn leave_queue(&mut self, hold: &HoldId) -> bool {
         let before = self.queue.len();
         self.queue.retain(|queued| queued.hold != *hold);
-        if self.queue.len() < before {
-            self.wakeups.wake();
-        }
+        self.queue.len() < before
     }
 
     pub(crate) fn force_release(&mut self) -> Result<bool, BackendError> {
@@ -292,6 +307,15 @@ impl NameState {
             Some((available, total)) => state.with_permits(available, Some(total)),
             None => state,
         }
+    }
+
+    /// What the subscription of `hold` wakes for: a direct grant is told once.
+    pub(crate) fn wakeup(&mut self, hold: &HoldId) -> Wakeup {
+        let stored = self.find(hold).and_then(|stored| {
+            let request = stored.granted_request.take()?;
+            Some(Wakeup::Granted { token: stored.token, request })
+        });
+        stored.unwrap_or(Wakeup::Changed)
     }
 
     pub(crate) fn subscribe(&mut self, awaited: Awaited) -> watch::Receiver<()> {

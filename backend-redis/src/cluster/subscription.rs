@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use lockcore::{
     BackendError,
-    backend::{Wakeups, async_trait},
+    backend::{Wakeup, Wakeups, async_trait},
 };
 use tokio::sync::watch;
 
@@ -117,18 +117,19 @@ impl ClusterSubscription {
 
 #[async_trait]
 impl Wakeups for ClusterSubscription {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         loop {
             let Some(place) = &mut self.place else {
                 // A message may have been missed, so this counts as a wake-up.
-                return self.settle_again().await;
+                self.settle_again().await;
+                return Wakeup::Changed;
             };
             tokio::select! {
-                () = any_woken(&mut place.subscriptions) => {
+                wakeup = any_woken(&mut place.subscriptions) => {
                     if place.subscriptions.iter().any(RedisSubscription::is_lost) {
                         self.place = None;
                     }
-                    return;
+                    return wakeup;
                 }
                 () = moved_away(&mut self.topology, self.slot, &place.node) => self.place = None,
                 () = tokio::time::sleep(REFRESH_EVERY) => self.cluster.refresh_if_old(),
@@ -138,16 +139,14 @@ impl Wakeups for ClusterSubscription {
 }
 
 /// Resolves when one of the subscriptions is woken.
-async fn any_woken(subscriptions: &mut [RedisSubscription]) {
-    let mut woken: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> =
+async fn any_woken(subscriptions: &mut [RedisSubscription]) -> Wakeup {
+    let mut woken: Vec<Pin<Box<dyn Future<Output = Wakeup> + Send + '_>>> =
         subscriptions.iter_mut().map(|subscription| subscription.woken()).collect();
     std::future::poll_fn(|context| {
-        match woken.iter_mut().any(|woken| woken.as_mut().poll(context).is_ready()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+        let mut polled = woken.iter_mut().map(|woken| woken.as_mut().poll(context));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
-    .await;
+    .await
 }
 
 /// Resolves when the map has another node for the slot.

@@ -7,8 +7,11 @@
 --       5 when its places expire
 --       6 the lock that the queue belongs to: by Redisson's rules, `x` and `{x}` have the same
 --         queue
+--       7 by waiter, the last request that may be granted later, see grant_directly.lua: its number,
+--         when its place expires, and for how many ms it was kept
 -- ARGV  6 for how many ms the place is kept without another request, or 0 for no place
 --       7 channel, without the owner that is notified
+--       8 number of the request, or empty if it may not be granted later
 local head, kept = queue_head(KEYS[4], KEYS[5])
 local is_held = not count and remaining ~= -2
 if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
@@ -30,7 +33,7 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
         end
         position = position or redis.call('RPUSH', KEYS[4], ARGV[1]) - 1
         local _, _, expired = queue_head(KEYS[4], KEYS[5])
-        remove_first(KEYS[4], KEYS[5], expired)
+        remove_first(KEYS[4], KEYS[5], expired, KEYS[7])
         position = position - expired
         -- A Redisson waiter that enters subtracts its own waiting time, 5 minutes by default, from
         -- the places of all waiters behind it. So a place behind a Redisson waiter is counted from
@@ -47,6 +50,13 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
         redis.call('PEXPIRE', KEYS[4], ttl)
         redis.call('PEXPIRE', KEYS[5], ttl)
         redis.call('SET', KEYS[6], KEYS[1], 'PX', string.format('%.0f', last - now))
+        if ARGV[8] == '' then
+            redis.call('HDEL', KEYS[7], ARGV[1])
+        else
+            local until_ms = string.format('%.0f', now + ARGV[6])
+            redis.call('HSET', KEYS[7], ARGV[1], table.concat({ARGV[8], until_ms, ARGV[6]}, ':'))
+            redis.call('PEXPIRE', KEYS[7], ttl)
+        end
     end
     local ok, failure = true
     if ARGV[6] ~= '0' then

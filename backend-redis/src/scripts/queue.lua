@@ -19,10 +19,15 @@ local function queue_head(queue, expiries)
     end
 end
 
--- Removes the first places of a queue.
-local function remove_first(queue, expiries, count)
+-- Removes the first places of a queue, and what is kept of each waiter in the hash `numbers`, if
+-- there is one.
+local function remove_first(queue, expiries, count, numbers)
     for _ = 1, count do
-        redis.call('ZREM', expiries, redis.call('LPOP', queue))
+        local waiter = redis.call('LPOP', queue)
+        redis.call('ZREM', expiries, waiter)
+        if numbers then
+            redis.call('HDEL', numbers, waiter)
+        end
     end
 end
 

@@ -1,19 +1,23 @@
--- Releases a hold of a fair lock, lowers its count, or gives up a place in the queue. A full
--- release uses only commands that work when memory is full.
+-- Releases a hold of a fair lock, lowers its count, or gives up a place in the queue. A lock that is
+-- free then is granted to the first in the queue, if that is possible: see grant_directly.lua. A
+-- full release uses only commands that work when memory is full, or that may fail.
 --
--- KEYS  1 the lock
---       2 not used
---       3 the id of the hold
---       4 the queue
---       5 when its places expire
---       6 the lock that the queue belongs to
+-- KEYS  those of acquire_fair.lua, with the lock in the place of the token if nothing is to be
+--       granted
 -- ARGV  1 owner
 --       2 hold count to set
 --       3 channel, without the owner that is notified
 --       4 id of the hold, empty unless the owner is named
+--       5 time to live of a token in ms
 -- Reply 1 released, 2 still held, 0 there is no such hold
-local function wake(head)
-    if head then
+local function grant_or_wake(head, may_be_held)
+    if not head then
+        return
+    end
+    -- With pcall: whatever happens, the release has to be told.
+    local args = {head, ARGV[3], '', ARGV[5], may_be_held}
+    local ok, is_granted = pcall(grant_directly, KEYS, args)
+    if not ok or not is_granted then
         redis.pcall('PUBLISH', ARGV[3] .. ':' .. head, '0')
     end
 end
@@ -25,11 +29,13 @@ end
 if not count or ARGV[4] ~= '' and redis.call('GET', KEYS[3]) ~= ARGV[4] then
     if not count and leave_queue(KEYS[4], KEYS[5], ARGV[1]) then
         -- With pcall: see below, and the queue may be gone with its last place.
+        redis.pcall('HDEL', KEYS[7], ARGV[1])
         local ok, head = pcall(queue_head, KEYS[4], KEYS[5])
         if ok and head then
-            wake(head)
+            grant_or_wake(head, '1')
         else
             redis.pcall('DEL', KEYS[6])
+            redis.pcall('DEL', KEYS[7])
         end
     end
     return 0
@@ -48,8 +54,8 @@ if ARGV[4] ~= '' then
     redis.call('DEL', KEYS[3])
 end
 if ok then
-    pcall(remove_first, KEYS[4], KEYS[5], expired)
-    wake(head)
+    pcall(remove_first, KEYS[4], KEYS[5], expired, KEYS[7])
+    grant_or_wake(head)
 end
 -- Also wakes the waiters that take the lock without queueing.
 redis.pcall('PUBLISH', ARGV[3], '0')

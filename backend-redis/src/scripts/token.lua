@@ -8,14 +8,14 @@
 local DAY = 86400000
 local PERIOD = 10000000000
 
--- Issues `count` consecutive tokens, all greater than every earlier one. Returns the first, and the
--- server's time in microseconds. Both are numbers: they are whole and below 2^53, and the server
+-- Issues `count` consecutive tokens, all greater than every earlier one, at the server's `time` if
+-- the script knows it already. Returns the first, and that time in microseconds. Both are numbers: they are whole and below 2^53, and the server
 -- writes all their digits. Lua's own conversion to a string would not.
-local function issue_tokens(count)
+local function issue_tokens(count, time)
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored) or 0
     -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.
-    local time = redis.call('TIME')
+    time = time or redis.call('TIME')
     local micros = time[1] * 1000000 + time[2]
     -- A key of ours needs a new expiry once in a period, unless it has to live longer than usual.
     if last < micros and last >= micros - micros % PERIOD and ARGV[4] - DAY <= 0 then

@@ -66,7 +66,7 @@ pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 /// The name under which the fastest other library of each round is compared.
 pub(crate) const BEST_PEER: &str = "the best peer";
 
-const BARS: [Bar; 52] = [
+const BARS: [Bar; 53] = [
     ratio("uncontended", "pairs", "floor", 0.95),
     ratio("uncontended", "pairs", BEST_PEER, 1.0),
     at_most_of("uncontended", "server time a pair", "rslock", 1.1),
@@ -105,6 +105,7 @@ const BARS: [Bar; 52] = [
     ratio("cluster", "pairs of 1024 tasks", "rslock", 1.0),
     ratio("cluster", "pairs of 1024 tasks", "Redisson", 1.0),
     at_most_of("pingpong", "p50", "PING", 2.3),
+    at_most_of("pingpong", "p50 of a fair lock", "PING", 1.6),
     ratio("pingpong", "p50, less is more", "rueidislock", 1.0),
     at_most("idle", "commands", 2.0),
     at_most("holds", "calls a tick", 100.0),

@@ -26,6 +26,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NAME: &str = "pingpong";
 
+/// The figure of the fair lock, which a release grants to the next one in the queue.
+const FAIR: &str = "p50 of a fair lock";
+
 /// What is seen in one round, in nanoseconds.
 #[derive(Debug)]
 struct Seen {
@@ -37,7 +40,9 @@ struct Seen {
 async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let server = Server::start().await?;
     let mut pairs = Vec::new();
-    for subject in stage.subjects(&[Ability::Waiting]) {
+    let mut subjects = stage.subjects(&[Ability::Waiting]);
+    subjects.insert(1, Subject::LockcoreFair);
+    for subject in subjects {
         let workers = stage.workers(&[subject, subject], &server, LEASE).await?;
         pairs.push((subject, workers));
     }
@@ -56,8 +61,10 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     stage.values(&samples, "p50", "us", |seen| seen.p50 / 1e3)?;
     stage.values(&samples, "p99", "us", |seen| seen.p99 / 1e3)?;
     stage.values(&samples, "PING", "us", |seen| seen.ping / 1e3)?;
-    let in_pings = samples.of(Subject::Lockcore).iter().map(|seen| ratio(seen.p50, seen.ping));
-    stage.against("p50", median(&in_pings.collect::<Vec<_>>()), "PING")?;
+    for (subject, metric) in [(Subject::Lockcore, "p50"), (Subject::LockcoreFair, FAIR)] {
+        let in_pings = samples.of(subject).iter().map(|seen| ratio(seen.p50, seen.ping));
+        stage.against(metric, median(&in_pings.collect::<Vec<_>>()), "PING")?;
+    }
     let of = |subject| samples.median(subject, |seen: &Seen| seen.p50);
     for peer in [Subject::Redisson, Subject::Rueidislock] {
         let theirs = samples.subjects().contains(&peer).then(|| of(peer));

@@ -25,6 +25,10 @@ impl Peer {
     pub(crate) fn lock(&self, name: &str) -> Handle {
         Handle(self.0.lock(name))
     }
+
+    pub(crate) fn fair_lock(&self, name: &str) -> Handle {
+        Handle(self.0.fair_lock(name))
+    }
 }
 
 /// A handle of a lock, on whatever backend.

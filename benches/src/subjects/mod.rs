@@ -24,6 +24,8 @@ use crate::{
 pub(crate) enum Subject {
     /// Ours.
     Lockcore,
+    /// Our fair lock. Only where two processes hand a lock to and fro.
+    LockcoreFair,
     /// The least that our scripts cost: see [`floor`].
     Floor,
     /// With the pauses between attempts that it has by default.
@@ -70,8 +72,9 @@ pub(crate) enum Ability {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Lockcore,
+        Self::LockcoreFair,
         Self::Floor,
         Self::Rslock,
         Self::RslockFast,
@@ -87,6 +90,7 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lockcore => "lockcore",
+            Self::LockcoreFair => "lockcore (fair)",
             Self::Floor => "floor",
             Self::Rslock => "rslock",
             Self::RslockFast => "rslock (5 ms)",
@@ -110,7 +114,7 @@ impl Subject {
 
     /// Whether it is a library of somebody else's.
     pub(crate) fn is_peer(self) -> bool {
-        !matches!(self, Self::Lockcore | Self::Floor)
+        !matches!(self, Self::Lockcore | Self::LockcoreFair | Self::Floor)
     }
 
     /// Why it has no part in what asks for this, if it has none.
@@ -146,7 +150,7 @@ impl Subject {
             Self::Lockcore => {
                 &["evalsha", "eval", "hdel", "publish", "subscribe", "unsubscribe", "ping"]
             }
-            Self::Floor | Self::Redisson => {
+            Self::LockcoreFair | Self::Floor | Self::Redisson => {
                 &["evalsha", "eval", "subscribe", "unsubscribe", "ping"]
             }
             Self::Rslock | Self::RslockFast => &["set", "evalsha", "eval", "ping"],
@@ -170,6 +174,7 @@ impl Subject {
 /// A client of a subject, on one server.
 pub(crate) enum Peer {
     Lockcore(lockcore::Peer),
+    LockcoreFair(lockcore::Peer),
     Floor(floor::Peer),
     Rslock(rslock::Peer),
     AsyncRedisLock(async_redis_lock::Peer),
@@ -181,6 +186,7 @@ impl Peer {
     pub(crate) async fn connect(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
         Ok(match subject {
             Subject::Lockcore => Self::Lockcore(lockcore::Peer::connect(url, lease).await?),
+            Subject::LockcoreFair => Self::LockcoreFair(lockcore::Peer::connect(url, lease).await?),
             Subject::Floor => Self::Floor(floor::Peer::connect(url, lease).await?),
             Subject::Rslock => Self::Rslock(rslock::Peer::connect(url, lease, None).await?),
             Subject::RslockFast => {
@@ -200,6 +206,7 @@ impl Peer {
     pub(crate) fn lock(&self, name: &str) -> Result<Arc<AnyLock>> {
         Ok(Arc::new(match self {
             Self::Lockcore(client) => AnyLock::Lockcore(client.lock(name)),
+            Self::LockcoreFair(client) => AnyLock::Lockcore(client.fair_lock(name)),
             Self::Floor(client) => AnyLock::Floor(client.lock(name)),
             Self::Rslock(client) => AnyLock::Rslock(client.lock(name)),
             Self::AsyncRedisLock(client) => AnyLock::AsyncRedisLock(client.lock(name)),
@@ -211,6 +218,7 @@ impl Peer {
     pub(crate) fn turn(&self, name: &str) -> Result<Turn> {
         Ok(match self {
             Self::Lockcore(client) => Box::pin(turn(client.lock(name))),
+            Self::LockcoreFair(client) => Box::pin(turn(client.fair_lock(name))),
             Self::Floor(client) => Box::pin(turn(client.lock(name))),
             Self::Rslock(client) => Box::pin(turn(client.lock(name))),
             Self::AsyncRedisLock(client) => Box::pin(turn(client.lock(name))),

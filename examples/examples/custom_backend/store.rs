@@ -7,7 +7,7 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use rustix::{fs::FlockOperation, time::ClockId};
@@ -131,12 +131,12 @@ struct Polling {
 
 #[async_trait]
 impl Wakeups for Polling {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         loop {
             tokio::time::sleep(POLL).await;
             let before = std::mem::replace(&mut self.seen, fs::read_to_string(&self.file).ok());
             if self.seen.is_none() || self.seen != before {
-                return;
+                return Wakeup::Changed;
             }
         }
     }

@@ -102,7 +102,11 @@ pub(super) async fn messages_forged(run: Run) -> Result<Report> {
     let forge = "for i = 1, 20 do redis.call(ARGV[1], ARGV[2], ARGV[3]) end";
     while start.elapsed() < Duration::from_secs(3) {
         for channel in scene.channels().await? {
-            let payload = format!("\u{0}garbage {}", scene.random.next());
+            // Every other one looks like the grant of a fair lock.
+            let payload = match scene.random.next() {
+                even if even % 2 == 0 => format!("\u{0}garbage {even}"),
+                odd => format!("{}:{}", u64::MAX / 2, odd % 4),
+            };
             let forged = ["EVAL", forge, "0", channel.publish, &channel.name, &payload];
             scene.tell(&forged).await?;
             messages += 20;

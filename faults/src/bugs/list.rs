@@ -107,6 +107,18 @@ fn waiting() -> Vec<Bug> {
             suites("hand_over::a_cancelled_heir_is_passed_over"),
         ),
         bug(
+            "a grant that is told too late is believed",
+            [core("Lane::told").operand("offer.lasts").always()],
+            suites("direct_grant::a_message_that_comes_too_late"),
+        ),
+        bug(
+            "a grant that was told is believed for a whole lease",
+            [core("HoldState::granted")
+                .arm("Some")
+                .becomes("(deadline(sent, lease.duration()), offer.sent, sent.after(SETTLES))")],
+            suites("direct_grant::the_next_one_enters_without_asking_again"),
+        ),
+        bug(
             "a release does not wake the waiters that expect it",
             [core("Lane::end_release").statement("news").removed()],
             suites("an_attempt_during_a_release_of_its_client"),
@@ -339,6 +351,16 @@ fn scripts() -> Vec<Bug> {
             "a release deletes the lock of another owner",
             [lua("release.lua").operand("not count").never()],
             redis_suites("conformance::release::"),
+        ),
+        bug(
+            "a waiter that is granted the lock has it for minutes",
+            [lua("grant_directly.lua").argument("PEXPIRE", "kept").becomes("600000")],
+            redis_suites("direct_grant::a_waiter_that_is_dead"),
+        ),
+        bug(
+            "a lock is granted to the waiters of the one with the other name",
+            [lua("grant_directly.lua").operand("KEYS[6]").never()],
+            redis_suites("direct_grant::the_lock_with_the_other_name"),
         ),
         bug(
             "a release publishes nothing",

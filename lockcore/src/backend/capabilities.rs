@@ -36,6 +36,9 @@ impl Capabilities {
     /// [`Awaited::Demand`](crate::backend::Awaited::Demand): holders can hear that other clients
     /// want the lock, so that a hold can be kept for a while after its last guard.
     pub const DEMAND: Self = Self(1 << 6);
+    /// [`AcquireRequest::direct_grant`](crate::backend::AcquireRequest::direct_grant): the release
+    /// of a fair hold grants the lock to the first in the queue, who hears of it with its wake-up.
+    pub const DIRECT_GRANT: Self = Self(1 << 7);
 
     /// The capability that a backend needs for `mode`.
     #[must_use]

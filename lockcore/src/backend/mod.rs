@@ -21,6 +21,7 @@ pub use self::{
     requests::{
         AcquireOutcome, AcquireRequest, Awaited, HoldId, ReleaseOutcome, ReleaseRequest,
         RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
+        Wakeup,
     },
 };
 use crate::{BackendError, LockName, LockState};
@@ -173,6 +174,16 @@ use crate::{BackendError, LockName, LockState};
 ///   and at once if others subscribe to the ends of the holds of the name already: they may have
 ///   been refused before. A wake-up too many is allowed.
 ///
+/// For a backend with [`Capabilities::DIRECT_GRANT`], which has fair locks as well:
+///
+/// - **C39 (direct grant)** A full `release` of a fair hold, and one of a place while the lock is
+///   free, MUST grant the lock to the first in the queue if the last `acquire` of that hold had a
+///   [`direct_grant`](AcquireRequest::direct_grant) number. The new hold has the count 1 and a new
+///   token (C4), no place any more, and lasts as long as the place would have, which is for the
+///   [`queue`](AcquireRequest::queue) time from that `acquire`. Its subscription MUST be woken with
+///   [`Wakeup::Granted`], the token and the number; a later `acquire` of it is a repetition (C5).
+///   If there is no number, or the store cannot grant, the first is woken as C20 says.
+///
 /// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
 ///
 /// # Errors and time-outs
@@ -226,9 +237,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 /// A subscription to the ends of holds of one name, or to the demand for it.
 #[async_trait]
 pub trait Wakeups: fmt::Debug + Send + Sync {
-    /// Resolves when a hold may have ended since the last call, or the lock may be wanted.
+    /// Resolves when a hold may have ended since the last call, or the lock may be wanted, or the
+    /// hold that the subscription is for was granted.
     ///
     /// # Cancel safety
     /// If the future is dropped before it resolves, no wake-up is lost.
-    async fn woken(&mut self);
+    async fn woken(&mut self) -> Wakeup;
 }

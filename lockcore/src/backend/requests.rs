@@ -100,6 +100,13 @@ pub struct AcquireRequest {
     /// only for a backend with [`Capabilities::REPLICAS`](crate::backend::Capabilities::REPLICAS),
     /// and for an outermost acquisition.
     pub replicas: Option<Replicas>,
+    /// The number of this request, if the hold may be granted while it has a place in the queue:
+    /// the subscription of the hold gives it back with [`Wakeup::Granted`]. It is a random one, and
+    /// should be shown to nobody else: a wake-up that has it is believed. Only for a backend with
+    /// [`Capabilities::DIRECT_GRANT`](crate::backend::Capabilities::DIRECT_GRANT), and for an
+    /// outermost hold in [`Mode::Fair`] of an owner without a name that asks for a place and not
+    /// for replicas.
+    pub direct_grant: Option<u64>,
 }
 
 impl AcquireRequest {
@@ -116,6 +123,7 @@ impl AcquireRequest {
             within: None,
             tokens: 1,
             replicas: None,
+            direct_grant: None,
         }
     }
 
@@ -158,6 +166,13 @@ impl AcquireRequest {
     #[must_use]
     pub fn replicas(mut self, replicas: Option<Replicas>) -> Self {
         self.replicas = replicas;
+        self
+    }
+
+    /// Sets the number by which a grant that comes with a wake-up names this request.
+    #[must_use]
+    pub fn direct_grant(mut self, number: Option<u64>) -> Self {
+        self.direct_grant = number;
         self
     }
 
@@ -365,6 +380,22 @@ impl SubscribeRequest {
         self.awaited = awaited;
         self
     }
+}
+
+/// The reason why a subscription woke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wakeup {
+    /// A hold may have ended, or the lock may be wanted: a reason to look.
+    Changed,
+    /// The hold that the subscription is for was granted, with this token, on the strength of the
+    /// last [request](AcquireRequest::direct_grant) that was refused.
+    Granted {
+        /// The token of the hold.
+        token: FencingToken,
+        /// The number of that request.
+        request: u64,
+    },
 }
 
 /// A new number of permits for a semaphore.

@@ -347,6 +347,18 @@ impl Acquisition {
             && self.replicas.is_none()
     }
 
+    /// Whether the backend may grant a request of `asker` after it has refused it. What a named
+    /// owner has is stored under its name, a fixed lease counts from its own beginning, and no
+    /// replica would have acknowledged the hold.
+    pub(super) fn takes_direct_grants(&self, asker: &Asker) -> bool {
+        self.mode == Mode::Fair
+            && asker.is_patient
+            && asker.owner.name().is_none()
+            && matches!(self.lease, Lease::Renewed(_))
+            && self.replicas.is_none()
+            && self.client.backend.capabilities().contains(Capabilities::DIRECT_GRANT)
+    }
+
     pub(super) fn closed(&self) -> LockError {
         LockError::Closed { lock: self.name.clone() }
     }

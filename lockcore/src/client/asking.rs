@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use uuid::Uuid;
+
 use super::{
     acquire::Acquisition,
     answer::no_answer,
@@ -17,7 +19,7 @@ use super::{
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, Mode,
     backend::{AcquireOutcome, AcquireRequest},
-    engine::{Grant, HandOver},
+    engine::{Grant, HandOver, Offer},
     time::{ANSWER, Backoff, Moment, lease},
 };
 
@@ -35,13 +37,10 @@ impl Contender<'_> {
         sent: Moment,
     ) -> Result<Option<TurnEnd>, LockError> {
         let client = self.client();
-        if self.number.is_none() && self.acquisition().mode == Mode::Fair {
-            // A subscription is for one hold.
-            self.place.listener = None;
-        }
         let number = *self.number.get_or_insert_with(|| client.draw_number());
         let id = client.hold_id(&self.asker.owner, number);
         let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
+        let request = request.direct_grant(self.offer());
         let mut call = client.backend.acquire(&request);
         let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
         let (answer, is_undone, now) = match first {
@@ -61,7 +60,7 @@ impl Contender<'_> {
             Ok(AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. }) => {
                 self.granted(&request, (token, replicas), turn_since, sent, now)?
             }
-            Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, now),
+            Ok(AcquireOutcome::Held { remaining }) => self.refused(&request, remaining, sent, now),
             Ok(outcome) => {
                 match outcome {
                     AcquireOutcome::TooMany { .. } => self.disarm_undo(),
@@ -79,6 +78,17 @@ impl Contender<'_> {
             self.undo(&request, now);
         }
         Ok(turn)
+    }
+
+    /// The number of a request that the backend may grant later, if this is one: it would be heard
+    /// from now on. A random one, so that whoever can only publish messages cannot let anybody in.
+    fn offer(&self) -> Option<u64> {
+        let is_heard = self.place.listener.as_ref().is_some_and(|listener| listener.is_listening());
+        if !is_heard || !self.acquisition().takes_direct_grants(self.asker) {
+            return None;
+        }
+        let (_, number) = Uuid::new_v4().as_u64_pair();
+        Some(number)
     }
 
     /// Bounds a request that is not answered at once, whether or not its task goes on polling it.
@@ -138,7 +148,7 @@ impl Contender<'_> {
         self.undo = Some(Box::new(OnDrop::new(Cleanup::Undo(undo))));
     }
 
-    fn disarm_undo(&mut self) {
+    pub(super) fn disarm_undo(&mut self) {
         if let Some(undo) = self.undo.take() {
             undo.disarm();
         }
@@ -148,6 +158,10 @@ impl Contender<'_> {
     fn undo(&mut self, request: &AcquireRequest, now: Moment) {
         self.arm_undo(request, now);
         (self.undo, self.number) = (None, None);
+        if self.acquisition().mode == Mode::Fair {
+            // A subscription is for one hold.
+            self.place.listener = None;
+        }
     }
 
     fn granted(
@@ -220,6 +234,7 @@ impl Contender<'_> {
         &mut self,
         request: &AcquireRequest,
         remaining: Option<Duration>,
+        sent: Moment,
         now: Moment,
     ) -> Option<TurnEnd> {
         (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
@@ -235,8 +250,11 @@ impl Contender<'_> {
         // A place in the queue is kept by asking again in time.
         let kept = request.queue.map_or(until, |queue| now.after(queue / 3));
         let until = until.min(kept);
+        let offer = request.direct_grant.zip(request.queue);
+        let offer = offer.map(|(number, kept)| Offer { number, sent, kept });
         let QueuePlace { cell, ticket, .. } = &self.place;
-        let waits = self.client().with(cell, |lane, fx| lane.refused(*ticket, until, now, fx));
+        let waits =
+            self.client().with(cell, |lane, fx| lane.refused(*ticket, until, offer, now, fx));
         (!waits).then_some(TurnEnd::Refused)
     }
 

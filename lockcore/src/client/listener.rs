@@ -12,7 +12,7 @@ use std::{
 use super::answer::answer;
 use crate::{
     BackendError,
-    backend::{Backend, SubscribeRequest, Wakeups},
+    backend::{Backend, SubscribeRequest, Wakeup, Wakeups},
     time::{Backoff, Clock, Moment},
 };
 
@@ -46,11 +46,16 @@ pub(crate) enum Heard {
     /// The subscription is in effect, or failed and was waited for: what happened before was not
     /// heard, so an attempt is due. It also shows whether the backend is up.
     Subscribed,
-    /// The lock may be free.
-    Woken,
+    /// The lock may be free, or is granted.
+    Woken(Wakeup),
 }
 
 impl Listener {
+    /// Whether the subscription is in effect.
+    pub(super) fn is_listening(&self) -> bool {
+        matches!(self.state, ListenerState::Listening(_))
+    }
+
     /// Resolves when there is something to tell.
     ///
     /// # Errors
@@ -90,8 +95,7 @@ impl Listener {
                 }
             }
             ListenerState::Listening(wakeups) => {
-                wakeups.woken().await;
-                return Ok(Heard::Woken);
+                return Ok(Heard::Woken(wakeups.woken().await));
             }
             ListenerState::Pausing { until } => {
                 clock.sleep_until(*until).await;

@@ -19,8 +19,8 @@ use super::{
     shared::Client,
 };
 use crate::{
-    LockError, Mode,
-    backend::SubscribeRequest,
+    FencingToken, LockError, Mode,
+    backend::{SubscribeRequest, Wakeup},
     engine::{Asker, Nesting, Step},
     task::TaskKey,
     time::{Backoff, Moment, random_fraction},
@@ -111,7 +111,9 @@ impl<'a> Contender<'a> {
                     Step::Wait { until, listens } => {
                         self.has_waited = true;
                         self.warn_of_deadlock(now);
-                        Box::pin(self.wait(until, listens)).await?;
+                        if let Some(turn) = Box::pin(self.wait(until, listens)).await? {
+                            return Ok(turn);
+                        }
                     }
                     Step::Ask { tokens, turn_since } => {
                         let asked = Box::pin(self.ask(tokens, turn_since, now));
@@ -149,8 +151,13 @@ impl<'a> Contender<'a> {
         poll_fn(move |context| cell.poll_signal(*ticket, context))
     }
 
-    /// Waits for the signal, for `until`, and for the backend.
-    async fn wait(&mut self, until: Option<Moment>, listens: bool) -> Result<(), LockError> {
+    /// Waits for the signal, for `until`, and for the backend, which may tell that it has granted
+    /// the hold.
+    async fn wait(
+        &mut self,
+        until: Option<Moment>,
+        listens: bool,
+    ) -> Result<Option<TurnEnd>, LockError> {
         // A backend whose wake-ups are always ready must not keep the thread.
         tokio::task::consume_budget().await;
         let clock = &self.client().clock;
@@ -166,22 +173,13 @@ impl<'a> Contender<'a> {
                 () = self.signalled() => {}
                 () = end => self.place.cell.ignore_signal(self.place.ticket),
             }
-            return Ok(());
+            return Ok(None);
         }
-        if self.place.listener.is_none() {
-            let parked = match self.acquisition().mode {
-                // A fair waiter only hears of its own turn.
-                Mode::Fair => None,
-                _ => self.place.cell.lock().listener.take(),
-            };
-            self.place.listener = Some(parked.unwrap_or_default());
-        }
-        let client = self.client();
-        let number = *self.number.get_or_insert_with(|| client.draw_number());
+        let number = self.have_listener();
         let Acquisition { client, name, mode, .. } = self.acquisition();
         let owner = &self.asker.owner;
         let QueuePlace { cell, ticket, listener: Some(listener), .. } = &mut self.place else {
-            return Ok(());
+            return Ok(None);
         };
         let request =
             || SubscribeRequest::new(name.clone(), client.hold_id(owner, number)).mode(*mode);
@@ -195,18 +193,56 @@ impl<'a> Contender<'a> {
             () = end => None,
         };
         cell.ignore_signal(*ticket);
-        let now = client.clock.now();
-        match heard {
-            Some(Heard::Woken) => {
-                let jitter = random_fraction();
-                client.with(cell, |lane, fx| lane.heard(*ticket, jitter, now, fx));
-            }
-            Some(Heard::Subscribed) => {
-                client.with(cell, |lane, fx| lane.listening(*ticket, fx));
-            }
-            None => {}
+        Ok(heard.and_then(|heard| self.have_heard(number, heard)).map(TurnEnd::Entered))
+    }
+
+    /// Makes sure that there is a subscription, and returns the number of the hold that it is for.
+    fn have_listener(&mut self) -> NonZeroU64 {
+        if self.place.listener.is_none() {
+            let parked = match self.acquisition().mode {
+                // A fair waiter only hears of its own turn.
+                Mode::Fair => None,
+                _ => self.place.cell.lock().listener.take(),
+            };
+            self.place.listener = Some(parked.unwrap_or_default());
         }
-        Ok(())
+        let client = self.client();
+        *self.number.get_or_insert_with(|| client.draw_number())
+    }
+
+    /// Reports what was heard. Returns the hold, if that was granted.
+    fn have_heard(&mut self, number: NonZeroU64, heard: Heard) -> Option<Held> {
+        let client = self.client();
+        let now = client.clock.now();
+        if let Heard::Woken(Wakeup::Granted { token, request }) = heard
+            && let Some(held) = self.told(number, (request, token), now)
+        {
+            return Some(held);
+        }
+        let (QueuePlace { cell, ticket, .. }, jitter) = (&self.place, random_fraction());
+        client.with(cell, |lane, fx| match heard {
+            Heard::Woken(_) => lane.heard(*ticket, jitter, now, fx),
+            Heard::Subscribed => lane.listening(*ticket, fx),
+        });
+        None
+    }
+
+    /// The backend has granted a request that it had refused. `None` if the waiter has to take
+    /// another step: that was too long ago, or the client is closed.
+    fn told(
+        &mut self,
+        number: NonZeroU64,
+        granted: (u64, FencingToken),
+        now: Moment,
+    ) -> Option<Held> {
+        let (acquisition, client) = (self.acquisition(), self.client());
+        let facts = acquisition.facts(client.hold_id(&self.asker.owner, number), None, now);
+        let held = self.place.enter(|lane, ticket, fx| {
+            let is_open = !client.is_closed();
+            is_open.then(|| lane.told(ticket, granted, acquisition.lease, facts, now, fx)).flatten()
+        })?;
+        self.disarm_undo();
+        Some(held)
     }
 
     /// The time is up: leaves, and returns when that is done, with the error that it was struggling

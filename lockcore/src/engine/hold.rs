@@ -35,12 +35,40 @@ pub(crate) enum Phase {
     Closed,
 }
 
+/// A request that was refused, and that the backend may grant later without being asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Offer {
+    /// By which the grant names it.
+    pub(crate) number: u64,
+    pub(crate) sent: Moment,
+    /// For how long its place is kept: the hold that takes its place ends with it.
+    pub(crate) kept: Duration,
+}
+
+impl Offer {
+    /// Until when the client may believe in a grant.
+    pub(super) fn deadline(&self) -> Moment {
+        deadline(self.sent, self.kept)
+    }
+
+    /// Whether a grant that is told now leaves time enough for its renewal, and for trying again.
+    pub(super) fn lasts(&self, now: Moment) -> bool {
+        now.after(renewal_period(self.kept)) < self.deadline()
+    }
+}
+
+/// How long after a grant without a request its lease is brought to its full length at the latest.
+/// Most holds that are handed to and fro are over by then.
+const SETTLES: Duration = Duration::from_millis(200);
+
 /// A grant of the backend. Several holds of one client may have it one after the other.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Grant {
-    /// When it was asked for.
+    /// When it was asked for. If it was not, when the client was told.
     pub(crate) sent: Moment,
     pub(crate) lease: Lease,
+    /// If it was not asked for again: what it took the place of.
+    pub(crate) offer: Option<Offer>,
     /// The last of the tokens that came with it.
     pub(crate) last_token: FencingToken,
     /// Until when it may be handed over: before any renewal is due, so that none is ever under way
@@ -61,7 +89,12 @@ impl Grant {
         let handover_until = until
             .map(|until| until.min(lease::last_handover(sent, lease.duration())))
             .filter(|_| last_token > token);
-        Self { sent, lease, last_token, handover_until }
+        Self { sent, lease, offer: None, last_token, handover_until }
+    }
+
+    /// A grant that the client was told of at `now`.
+    pub(super) fn told(offer: Offer, lease: Lease, token: FencingToken, now: Moment) -> Self {
+        Self { sent: now, lease, offer: Some(offer), last_token: token, handover_until: None }
     }
 }
 
@@ -111,7 +144,18 @@ pub(crate) struct HoldState {
 impl HoldState {
     /// The state of a hold with one guard. `token` is one of those that came with the grant.
     pub(super) fn granted(grant: &Grant, token: FencingToken) -> Self {
-        let Grant { sent, lease, last_token, handover_until } = *grant;
+        let Grant { sent, lease, offer, last_token, handover_until } = *grant;
+        let (deadline, asked, renew_at) = match offer {
+            None => (
+                deadline(sent, lease.duration()),
+                sent.after(lease.duration()),
+                sent.after(renewal_period(lease.duration())),
+            ),
+            Some(offer) => {
+                let renewal = SETTLES.min(renewal_period(offer.deadline().since(sent)));
+                (offer.deadline(), offer.sent.after(offer.kept), sent.after(renewal))
+            }
+        };
         let mut state = Self {
             phase: Phase::Live,
             count: 0,
@@ -119,9 +163,9 @@ impl HoldState {
             renewed: 0,
             renewal_lease: lease::MIN,
             promised: sent,
-            deadline: deadline(sent, lease.duration()),
-            asked: sent.after(lease.duration()),
-            renew_at: sent.after(renewal_period(lease.duration())),
+            deadline,
+            asked,
+            renew_at,
             handover_until: handover_until.filter(|_| token < last_token),
             kept_until: None,
             is_as_granted: true,

@@ -15,7 +15,7 @@ mod turns;
 mod exploration;
 
 pub(crate) use self::{
-    hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Phase, ReleaseNumber},
+    hold::{Grant, Growth, HoldNumber, MAX_HOLD_COUNT, Offer, Phase, ReleaseNumber},
     lane::{Effect, Effects, Hold, Keeping, Lane, Nesting, Parting, Release, Step},
     limits::WaiterLimits,
     queue::{Asker, Ticket},

@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
-use super::hold::ReleaseNumber;
+use super::hold::{Offer, ReleaseNumber};
 use crate::{LockError, Mode, Owner, time::Moment};
 
 /// Names a waiter within its lane. Later waiters have greater tickets.
@@ -93,6 +93,8 @@ pub(super) struct Rare {
     pub(super) last_release_before: Option<ReleaseNumber>,
     /// Of a fair waiter, which asks for itself.
     pub(super) refusal: Refusal,
+    /// The last request of a fair waiter that was refused, if it may be granted later.
+    pub(super) offer: Option<Offer>,
     /// How many refusals it came too late for.
     pub(super) refusals_before: u64,
 }

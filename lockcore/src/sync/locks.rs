@@ -68,6 +68,10 @@ impl Locks {
     /// of the [`queue_timeout`](LocksBuilder::queue_timeout), so that a waiter that crashed delays
     /// the others no longer than that time.
     ///
+    /// In return, the lock goes from one process to the next in one round trip: if the backend can,
+    /// a release grants it to the first in the queue and tells it. The store keeps such a hold for
+    /// the rest of its place only, until the first renewal, which follows soon.
+    ///
     /// Use either this method or [`lock`](Self::lock) for a name. The two exclude each other, but
     /// `lock` does not queue. Several waiters with one named owner may count as one.
     ///

@@ -14,6 +14,7 @@
 /// | `permits` | semaphores, both kinds of permits | `Capabilities::PERMITS` | C21, C26 to C29 |
 /// | `hand_over` | several tokens with one grant | `Capabilities::HAND_OVER` | C37 |
 /// | `demand` | the demand for exclusive locks | `Capabilities::DEMAND` | C38 |
+/// | `direct_grant` | grants to the first in the queue of a fair lock, beside `fair` | `Capabilities::DIRECT_GRANT` | C39 |
 /// | `latches` | count-down latches | `Backend::latches` | C21, C30 to C32 |
 /// | `conditions` | conditions | `Backend::conditions` | C33 to C36 |
 ///
@@ -146,6 +147,7 @@ macro_rules! if_named {
     (permits [permits $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (hand_over [hand_over $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (demand [demand $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
+    (direct_grant [direct_grant $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (latches [latches $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (conditions [conditions $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     ($part:ident [] $then:tt { $($else:tt)* }) => { $($else)* };
@@ -177,10 +179,11 @@ mod tests {
     #[test]
     fn each_word_is_equal_to_itself_only() {
         compare!(
-            [fair read_write permits hand_over demand latches conditions],
-            [fair read_write permits hand_over demand latches conditions]
+            [fair read_write permits hand_over demand direct_grant latches conditions],
+            [fair read_write permits hand_over demand direct_grant latches conditions]
         );
-        let words = parts!([fair read_write permits hand_over demand latches conditions]);
+        let words =
+            parts!([fair read_write permits hand_over demand direct_grant latches conditions]);
         assert_eq!(words, Part::ALL);
     }
 }

@@ -39,6 +39,18 @@ macro_rules! and_for_each_case_of_a_part {
                 C20 a_hold_that_ends_before_its_place_wakes_the_next
                 C20 nothing_is_left_of_places_that_were_given_up
             }
+            direct_grant [direct_grant] {
+                C39 a_release_grants_to_the_first_in_the_queue
+                C39 one_after_the_other_is_granted_the_lock
+                C39 who_gave_no_number_is_only_woken
+                C39 a_grant_names_the_last_request
+                C39 a_granted_hold_lasts_as_long_as_its_place
+                C39 a_granted_hold_is_like_any_other
+                C39 giving_up_the_first_place_grants_to_the_next
+                C39 a_held_lock_is_granted_to_nobody
+                C39 who_is_out_of_the_queue_is_granted_nothing
+                C39 a_grant_between_two_waits_is_heard_of
+            }
             sharing [read_write] {
                 C22 readers_are_in_together
                 C22 a_writer_is_in_alone

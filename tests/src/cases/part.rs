@@ -19,6 +19,8 @@ pub enum Part {
     HandOver,
     /// The demand for exclusive locks: `demand`.
     Demand,
+    /// Direct grants of fair locks, which are a part of their own: `direct_grant`.
+    DirectGrant,
     /// Count-down latches: `latches`.
     Latches,
     /// Conditions: `conditions`.
@@ -27,12 +29,13 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Fair,
         Self::ReadWrite,
         Self::Permits,
         Self::HandOver,
         Self::Demand,
+        Self::DirectGrant,
         Self::Latches,
         Self::Conditions,
     ];
@@ -46,6 +49,7 @@ impl Part {
             Self::Permits => "permits",
             Self::HandOver => "hand_over",
             Self::Demand => "demand",
+            Self::DirectGrant => "direct_grant",
             Self::Latches => "latches",
             Self::Conditions => "conditions",
         }
@@ -59,6 +63,7 @@ impl Part {
             Self::Permits => Some(Capabilities::PERMITS),
             Self::HandOver => Some(Capabilities::HAND_OVER),
             Self::Demand => Some(Capabilities::DEMAND),
+            Self::DirectGrant => Some(Capabilities::DIRECT_GRANT),
             Self::Latches | Self::Conditions => None,
         }
     }
@@ -71,6 +76,7 @@ impl Part {
             Self::Permits => "`Capabilities::PERMITS`",
             Self::HandOver => "`Capabilities::HAND_OVER`",
             Self::Demand => "`Capabilities::DEMAND`",
+            Self::DirectGrant => "`Capabilities::DIRECT_GRANT`",
             Self::Latches => "`Backend::latches`",
             Self::Conditions => "`Backend::conditions`",
         }
@@ -107,6 +113,9 @@ macro_rules! part {
     (demand) => {
         $crate::Part::Demand
     };
+    (direct_grant) => {
+        $crate::Part::DirectGrant
+    };
     (latches) => {
         $crate::Part::Latches
     };
@@ -118,7 +127,7 @@ macro_rules! part {
             "`",
             stringify!($word),
             "` is no word of `conformance_tests!`: the words are `fair`, `read_write`, `permits`, \
-             `hand_over`, `demand`, `latches`, `conditions` and `paused`"
+             `hand_over`, `demand`, `direct_grant`, `latches`, `conditions` and `paused`"
         ))
     };
 }

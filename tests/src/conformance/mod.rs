@@ -17,6 +17,7 @@ pub mod condition_wakeups;
 pub mod conditions;
 pub mod declaration;
 pub mod demand;
+pub mod direct_grant;
 pub mod downgrade;
 pub mod exclusion;
 pub mod fair;

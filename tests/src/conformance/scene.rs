@@ -39,6 +39,7 @@ pub(crate) struct Rival<'a> {
     queue: Option<Duration>,
     within: Option<&'a HoldId>,
     tokens: u32,
+    direct_grant: Option<u64>,
 }
 
 impl<B: Backend> Scene<B> {
@@ -86,6 +87,7 @@ impl<B: Backend> Scene<B> {
             queue: None,
             within: None,
             tokens: 1,
+            direct_grant: None,
         }
     }
 }
@@ -178,6 +180,11 @@ impl<'a> Rival<'a> {
         Self { tokens, ..self }
     }
 
+    /// The same hold, which may be granted later by this number of its request.
+    pub(crate) fn with_number(self, number: u64) -> Self {
+        Self { direct_grant: Some(number), ..self }
+    }
+
     /// The same hold, of `count` permits.
     pub(crate) fn taking(self, count: u32) -> Self {
         match self.mode {
@@ -195,6 +202,7 @@ impl<'a> Rival<'a> {
             .queue(self.queue)
             .within(self.within.cloned())
             .tokens(self.tokens)
+            .direct_grant(self.direct_grant)
     }
 
     pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {

@@ -17,7 +17,7 @@ pub(super) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups
     for _ in 0..AT_MOST {
         tokio::select! {
             biased;
-            () = wakeups.woken() => {}
+            _ = wakeups.woken() => {}
             () = fixture.pass(fixture.short_lease() / 10) => return,
         }
     }
@@ -34,7 +34,7 @@ pub(super) async fn drops_a_wait<F: Fixture>(
     let mut dropped = pin!(wakeups.woken());
     let too_early = tokio::select! {
         biased;
-        () = dropped.as_mut() => true,
+        _ = dropped.as_mut() => true,
         () = fixture.pass(fixture.short_lease() / 10) => false,
     };
     event.await;

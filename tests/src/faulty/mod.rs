@@ -14,7 +14,7 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
         ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeups, async_trait,
+        Wakeup, Wakeups, async_trait,
     },
 };
 use tokio::sync::watch;
@@ -368,34 +368,34 @@ struct FaultyWakeups {
     /// The last interruption that was heard of.
     restored: u64,
     /// When a wake-up arrives that is on its way. Kept here, so that a dropped wait does not lose it.
-    late: Option<tokio::time::Instant>,
+    late: Option<(tokio::time::Instant, Wakeup)>,
 }
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "a call that is not passed on would have no faults")]
 impl Wakeups for FaultyWakeups {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         loop {
-            if let Some(late) = self.late {
+            if let Some((late, wakeup)) = self.late {
                 tokio::time::sleep_until(late).await;
                 self.late = None;
-                return;
+                return wakeup;
             }
-            tokio::select! {
+            let wakeup = tokio::select! {
                 biased;
                 () = restored(&mut self.line, self.restored) => {
                     self.restored = self.line.borrow_and_update().restored;
-                    return;
+                    return Wakeup::Changed;
                 }
-                () = self.wakeups.woken() => {}
-            }
+                wakeup = self.wakeups.woken() => wakeup,
+            };
             if self.line.borrow().cut {
                 continue;
             }
             match self.faults.due(Op::Woken) {
-                None => return,
+                None => return wakeup,
                 Some(Fault::Delay(time) | Fault::DelayReply(time)) => {
-                    self.late = Some(tokio::time::Instant::now() + time);
+                    self.late = Some((tokio::time::Instant::now() + time, wakeup));
                 }
                 Some(_) => {}
             }

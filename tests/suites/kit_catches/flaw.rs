@@ -57,6 +57,24 @@ pub(crate) enum Flaw {
     DemandShortensTheLease,
     HearsOfTheDemandInEveryMode,
 
+    // C39
+    ReleaseGrantsNothing,
+    DirectGrantIsNotTold,
+    DirectGrantHasTheTokenBefore,
+    DirectGrantCountsTwo,
+    RepeatedDirectGrantHasANewToken,
+    DirectGrantKeepsThePlace,
+    GrantsDirectlyToTheLast,
+    GrantsDirectlyWithoutANumber,
+    NumbersAreKept,
+    DirectGrantNamesTheFirstRequest,
+    DirectGrantEndsEarly,
+    DirectGrantHasALeaseOfItsOwn,
+    DirectGrantIsNotRenewed,
+    GivingUpGrantsNothing,
+    GivingUpGrantsWhatIsHeld,
+    PartialReleaseGrants,
+
     // C5
     CountsRepetitions,
     NewTokenForARepetition,

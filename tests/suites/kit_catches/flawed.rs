@@ -203,7 +203,7 @@ impl Backend for Flawed {
             self.check_demand(request.mode)?;
             return Ok(self.listen_to(Topic::Demand(name)).await);
         }
-        Ok(self.listen_to(Topic::Lock(name)).await)
+        Ok(self.listen_to(Topic::Lock(name, request.hold.clone())).await)
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

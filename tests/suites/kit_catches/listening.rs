@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockcore::{
     LockName,
-    backend::{Wakeups, async_trait},
+    backend::{HoldId, Wakeup, Wakeups, async_trait},
 };
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now};
@@ -17,7 +17,7 @@ use super::{
 /// What can be listened to.
 #[derive(Debug)]
 pub(super) enum Topic {
-    Lock(LockName),
+    Lock(LockName, HoldId),
     /// Requests for a lock that are refused.
     Demand(LockName),
     /// A latch, or the notification of a waiter.
@@ -40,7 +40,7 @@ impl Flawed {
 
     fn with_listeners(&self, topic: &Topic, change: impl FnOnce(&mut Vec<Arc<Subscriber>>)) {
         match topic {
-            Topic::Lock(name) => self.with(name, |cell, _| change(&mut cell.listeners)),
+            Topic::Lock(name, _) => self.with(name, |cell, _| change(&mut cell.listeners)),
             Topic::Demand(name) => self.with(name, |cell, _| change(self.wanting(cell))),
             Topic::Signal(topic) => self.store().signals.with_listeners(topic, change),
         }
@@ -56,6 +56,14 @@ struct Subscription {
 }
 
 impl Subscription {
+    /// What it has woken for.
+    fn wakeup(&self) -> Wakeup {
+        match &self.topic {
+            Topic::Lock(name, hold) => self.backend.heard_of(name, hold),
+            _ => Wakeup::Changed,
+        }
+    }
+
     fn begin(&self) {
         self.backend.with_listeners(&self.topic, |listeners| {
             if !listeners.iter().any(|other| Arc::ptr_eq(other, &self.listener)) {
@@ -70,7 +78,7 @@ impl Subscription {
 
 #[async_trait]
 impl Wakeups for Subscription {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         if self.backend.has(Flaw::SubscriptionBeginsWithTheFirstWait) {
             self.begin();
         }
@@ -78,6 +86,7 @@ impl Wakeups for Subscription {
         if self.backend.has(Flaw::DroppedWaitTakesTheWakeup) {
             yield_now().await;
         }
+        self.wakeup()
     }
 }
 

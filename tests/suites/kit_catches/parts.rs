@@ -60,6 +60,7 @@ impl Flawed {
             (Part::Permits, Capabilities::PERMITS),
             (Part::HandOver, Capabilities::HAND_OVER),
             (Part::Demand, Capabilities::DEMAND),
+            (Part::DirectGrant, Capabilities::DIRECT_GRANT),
         ];
         let exclusive = match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),

@@ -16,14 +16,16 @@ use super::{
 /// A place in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
-    hold: HoldId,
-    until: Instant,
+    pub(super) hold: HoldId,
+    pub(super) until: Instant,
+    /// The number of its last request, if that may be granted directly.
+    pub(super) number: Option<u64>,
     /// For the flaw that remembers places that were given up.
-    has_left: bool,
+    pub(super) has_left: bool,
 }
 
 impl Waiting {
-    fn counts(&self, now: Instant) -> bool {
+    pub(super) fn counts(&self, now: Instant) -> bool {
         self.until > now && !self.has_left
     }
 }
@@ -101,11 +103,12 @@ impl Flawed {
         if let (AcquireOutcome::Held { .. }, Mode::Fair, Some(time)) =
             (outcome, request.mode, request.queue.or(for_a_try))
         {
-            self.take_place(cell, &request.hold, time, now);
+            self.take_place(cell, request, time, now);
         }
     }
 
-    fn take_place(&self, cell: &mut Cell, hold: &HoldId, time: Duration, now: Instant) {
+    fn take_place(&self, cell: &mut Cell, request: &AcquireRequest, time: Duration, now: Instant) {
+        let hold = &request.hold;
         let until = match self.flaw {
             Flaw::PlacesNeverLapse => now + time * 1000,
             Flaw::PlacesLapseEarly => now + time.mul_f64(0.9),
@@ -114,7 +117,14 @@ impl Flawed {
         if self.has(Flaw::AskingAgainGoesToTheEnd) {
             cell.places.retain(|place| place.hold != *hold);
         }
-        let place = Waiting { hold: hold.clone(), until, has_left: false };
+        let former = cell.places.iter().find(|place| place.hold == *hold);
+        let first = former.and_then(|place| place.number);
+        let number = match self.flaw {
+            Flaw::DirectGrantNamesTheFirstRequest => first.or(request.direct_grant),
+            Flaw::NumbersAreKept => request.direct_grant.or(first),
+            _ => request.direct_grant,
+        };
+        let place = Waiting { hold: hold.clone(), until, number, has_left: false };
         match cell.places.iter_mut().find(|place| place.hold == *hold) {
             Some(_) if self.has(Flaw::AskingAgainDoesNotKeepThePlace) => {}
             Some(kept) => *kept = place,

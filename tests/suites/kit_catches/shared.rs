@@ -189,6 +189,7 @@ impl Flawed {
             lease: request.lease,
             ends: now + request.lease,
             mode,
+            granted_request: None,
         });
         self.share_leases(shared, Flaw::LastLeaseIsForAll);
         acquired(token)

@@ -125,7 +125,9 @@ impl Flawed {
             Flaw::AddsCounts if grows => stored.count + request.count - 1,
             _ => request.count,
         };
-        let renumbers = self.has(Flaw::NewTokenForARepetition)
+        let renumbers = self.has(Flaw::RepeatedDirectGrantHasANewToken)
+            && stored.mode == Mode::Fair
+            || self.has(Flaw::NewTokenForARepetition)
             || (self.has(Flaw::NewTokenForARepetitionByName) && stored.id.is_named());
         if renumbers {
             stored.token = token;
@@ -189,6 +191,7 @@ impl Flawed {
             lease: request.lease,
             ends,
             mode: request.mode,
+            granted_request: None,
         });
         acquired(token)
     }
@@ -228,6 +231,7 @@ impl Flawed {
                         || self.has(Flaw::RenewsForAnybody) =>
                 {
                     stored.ends = match self.flaw {
+                        Flaw::DirectGrantIsNotRenewed if stored.mode == Mode::Fair => stored.ends,
                         Flaw::RenewalDoesNothing => stored.ends,
                         Flaw::RenewalShortens => ends,
                         Flaw::RenewalsAddUp => stored.ends + request.lease,
@@ -270,11 +274,15 @@ impl Flawed {
         if Kind::of(request.mode).is_shared() {
             return self.with(&request.name, |cell, _| self.release_shared(cell, request));
         }
+        let next_token = self.next_token(&request.name, &request.hold);
         let (outcome, queued) = self.with(&request.name, |cell, now| {
-            let outcome = match self.leave(cell, request, now) {
+            let left = self.leave(cell, request, now);
+            let has_left = left.is_some();
+            let outcome = match left {
                 Some(outcome) => outcome,
                 None => self.release_in(cell, request, now),
             };
+            self.grant_directly(cell, (outcome, has_left), next_token, now);
             (outcome, cell.queued.take_if(|_| cell.hold.is_none()))
         });
         if let Some(queued) = queued {

@@ -64,6 +64,8 @@ pub(super) struct Stored {
     pub(super) lease: Duration,
     pub(super) ends: Instant,
     pub(super) mode: Mode,
+    /// The number of the request that was granted directly, until somebody has told.
+    pub(super) granted_request: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -16,6 +16,7 @@ mod conformance;
 mod core;
 mod demand;
 mod deployments;
+mod direct_grant;
 mod earlier_ends;
 mod errors;
 mod everything;

@@ -2,11 +2,14 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, Weak},
 };
 
+use lockcore::{FencingToken, backend::Wakeup};
 use redis::{PushInfo, Value};
 use tokio::sync::watch;
+
+use crate::server::CommandConnection;
 
 /// The channels that have listeners, as the listeners and the task share them.
 #[derive(Debug, Default)]
@@ -21,8 +24,49 @@ pub(super) struct Channels(HashMap<String, ChannelListeners>);
 #[derive(Debug)]
 struct ChannelListeners {
     count: usize,
-    /// Wakes the listeners. The value is `false` while the server refuses the channel.
-    wake: watch::Sender<bool>,
+    /// Wakes the listeners.
+    wake: watch::Sender<ChannelState>,
+}
+
+/// What the listeners of a channel are woken for.
+#[derive(Debug)]
+pub(super) struct ChannelState {
+    /// `false` while the server refuses the channel.
+    pub(super) is_allowed: bool,
+    /// The grant in the last message, if there was one.
+    granted: Option<HeardGrant>,
+}
+
+/// A grant that came in a message.
+#[derive(Debug)]
+struct HeardGrant {
+    token: FencingToken,
+    request: u64,
+    /// The connection for commands when it came. If that was given up since, the server may have
+    /// been succeeded by one that knows nothing of the grant.
+    partner: Weak<CommandConnection>,
+}
+
+impl ChannelState {
+    /// What the last message says.
+    pub(super) fn wakeup(&self) -> Wakeup {
+        let is_current = |granted: &&HeardGrant| {
+            granted.partner.upgrade().is_some_and(|partner| partner.is_usable())
+        };
+        match self.granted.as_ref().filter(is_current) {
+            Some(&HeardGrant { token, request, .. }) => Wakeup::Granted { token, request },
+            None => Wakeup::Changed,
+        }
+    }
+}
+
+/// Decodes the message that grants a fair lock: see `grant_directly.lua`. Any other message only
+/// says that there may be news.
+fn granted(message: Option<&Value>) -> Option<(FencingToken, u64)> {
+    let Some(Value::BulkString(message)) = message else { return None };
+    let (token, request) = std::str::from_utf8(message).ok()?.split_once(':')?;
+    let token: u64 = token.parse().ok()?;
+    Some((FencingToken::from(token), request.parse().ok()?))
 }
 
 impl ChannelMap {
@@ -30,29 +74,34 @@ impl ChannelMap {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the listeners of the channel of a message. The content is ignored: a message proves
-    /// nothing, it is only a reason to try again.
-    pub(super) fn on_message(&self, push: &PushInfo) {
+    /// Wakes the listeners of the channel of a message. Unless it grants a lock, it proves nothing,
+    /// and is only a reason to try again.
+    pub(super) fn on_message(&self, push: &PushInfo, partner: &Weak<CommandConnection>) {
         if let Some(Value::BulkString(channel)) = push.data.first()
             && let Ok(channel) = std::str::from_utf8(channel)
             && let Some(listeners) = self.lock().0.get(channel)
         {
-            listeners.wake.send_modify(|_| ());
+            let granted = granted(push.data.get(1)).map(|(token, request)| HeardGrant {
+                token,
+                request,
+                partner: partner.clone(),
+            });
+            listeners.wake.send_modify(|state| state.granted = granted);
         }
     }
 
-    /// Wakes the listeners of all channels.
+    /// Wakes the listeners of all channels, which may have missed a message.
     pub(super) fn wake_all(&self) {
         for listeners in self.lock().0.values() {
-            listeners.wake.send_modify(|_| ());
+            listeners.wake.send_modify(|state| state.granted = None);
         }
     }
 
     /// Notes whether the server allows a channel, and wakes its listeners if that has changed.
     pub(super) fn set_allowed(&self, channel: &str, is_allowed: bool) {
         if let Some(listeners) = self.lock().0.get(channel) {
-            listeners.wake.send_if_modified(|was_allowed| {
-                std::mem::replace(was_allowed, is_allowed) != is_allowed
+            listeners.wake.send_if_modified(|state| {
+                std::mem::replace(&mut state.is_allowed, is_allowed) != is_allowed
             });
         }
     }
@@ -60,11 +109,12 @@ impl ChannelMap {
 
 impl Channels {
     /// Counts a listener, and returns its receiver.
-    pub(super) fn add_listener(&mut self, channel: &str) -> watch::Receiver<bool> {
+    pub(super) fn add_listener(&mut self, channel: &str) -> watch::Receiver<ChannelState> {
         let listeners = match self.0.entry(channel.to_owned()) {
             Entry::Occupied(listeners) => listeners.into_mut(),
             Entry::Vacant(none) => {
-                none.insert(ChannelListeners { count: 0, wake: watch::Sender::new(true) })
+                let state = ChannelState { is_allowed: true, granted: None };
+                none.insert(ChannelListeners { count: 0, wake: watch::Sender::new(state) })
             }
         };
         listeners.count += 1;
@@ -98,7 +148,8 @@ mod fuzz {
         arbtest(|u| {
             let data =
                 (0..u.int_in_range(0..=3)?).map(|_| value(u, 2)).collect::<Result<Vec<_>, _>>()?;
-            channels.on_message(&PushInfo { kind: PushKind::Message, data: data.clone() });
+            let push = PushInfo { kind: PushKind::Message, data: data.clone() };
+            channels.on_message(&push, &Weak::new());
             for (name, receiver) in names.into_iter().zip(&mut receivers) {
                 let is_for_channel = data.first() == Some(&Value::BulkString(name.into()));
                 assert_eq!(receiver.has_changed().unwrap(), is_for_channel, "{data:?}");

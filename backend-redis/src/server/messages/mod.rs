@@ -16,7 +16,7 @@ use std::{
 
 use lockcore::{
     BackendError, BackendErrorKind,
-    backend::{Wakeups, async_trait},
+    backend::{Wakeup, Wakeups, async_trait},
 };
 use tokio::{
     sync::{
@@ -27,7 +27,7 @@ use tokio::{
 };
 
 use self::{
-    channels::ChannelMap,
+    channels::{ChannelMap, ChannelState},
     task::{ListenerRequest, ListenerTask},
 };
 use super::commands::Commands;
@@ -121,30 +121,34 @@ pub(crate) struct RedisSubscription {
     /// The requests to the task that made the subscription.
     requests: UnboundedSender<ListenerRequest>,
     channel: String,
-    /// Notified of each message. The value is `false` while the server refuses the channel.
-    messages: watch::Receiver<bool>,
+    /// Notified of each message.
+    messages: watch::Receiver<ChannelState>,
     /// The time of the next attempt to subscribe, after the subscription was lost.
     retry_at: Option<Instant>,
 }
 
 #[async_trait]
 impl Wakeups for RedisSubscription {
-    async fn woken(&mut self) {
+    async fn woken(&mut self) -> Wakeup {
         if self.retry_at.is_some() {
             // After an attempt, a listener looks whether it has missed a message.
-            return self.resubscribe().await;
+            self.resubscribe().await;
+            return Wakeup::Changed;
         }
         tokio::select! {
-            changed = self.messages.changed() => match changed {
+            changed = self.messages.changed() => {
+                if changed.is_err() {
+                    // Unreachable: the sender is dropped with the last listener, and this is one.
+                    return std::future::pending().await;
+                }
+                let state = self.messages.borrow_and_update();
+                if state.is_allowed {
+                    return state.wakeup();
+                }
                 // The server has refused the channel, which it had allowed before. The listener
                 // looks now, and subscribes again when the right may be back.
-                Ok(()) if !*self.messages.borrow_and_update() => {
-                    self.retry_at = Some(Instant::now() + RETRY_PAUSE);
-                }
-                Ok(()) => {}
-                // Unreachable: the sender is dropped with the last listener, and this is one.
-                Err(_) => std::future::pending().await,
-            },
+                self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+            }
             // The task ended with its runtime, and its subscriptions with it. A new task takes over
             // on this runtime. A message may have been missed, so this counts as a wake-up.
             () = self.requests.closed() => {
@@ -152,6 +156,7 @@ impl Wakeups for RedisSubscription {
                 self.resubscribe().await;
             }
         }
+        Wakeup::Changed
     }
 }
 
@@ -167,7 +172,7 @@ impl RedisSubscription {
             tokio::select! {
                 () = tokio::time::sleep_until(retry_at) => {}
                 Ok(()) = self.messages.changed() => {
-                    if *self.messages.borrow_and_update() {
+                    if self.messages.borrow_and_update().is_allowed {
                         self.retry_at = None;
                     }
                     continue;

@@ -237,9 +237,9 @@ impl ListenerTask {
         let (channels, broken) = (self.channels.clone(), Arc::new(Notify::new()));
         self.broken = broken.clone();
         let leaving = Arc::new(Leaving::default());
-        let expected = leaving.clone();
+        let (expected, commands) = (leaving.clone(), Arc::downgrade(&partner));
         let on_push = move |push: PushInfo| match push.kind {
-            PushKind::Message | PushKind::SMessage => channels.on_message(&push),
+            PushKind::Message | PushKind::SMessage => channels.on_message(&push, &commands),
             PushKind::Disconnection => broken.notify_one(),
             // The slot of the channel has moved. The redis crate takes this for a reply to another
             // request, so no reply on this connection can be trusted any more.

@@ -73,6 +73,41 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
     record(Section::Fair, Promise::Order, measured).await;
 }
 
+/// Two of each three waiters are ours: the release of the first lets the second in, which is told so and asks nobody. Java is woken,
+/// and asks.
+#[tokio::test]
+async fn those_who_are_let_in_by_a_release_keep_the_order_with_java() {
+    let both = Both::start().await;
+    let other_rust = both.servers.locks(LEASE).await;
+    for round in 0..ROUNDS {
+        let name = format!("queue:{round}");
+        let guard = both.locks.fair_lock(&name).acquire().await.unwrap();
+        let (entries, mut waiting) = (Entries::default(), JoinSet::new());
+        for number in 0..WAITERS {
+            let entries = entries.clone();
+            match (number + round) % 3 {
+                0 => {
+                    let thread = both.redisson.thread_for(Kind::Fair);
+                    waiting.spawn(of_java(thread, name.clone(), number, entries));
+                }
+                turn => {
+                    let client = if turn == 1 { &both.locks } else { &other_rust };
+                    waiting.spawn(of_rust(client.fair_lock(&name), number, entries));
+                }
+            }
+            queued(&both.servers, &name, number + 1).await;
+        }
+        guard.release().await.unwrap();
+        while let Some(entered) = soon("an entry", waiting.join_next()).await {
+            entered.unwrap();
+        }
+        let entered = entries.lock().unwrap().clone();
+        assert_eq!(entered, (0..WAITERS).collect::<Vec<_>>(), "round {round}");
+    }
+    other_rust.close().await.unwrap();
+    both.close().await;
+}
+
 async fn of_java(thread: JavaThread, name: String, number: u32, entries: Entries) {
     thread.acquire(&name, Lease::Watchdog).await.unwrap();
     entries.lock().unwrap().push(number);

@@ -2,12 +2,12 @@
 
 use super::{
     rules::{Mutant, PATIENCE, Routine, TOKENS, Who},
-    store::{StoreId, Told},
+    store::{DirectGrant, StoreId, Told},
     world::{At, Done, Hearing, Listening, LockWorld, Noted},
 };
 use crate::{
     FencingToken, Mode,
-    engine::{Asker, Effects, Nesting, Step, Ticket},
+    engine::{Asker, Effects, Lane, Nesting, Step, Ticket},
     time::Moment,
 };
 
@@ -145,7 +145,7 @@ impl LockWorld<'_> {
     pub(super) fn subscribed(&mut self, task: usize) -> Done {
         if let Some(listener) = &mut self.tasks[task].listener {
             listener.state = match listener.state {
-                Listening::Subscribing => Listening::Listens { is_woken: false },
+                Listening::Subscribing => Listening::Listens { is_woken: false, granted: None },
                 // It begins anew when it waits the next time.
                 _ => Listening::Subscribing,
             };
@@ -158,13 +158,42 @@ impl LockWorld<'_> {
 
     /// The subscription tells that the lock may be free.
     pub(super) fn hear(&mut self, task: usize, jitter: f64) -> Done {
-        self.set_listening(task, Listening::Listens { is_woken: false });
+        let granted = match self.tasks[task].listener.map(|listener| listener.state) {
+            Some(Listening::Listens { granted, .. }) => granted,
+            _ => None,
+        };
+        self.set_listening(task, Listening::Listens { is_woken: false, granted: None });
+        if let Some(granted) = granted
+            && self.told(task, granted)?
+        {
+            return Ok(());
+        }
         let ticket = self.ticket(task);
         if !self.has(Mutant::NewsNotTold) {
             self.event(|lane, now, fx| lane.heard(ticket, jitter, now, fx))?;
         }
         self.tasks[task].at = At::Ready;
         Ok(())
+    }
+
+    /// As `Contender::told`. Returns whether it enters.
+    fn told(&mut self, task: usize, granted: DirectGrant) -> Result<bool, String> {
+        let (ticket, id, lease) = (self.ticket(task), self.id_of(task), self.plan(task).lease);
+        if self.is_closed {
+            return Ok(false);
+        }
+        let DirectGrant { number, token } = granted;
+        let facts = Noted { id, is_told: false };
+        let told = |lane: &mut Lane<_, _>, now, fx: &mut _| {
+            lane.told(ticket, (number, token), lease, facts, now, fx)
+        };
+        let told = self.event(told)?;
+        let Some(hold) = told else { return Ok(false) };
+        self.tasks[task].undo = None;
+        self.have_left(task);
+        self.tasks[task].at = At::Holding { hold };
+        self.enters_with(token)?;
+        Ok(true)
     }
 
     pub(super) fn take_over(&mut self, task: usize) -> Done {
@@ -222,6 +251,8 @@ impl LockWorld<'_> {
     pub(super) fn have_left(&mut self, task: usize) {
         self.carry_out_undo(task);
         let listener = self.tasks[task].listener.take();
+        // That of a fair waiter is for one hold only.
+        let listener = listener.filter(|listener| listener.of.is_none());
         if listener.is_some() && self.lane.has_line() {
             self.listener = listener;
         }

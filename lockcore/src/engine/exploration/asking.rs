@@ -6,11 +6,11 @@ use super::{
     rules::{Mutant, PATIENCE, Routine, TICK, Who},
     store::{Demand, KEPT, Reply, StoreId, Told},
     wires::{Call, Leg, Mishap, Wire},
-    world::{At, Done, LockWorld, Noted},
+    world::{At, Done, Listening, LockWorld, Noted},
 };
 use crate::{
     BackendError, BackendErrorKind, FencingToken, LockError, LockName, Mode,
-    engine::Grant,
+    engine::{Grant, Offer},
     time::{Moment, lease},
 };
 
@@ -20,15 +20,12 @@ impl LockWorld<'_> {
         let At::Sending { tokens, turn_since, sent } = self.tasks[task].at else {
             return Ok(());
         };
-        if self.tasks[task].id.is_none() && self.plan(task).mode == Mode::Fair {
-            // A subscription is for one hold.
-            self.tasks[task].listener = None;
-        }
         let Routine { mode, is_patient, .. } = self.plan(task);
         let mut request = self.request(task);
         request.id = self.id_of(task);
         request.queues = is_patient && matches!(mode, Mode::Fair | Mode::Write);
         request.tokens = tokens;
+        request.number = self.offer(task);
         let call = Call { request, sent, stage: Leg::Sent };
         self.tasks[task].at = At::Asking { turn_since, call };
         if self.rules.is_immediate {
@@ -43,6 +40,16 @@ impl LockWorld<'_> {
         self.event(|lane, _, fx| lane.pending(ticket, sent, fx))
     }
 
+    /// As `Contender::offer`.
+    fn offer(&mut self, task: usize) -> Option<u64> {
+        let listener = self.tasks[task].listener.map(|listener| listener.state);
+        let is_heard = matches!(listener, Some(Listening::Listens { .. }));
+        (is_heard && self.rules.takes_direct_grants(task)).then(|| {
+            self.next_id += 1;
+            self.next_id
+        })
+    }
+
     pub(super) fn request(&self, task: usize) -> Demand {
         let Routine { who, mode, lease, .. } = self.plan(task);
         Demand {
@@ -54,6 +61,7 @@ impl LockWorld<'_> {
             queues: false,
             within: None,
             tokens: 1,
+            number: None,
         }
     }
 
@@ -82,7 +90,7 @@ impl LockWorld<'_> {
             Reply::Granted { token, told } => self.granted(task, turn_since, call, token, told)?,
             Reply::Held { remaining, told } => {
                 let end = remaining.saturating_add(Duration::from_millis(1));
-                self.refused(task, &call.request, self.now.after(end), told)?;
+                self.refused(task, &call, self.now.after(end), told)?;
             }
             Reply::NotHeld => return Err("an outermost request was answered as nested".into()),
         }
@@ -154,7 +162,10 @@ impl LockWorld<'_> {
         Ok(())
     }
 
-    fn refused(&mut self, task: usize, request: &Demand, end: Moment, told: Told) -> Done {
+    fn refused(&mut self, task: usize, call: &Call, end: Moment, told: Told) -> Done {
+        let Call { request, sent, .. } = call;
+        let kept = if self.has(Mutant::PlacesOverrated) { 2 * KEPT } else { KEPT };
+        let offer = request.number.map(|number| Offer { number, sent: *sent, kept });
         self.tasks[task].was_late = false;
         match request.queues {
             true => self.arm_undo(task, *request, self.now),
@@ -165,7 +176,7 @@ impl LockWorld<'_> {
             until = until.min(self.now.after(KEPT / 3));
         }
         let ticket = self.ticket(task);
-        let waits = self.event(|lane, now, fx| lane.refused(ticket, until, now, fx))?;
+        let waits = self.event(|lane, now, fx| lane.refused(ticket, until, offer, now, fx))?;
         match waits {
             true => {
                 if self.plan(task).mode == Mode::Fair {
@@ -233,6 +244,10 @@ impl LockWorld<'_> {
     pub(super) fn undo(&mut self, task: usize, request: Demand) {
         self.arm_undo(task, request, self.now);
         self.tasks[task].id = None;
+        if self.plan(task).mode == Mode::Fair {
+            // A subscription is for one hold.
+            self.tasks[task].listener = None;
+        }
         self.carry_out_undo(task);
     }
 

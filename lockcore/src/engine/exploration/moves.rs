@@ -156,7 +156,7 @@ impl LockWorld<'_> {
     /// Whether the subscription of a waiter that listens has something to tell.
     pub(super) fn has_heard(&self, task: usize) -> bool {
         match self.tasks[task].listener.map(|listener| listener.state) {
-            Some(Listening::Listens { is_woken }) => is_woken,
+            Some(Listening::Listens { is_woken, .. }) => is_woken,
             Some(Listening::Pauses { until }) => until <= self.now,
             Some(Listening::Subscribing) | None => false,
         }
@@ -182,13 +182,13 @@ impl LockWorld<'_> {
                 }
             }
             Listening::Pauses { .. } if has_heard => moves.at_once(act(Act::Subscribes)),
-            Listening::Listens { is_woken: true } => {
+            Listening::Listens { is_woken: true, .. } => {
                 moves.at_once(act(Act::Hears(0.0)));
                 if self.rules.hands_over {
                     moves.at_once(act(Act::Hears(0.5)));
                 }
             }
-            Listening::Listens { is_woken: false } if self.luck.false_alarms > 0 => {
+            Listening::Listens { is_woken: false, .. } if self.luck.false_alarms > 0 => {
                 moves.some_time(act(Act::FalseAlarm));
             }
             Listening::Pauses { .. } | Listening::Listens { .. } => {}
@@ -289,6 +289,7 @@ impl LockWorld<'_> {
             queues: matches!(stranger, Mode::Fair | Mode::Write),
             within: None,
             tokens: 1,
+            number: None,
         })
     }
 
@@ -351,7 +352,8 @@ impl LockWorld<'_> {
             }
             Act::FalseAlarm => {
                 self.luck.false_alarms -= 1;
-                self.set_listening(task, Listening::Listens { is_woken: true });
+                let alarmed = Listening::Listens { is_woken: true, granted: None };
+                self.set_listening(task, alarmed);
             }
             Act::Hears(jitter) => self.hear(task, jitter)?,
             Act::CallReachesStore => self.apply_call(task),

@@ -8,6 +8,7 @@ use super::{
 use crate::{Mode, time::Lease};
 
 const ONCE: Routine = Routine::new(Mode::Exclusive).rounds(1);
+const FAIR: Routine = Routine::new(Mode::Fair).rounds(1);
 const SHARED: Routine = ONCE.who(Who::Shared);
 const LONGER: Routine = SHARED.lease(Lease::Fixed(lasting(3)));
 
@@ -18,7 +19,8 @@ fn is_found(mutant: Mutant, tasks: &[Routine], luck: Luck, expected: &str) {
         luck,
         hands_over: true,
         lingers: mutant == Mutant::DemandNotTold,
-        stranger: tasks.iter().all(|plan| plan.who == Who::Fresh).then_some(Mode::Exclusive),
+        grants_directly: true,
+        stranger: tasks.iter().all(|plan| plan.who == Who::Fresh).then_some(tasks[0].mode),
         ..Rules::new("a broken world", tasks)
     };
     match explore(LockWorld::new(&rules)) {
@@ -54,4 +56,5 @@ fn whatever_is_broken_is_found() {
     is_found(Mutant::DemandNotTold, &[ONCE], none, "another client wants it");
     is_found(Mutant::CloseForgets, &[ONCE], closing, "nobody will give back");
     is_found(Mutant::StoreGrantsAll, &[ONCE, ONCE], none, "");
+    is_found(Mutant::PlacesOverrated, &[FAIR], delays, "the store does not have");
 }

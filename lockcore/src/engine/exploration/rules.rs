@@ -129,6 +129,8 @@ pub(super) enum Mutant {
     CloseForgets,
     /// The store grants what somebody else holds.
     StoreGrantsAll,
+    /// The lane is told that its places are kept for longer than they are.
+    PlacesOverrated,
 }
 
 /// The rules of a world.
@@ -143,6 +145,8 @@ pub(super) struct Rules {
     pub(super) hands_over: bool,
     /// Holds are kept for a while when nobody waits for them.
     pub(super) lingers: bool,
+    /// Releases of fair holds grant the lock to the first in the queue.
+    pub(super) grants_directly: bool,
     /// Requests are answered at once, as by a store in memory.
     pub(super) is_immediate: bool,
     /// Anything may happen between two times that a task locks its lane.
@@ -175,6 +179,7 @@ impl Rules {
             permits: 1,
             hands_over: false,
             lingers: false,
+            grants_directly: false,
             is_immediate: false,
             is_fine: false,
             luck: Luck::default(),
@@ -196,6 +201,16 @@ impl Rules {
     pub(super) fn hand_over(&self) -> Option<HandOver> {
         let linger = if self.lingers { LINGER } else { Duration::ZERO };
         self.hands_over.then_some(HandOver { turn: HAND_OVER, linger })
+    }
+
+    /// As `Acquisition::takes_direct_grants`.
+    pub(super) fn takes_direct_grants(&self, task: usize) -> bool {
+        let Routine { who, mode, lease, is_patient, .. } = self.tasks[task];
+        self.grants_directly
+            && mode == Mode::Fair
+            && is_patient
+            && who != Who::Named
+            && matches!(lease, Lease::Renewed(_))
     }
 
     /// As `Acquisition::takes_over`.

@@ -204,6 +204,68 @@ fn fair_dropped() {
 }
 
 #[test]
+fn fair_granted_directly() {
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        ..Rules::new("fair, granted directly", &[FAIR.rounds(1), FAIR.rounds(1)])
+    });
+    search(&Rules {
+        grants_directly: true,
+        luck: Luck { drops: 1, failures: 1, ..Luck::default() },
+        ..Rules::new(
+            "fair, granted directly, dropped and failing",
+            &[FAIR.rounds(1), FAIR.rounds(1)],
+        )
+    });
+}
+
+#[test]
+fn fair_granted_directly_and_late() {
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        luck: Luck { delays: 2, ..Luck::default() },
+        ..Rules::new("fair, granted directly and late", &[FAIR.rounds(1)])
+    });
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        luck: Luck { forced: 1, closings: 1, ..Luck::default() },
+        ..Rules::new("fair, granted directly, forced and closed", &[FAIR.rounds(1)])
+    });
+}
+
+#[test]
+fn fair_granted_directly_step_by_step() {
+    search(&Rules {
+        grants_directly: true,
+        is_fine: true,
+        stranger: Some(Mode::Fair),
+        luck: Luck { drops: 1, closings: 1, ..Luck::default() },
+        ..Rules::new("fair, granted directly, step by step", &[FAIR.rounds(1)])
+    });
+}
+
+#[test]
+fn fair_granted_directly_to_one_owner() {
+    let shared = FAIR.who(Who::Shared).rounds(1);
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        ..Rules::new("fair, granted directly to one owner", &[shared, shared])
+    });
+    search(&Rules {
+        grants_directly: true,
+        stranger: Some(Mode::Fair),
+        ..Rules::new(
+            "fair, granted directly beside an exclusive one",
+            &[FAIR.rounds(1), EXCLUSIVE.rounds(1)],
+        )
+    });
+}
+
+#[test]
 fn read_write() {
     let tasks = [READ.rounds(1), READ.rounds(1), WRITE.rounds(1)];
     search(&Rules::new("read and write", &tasks));

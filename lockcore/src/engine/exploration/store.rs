@@ -30,6 +30,8 @@ pub(super) struct Demand {
     pub(super) queues: bool,
     pub(super) within: Option<StoreId>,
     pub(super) tokens: u32,
+    /// The number by which a direct grant names it.
+    pub(super) number: Option<u64>,
 }
 
 /// Whether what was answered is the last word: nothing was told since to those who listen.
@@ -66,6 +68,7 @@ pub(super) struct StoreHold {
 pub(super) struct StorePlace {
     pub(super) id: StoreId,
     pub(super) until: Moment,
+    number: Option<u64>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -85,6 +88,18 @@ pub(super) enum News {
     All,
     /// Those, and the first in the queue.
     AllAndFirst,
+    /// Those of the first kind, and the one to whom the lock was granted.
+    Granted {
+        to: StoreId,
+        granted: DirectGrant,
+    },
+}
+
+/// What is told to the one to whom a release has granted the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DirectGrant {
+    pub(super) number: u64,
+    pub(super) token: FencingToken,
 }
 
 impl ModelStore {
@@ -119,10 +134,11 @@ impl ModelStore {
             return self.grant(request, now);
         };
         if request.queues && self.queues(request.mode) {
-            let kept_until = now.after(KEPT);
-            match self.places.iter_mut().find(|place| place.id == request.id) {
-                Some(place) => place.until = kept_until,
-                None => self.places.push(StorePlace { id: request.id, until: kept_until }),
+            let Demand { id, number, .. } = *request;
+            let asked = StorePlace { id, until: now.after(KEPT), number };
+            match self.places.iter_mut().find(|place| place.id == id) {
+                Some(place) => *place = asked,
+                None => self.places.push(asked),
             }
         }
         (Reply::Held { remaining: until.since(now), told }, News::None)
@@ -209,12 +225,29 @@ impl ModelStore {
             let kept = self.holds.remove(at);
             // The end of an exclusive hold need not be told to the first in a queue.
             let is_fair = kept.mode == Mode::Fair;
-            return (true, if is_fair { News::AllAndFirst } else { News::All });
+            return (true, if is_fair { self.grant_directly() } else { News::All });
         }
         let before = self.places.len();
         self.places.retain(|place| place.id != id);
         let has_left = self.places.len() < before;
-        (false, if has_left { News::AllAndFirst } else { News::None })
+        (false, if has_left { self.grant_directly() } else { News::None })
+    }
+
+    /// Grants a free lock to the first in the queue, if that one has asked for it. Otherwise it is
+    /// only told.
+    fn grant_directly(&mut self) -> News {
+        let first = self.places.first().copied();
+        let Some((StorePlace { id, until, .. }, number)) =
+            first.and_then(|first| Some((first, first.number?))).filter(|_| self.holds.is_empty())
+        else {
+            return News::AllAndFirst;
+        };
+        self.places.remove(0);
+        let token = FencingToken::from(self.next_token);
+        self.next_token += 1;
+        let (is_named, mode) = (false, Mode::Fair);
+        self.holds.push(StoreHold { id, is_named, mode, count: 1, until, token });
+        News::Granted { to: id, granted: DirectGrant { number, token } }
     }
 
     /// Extends a lease. Returns whether there was such a hold.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{
     portrait::{BITS, FIRST_ID, FIRST_TICK, FIRST_TOKEN, Portrait},
     rules::{Luck, Mutant, Rules, TICK},
-    store::{ModelStore, News, Reply, StoreId, Told},
+    store::{DirectGrant, ModelStore, News, Reply, StoreId, Told},
     wires::{Call, Leg, Wire},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct Hearing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Listening {
     Subscribing,
-    Listens { is_woken: bool },
+    Listens { is_woken: bool, granted: Option<DirectGrant> },
     Pauses { until: Moment },
 }
 
@@ -302,32 +302,38 @@ impl<'a> LockWorld<'a> {
         if news == News::None {
             return;
         }
-        let first = self.store.places.first().map(|place| place.id);
-        let to_first = news == News::AllAndFirst && first.is_some();
-        let outdate = |told: &mut Told| {
-            told.all = false;
-            told.first &= !to_first;
+        let (first, told) = match news {
+            News::Granted { to, granted } => (Some(to), Some(granted)),
+            News::AllAndFirst => (self.store.places.first().map(|place| place.id), None),
+            News::All | News::None => (None, None),
         };
-        outdate(&mut self.basis);
+        let outdate = |told: &mut Told, id: Option<StoreId>| {
+            told.all = false;
+            told.first &= first.is_none() || first != id;
+        };
+        outdate(&mut self.basis, None);
         for task in &mut self.tasks {
             if task.ticket.is_some() {
-                outdate(&mut task.basis);
+                outdate(&mut task.basis, task.id);
             }
             if let At::Asking { call, .. } = &mut task.at
                 && let Leg::Answered(Reply::Granted { told, .. } | Reply::Held { told, .. }) =
                     &mut call.stage
             {
-                outdate(told);
+                outdate(told, Some(call.request.id));
             }
         }
         let own = self.tasks.iter_mut().filter_map(|task| task.listener.as_mut());
         for listener in own.chain(&mut self.listener) {
             let hears = match listener.of {
                 None => true,
-                Some(_) => to_first && listener.of == first,
+                Some(_) => listener.of == first,
             };
-            if let Listening::Listens { is_woken } = &mut listener.state {
-                *is_woken |= hears;
+            if let Listening::Listens { is_woken, granted } = &mut listener.state
+                && hears
+            {
+                *is_woken = true;
+                *granted = told.filter(|_| listener.of.is_some());
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::{
+        hold::Offer,
         queue::{Asker, Asking, Outage, Ticket},
         turns::HandOver,
     },
@@ -111,13 +112,14 @@ impl<W, H> Lane<W, H> {
     }
 
     /// The request of a waiter was refused; nothing changes before `until`, unless there was news
-    /// since it began. Returns whether the waiter goes on waiting; one that did not want to wait
-    /// has left the queue.
+    /// since it began. The backend may grant the `offer` later. Returns whether the waiter goes on
+    /// waiting; one that did not want to wait has left the queue.
     #[must_use]
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
         until: Moment,
+        offer: Option<Offer>,
         now: Moment,
         fx: &mut Effects<H>,
     ) -> bool {
@@ -129,7 +131,11 @@ impl<W, H> Lane<W, H> {
             return false;
         }
         match (waiter.asker.mode, news) {
-            (Mode::Fair, Some(news)) => waiter.rare_mut().refusal.note(news, until),
+            (Mode::Fair, Some(news)) => {
+                let rare = waiter.rare_mut();
+                rare.refusal.note(news, until);
+                rare.offer = offer;
+            }
             (_, Some(news)) => self.refusal.note(news, until),
             (_, None) => {}
         }

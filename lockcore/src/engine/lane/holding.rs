@@ -5,111 +5,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{
-    super::{
-        hold::{Grant, Growth, HoldNumber, HoldState, Phase, ReleaseNumber},
-        queue::Ticket,
-    },
+    super::hold::{Growth, HoldNumber, HoldState, Phase, ReleaseNumber},
     Effect, Effects, Hold, Keeping, Lane, Parting, Release,
 };
 use crate::{
-    FencingToken, LossReason, Mode, Owner,
+    LossReason,
     time::{Lease, Moment},
 };
 
 impl<W, H> Lane<W, H> {
-    /// The backend granted the request of a waiter. `None` if the request was abandoned: then the
-    /// waiter is still there, and asks again.
-    pub(crate) fn granted(
-        &mut self,
-        ticket: Ticket,
-        grant: Grant,
-        token: FencingToken,
-        facts: H,
-        fx: &mut Effects<H>,
-    ) -> Option<HoldNumber> {
-        // An abandoned request was undone meanwhile.
-        self.asked(ticket, fx)?;
-        let asker = &self.queue.get(ticket)?.asker;
-        let (owner, mode) = (asker.owner.clone(), asker.mode);
-        let number = self.admit(owner, mode, grant, token, facts, fx);
-        self.enter_queue_place(ticket, number, fx);
-        Some(number)
-    }
-
-    /// A hold was granted that `owner` had not to queue for.
-    pub(crate) fn admit(
-        &mut self,
-        owner: Owner,
-        mode: Mode,
-        grant: Grant,
-        token: FencingToken,
-        facts: H,
-        fx: &mut Effects<H>,
-    ) -> HoldNumber {
-        self.outage = None;
-        self.turns.granted(grant.sent);
-        let number = HoldNumber(self.number());
-        let state = HoldState::granted(&grant, token);
-        self.stand_in_the_way(mode, state.deadline(), fx);
-        fx.due_at(state.next_due());
-        let grant = grant.handover_until.is_some().then(|| Box::new(grant));
-        let (is_token_known, is_wanted) = (false, false);
-        self.holds.push(Hold {
-            number,
-            owner,
-            mode,
-            token,
-            is_token_known,
-            is_wanted,
-            state,
-            grant,
-            facts,
-        });
-        number
-    }
-
-    /// A new hold says something about those in line: they are refused, or may follow.
-    fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<H>) {
-        if mode.is_shared() {
-            self.refusal.until = None;
-        } else {
-            self.refusal.until = Some(until);
-            self.count_refusal(fx);
-        }
-    }
-
-    /// The head takes over the parked hold, as a hold of its own: with its own owner and guards,
-    /// a token that nobody knows yet, and the deadline of the grant. `None` if there is nothing
-    /// for it to take over.
-    pub(crate) fn take_over(
-        &mut self,
-        ticket: Ticket,
-        facts: impl FnOnce(&mut H),
-        now: Moment,
-        fx: &mut Effects<H>,
-    ) -> Option<HoldNumber> {
-        if !self.queue.is_head(ticket) || !self.has_heir(now) {
-            return None;
-        }
-        let number = HoldNumber(self.number());
-        let at = self.parked()?;
-        let (_, head) = self.queue.head()?;
-        let hold = &mut self.holds[at];
-        let grant = hold.grant.as_deref()?;
-        hold.number = number;
-        hold.owner = head.asker.owner.clone();
-        if std::mem::take(&mut hold.is_token_known) {
-            hold.token = hold.token.plus(1);
-        }
-        hold.state = HoldState::granted(grant, hold.token);
-        facts(&mut hold.facts);
-        let (deadline, due) = (hold.state.deadline(), hold.state.next_due());
-        fx.due_at(due);
-        self.stand_in_the_way(Mode::Exclusive, deadline, fx);
-        self.enter_queue_place(ticket, number, fx);
-        Some(number)
-    }
-
     /// A nested acquisition looks again whether the hold needs more lease, before it asks.
     pub(crate) fn grow(
         &mut self,

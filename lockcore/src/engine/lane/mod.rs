@@ -11,6 +11,7 @@
 //! | [`granted`] | a waiter's request | a hold |
 //! | [`refused`], [`failed`], [`late`] | the same | it waits, or gives up |
 //! | [`heard`], [`listening`] | a subscription | the head asks again |
+//! | [`told`] | the same, of a fair waiter | a hold |
 //! | [`leave`] | a waiter that gives up or is dropped | the next one moves on |
 //! | [`take_over`] | the head, after [`Step::TakeOver`] | the parked hold is its own |
 //! | [`wanted`] | a subscription to the demand | a kept hold is given back |
@@ -32,6 +33,7 @@
 //! [`late`]: Lane::late
 //! [`heard`]: Lane::heard
 //! [`listening`]: Lane::listening
+//! [`told`]: Lane::told
 //! [`leave`]: Lane::leave
 //! [`take_over`]: Lane::take_over
 //! [`wanted`]: Lane::wanted
@@ -51,6 +53,7 @@
 //! [`close`]: Lane::close
 
 mod asking;
+mod granting;
 mod holding;
 mod waiting;
 

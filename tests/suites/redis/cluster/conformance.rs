@@ -46,6 +46,7 @@ lockcore_testkit::conformance_tests!(
     permits,
     hand_over,
     demand,
+    direct_grant,
     latches,
     conditions,
 );

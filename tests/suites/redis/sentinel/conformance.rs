@@ -58,6 +58,7 @@ lockcore_testkit::conformance_tests!(
     permits,
     hand_over,
     demand,
+    direct_grant,
     latches,
     conditions,
 );

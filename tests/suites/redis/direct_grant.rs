@@ -1,0 +1,229 @@
+//! The release of a fair lock that grants it to the first in the queue, on Redis.
+
+use std::time::Duration;
+
+use lockcore::{
+    Mode,
+    backend::{AcquireRequest, Backend, ReleaseOutcome, SubscribeRequest, Wakeup, Wakeups},
+};
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::RedisServer;
+
+use crate::{
+    steps::{
+        JAVA, Messages, enters, exists, fill, hold, holders, keys, pass, pttl, refused_for,
+        releases, request, state,
+    },
+    support::{connect, locks, soon},
+};
+
+const QUEUE: &str = "redisson_lock_queue:{a}";
+const EXPIRIES: &str = "redisson_lock_timeout:{a}";
+const NUMBERS: &str = "lockcore_direct_grant:{a}";
+
+/// For how long places are kept.
+const KEPT: Duration = Duration::from_secs(5);
+
+fn fair(lock: &str, owner: &str) -> AcquireRequest {
+    request(lock, &hold(owner), Mode::Fair)
+}
+
+/// Waits in the queue, and listens.
+async fn waits(backend: &RedisBackend, lock: &str, owner: &str) -> Box<dyn Wakeups> {
+    let request = fair(lock, owner).queue(Some(KEPT)).direct_grant(Some(3));
+    let subscribe =
+        SubscribeRequest::new(request.name.clone(), request.hold.clone()).mode(Mode::Fair);
+    let wakeups = backend.subscribe(&subscribe).await.unwrap();
+    refused_for(backend, &request).await;
+    wakeups
+}
+
+/// A process of another library has a place behind all others.
+async fn java_waits(server: &RedisServer) -> Messages {
+    let messages = Messages::of(server, &format!("redisson_lock__channel:{{a}}:{JAVA}")).await;
+    let time: (u64, u64) = server.query(&["TIME"]).await;
+    let until = (time.0 * 1000 + 300_000).to_string();
+    let _: i64 = server.query(&["ZADD", EXPIRIES, &until, JAVA]).await;
+    let _: i64 = server.query(&["RPUSH", QUEUE, JAVA]).await;
+    messages
+}
+
+/// Whatever becomes of a waiter, the others wait for no longer than for its place.
+#[tokio::test]
+async fn a_waiter_that_is_dead_is_granted_the_rest_of_its_place() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    drop(waits(&backend, "a", "p:2").await);
+    pass(300).await;
+    assert_eq!(releases(&backend, &fair("a", "p:1")).await, ReleaseOutcome::Released);
+    assert_eq!(holders(&state(&backend, "a").await), [("p:2", Mode::Exclusive, 1)]);
+    let left = pttl(&server, "a").await;
+    assert!((3500..=4700).contains(&left), "{left} ms");
+    let kept = [QUEUE, EXPIRIES, NUMBERS, "lockcore_queue_lock:{a}"];
+    for key in kept {
+        assert!(!exists(&server, key).await, "{key}: nobody waits any more");
+    }
+}
+
+/// A place behind others of Redisson is kept for minutes. The hold that takes it is not.
+#[tokio::test]
+async fn the_hold_ends_when_its_waiter_says_however_long_its_place_is_kept() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _messages = java_waits(&server).await;
+    let mut wakeups = waits(&backend, "a", "p:2").await;
+    let _: String = server.query(&["LPOP", QUEUE]).await;
+    let _: i64 = server.query(&["ZREM", EXPIRIES, JAVA]).await;
+    releases(&backend, &fair("a", "p:1")).await;
+    let woken = soon("the grant", wakeups.woken()).await;
+    assert!(matches!(woken, Wakeup::Granted { request: 3, .. }), "{woken:?}");
+    let left = pttl(&server, "a").await;
+    assert!(left <= 5000, "{left} ms");
+}
+
+/// Others have subtracted from its place, so that it lapses before its waiter thinks.
+#[tokio::test]
+async fn a_place_that_was_shortened_shortens_no_hold() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let mut wakeups = waits(&backend, "a", "p:2").await;
+    let _: String = server.query(&["ZINCRBY", EXPIRIES, "-3000", "p:2"]).await;
+    releases(&backend, &fair("a", "p:1")).await;
+    assert!(matches!(soon("the grant", wakeups.woken()).await, Wakeup::Granted { .. }));
+    let left = pttl(&server, "a").await;
+    assert!(left > 4000, "{left} ms");
+}
+
+/// Redisson does not listen to what it would be told.
+#[tokio::test]
+async fn a_waiter_of_redisson_is_only_woken() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let mut java = java_waits(&server).await;
+    let _behind = waits(&backend, "a", "p:2").await;
+    releases(&backend, &fair("a", "p:1")).await;
+    assert_eq!(java.next().await, "0");
+    assert!(!exists(&server, "a").await, "it is granted what it asks for");
+}
+
+/// It was told of a longer lease, and does not look before that ends.
+#[tokio::test]
+async fn a_waiter_of_redisson_behind_is_told_of_the_hold() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let mut wakeups = waits(&backend, "a", "p:2").await;
+    let mut java = java_waits(&server).await;
+    releases(&backend, &fair("a", "p:1")).await;
+    assert!(matches!(soon("the grant", wakeups.woken()).await, Wakeup::Granted { .. }));
+    assert_eq!(java.next().await, "0");
+}
+
+#[tokio::test]
+async fn a_full_memory_stops_neither_the_release_nor_the_next_one() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let before = enters(&backend, &fair("a", "p:1")).await;
+    let mut wakeups = waits(&backend, "a", "p:2").await;
+    fill(&server).await;
+    assert_eq!(releases(&backend, &fair("a", "p:1")).await, ReleaseOutcome::Released);
+    match soon("the wake-up", wakeups.woken()).await {
+        Wakeup::Granted { token, .. } => assert!(token > before),
+        _ => assert!(!exists(&server, "a").await),
+    }
+    let _: String = server.query(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    enters(&backend, &fair("a", "p:2")).await;
+}
+
+/// Something else is stored where the numbers are, or where the token is.
+#[tokio::test]
+async fn what_cannot_be_read_stops_no_release() {
+    for key in [NUMBERS, "redisson_lock_token:{a}", "lockcore_queue_lock:{a}"] {
+        let server = RedisServer::start();
+        let backend = connect(&server).await;
+        enters(&backend, &fair("a", "p:1")).await;
+        let mut wakeups = waits(&backend, "a", "p:2").await;
+        let _: i64 = server.query(&["DEL", key]).await;
+        let _: i64 = server.query(&["RPUSH", key, "something"]).await;
+        assert_eq!(releases(&backend, &fair("a", "p:1")).await, ReleaseOutcome::Released);
+        assert_eq!(soon("the wake-up", wakeups.woken()).await, Wakeup::Changed, "{key}");
+        assert!(!exists(&server, "a").await, "{key}: nobody holds what was not told");
+    }
+}
+
+/// By Redisson's rules, `a` and `{a}` have one queue. The waiters are those of one of them.
+#[tokio::test]
+async fn the_lock_with_the_other_name_is_not_granted_to_whoever_waits() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    enters(&backend, &fair("{a}", "p:1")).await;
+    enters(&backend, &fair("a", "p:2")).await;
+    let mut wakeups = waits(&backend, "a", "p:3").await;
+    releases(&backend, &fair("{a}", "p:1")).await;
+    assert_eq!(soon("the wake-up", wakeups.woken()).await, Wakeup::Changed);
+    assert!(!exists(&server, "{a}").await);
+    releases(&backend, &fair("a", "p:2")).await;
+    assert!(matches!(soon("the grant", wakeups.woken()).await, Wakeup::Granted { .. }));
+    assert_eq!(holders(&state(&backend, "a").await), [("p:3", Mode::Exclusive, 1)]);
+}
+
+/// Through the core: one connection for messages, two clients, and nothing is left.
+#[tokio::test]
+async fn a_lock_goes_to_and_fro_with_one_request_less() {
+    let server = RedisServer::start();
+    let clients = [locks(&server).await, locks(&server).await];
+    let mut held = clients[0].fair_lock("a").acquire().await.unwrap();
+    for turn in 1..20 {
+        let waiting = tokio::spawn(clients[turn % 2].fair_lock("a").acquire());
+        crate::support::until("a place that is granted", || async {
+            server.query::<i64>(&["HLEN", NUMBERS]).await == 1
+        })
+        .await;
+        let (asked, before) = (server.calls_of("evalsha").await, held.token());
+        held.release().await.unwrap();
+        held = soon("the grant", waiting).await.unwrap().unwrap();
+        assert!(held.token() > before);
+        assert_eq!(server.calls_of("evalsha").await, asked + 1, "the release");
+    }
+    held.release().await.unwrap();
+    assert!(keys(&server).await.is_empty(), "{:?}", keys(&server).await);
+}
+
+/// After a reconnect, a waiter knows no grant that came before.
+#[tokio::test]
+async fn a_waiter_that_missed_the_message_asks() {
+    let server = RedisServer::start();
+    let clients = [locks(&server).await, locks(&server).await];
+    let held = clients[0].fair_lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(clients[1].fair_lock("a").acquire());
+    crate::support::until("a place that is granted", || async {
+        server.query::<i64>(&["HLEN", NUMBERS]).await == 1
+    })
+    .await;
+    let _: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    held.release().await.unwrap();
+    let guard = soon("the grant", waiting).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    assert!(keys(&server).await.is_empty());
+}
+
+/// The place of Java was counted from that of the waiter before it only. If more was subtracted,
+/// whoever waits behind Java would lose its place when Java enters.
+#[tokio::test]
+async fn only_the_waiter_before_java_takes_back_what_its_place_has_added() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let score = async || server.query::<i64>(&["ZSCORE", EXPIRIES, JAVA]).await;
+    enters(&backend, &fair("a", "p:1")).await;
+    let _waiting = [waits(&backend, "a", "p:2").await, waits(&backend, "a", "p:3").await];
+    let _messages = java_waits(&server).await;
+    let before = score().await;
+    for (released, subtracted) in [("p:1", 0), ("p:2", 5000)] {
+        releases(&backend, &fair("a", released)).await;
+        assert_eq!(before - score().await, subtracted, "after {released}");
+    }
+}
