@@ -15,7 +15,10 @@
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};
 
-use crate::{exclusive::BatchableRequest, wire::millis};
+use crate::{
+    exclusive::BatchableRequest,
+    wire::{millis, token_ttl},
+};
 
 /// Adds the commands that carry acquisitions out, as one transaction.
 pub(crate) fn add_commands<'a>(
@@ -26,7 +29,7 @@ pub(crate) fn add_commands<'a>(
     for request in acquisitions {
         let (lock, hold) = (request.keys.as_str(), hash_with_one_hold(request.hold.owner()));
         let mut restore = Cmd::with_capacity(4, 32 + lock.len() + hold.len());
-        restore.arg("RESTORE").arg(lock).arg(millis(request.lease())).arg(hold);
+        restore.arg("RESTORE").arg(lock).arg(millis(request.lease()).max(1)).arg(hold);
         let mut issue = Cmd::with_capacity(3, 48 + lock.len());
         issue.arg("INCRBY").arg(request.keys.token()).arg(request.tokens());
         commands.add_command(restore).add_command(issue);
@@ -81,6 +84,8 @@ pub(crate) enum Restored {
     /// The lock may be acquired, but without a token that can be used: the last one was lost. If
     /// there was none, the command has made one, which has no expiry.
     WithoutToken { is_new: bool },
+    /// The server has refused the transaction, and carried out the commands without it.
+    Unprotected,
     /// The server has refused to end the transaction, and will not carry out anything else on this
     /// connection.
     Unfinished,
@@ -106,32 +111,33 @@ pub(crate) fn take_replies(
     let begun = next();
     let queued: Vec<_> = (0..2 * sent.len()).map(|_| next()).collect();
     let is_queued = |reply: &Value| matches!(reply, Value::SimpleString(text) if text == "QUEUED");
-    match next() {
-        Value::Array(results)
-            if begun == Value::Okay
-                && queued.iter().all(is_queued)
-                && results.len() == queued.len() =>
+    let is_error = |reply: &Value| matches!(reply, Value::ServerError(_));
+    let outcome = match (begun, next()) {
+        (Value::Okay, Value::Array(results))
+            if queued.iter().all(is_queued) && results.len() == queued.len() =>
         {
             let results = results.chunks_exact(2).zip(sent);
-            results.map(|(results, sent)| Restored::of(results, sent)).collect()
+            return results.map(|(results, sent)| Restored::of(results, sent)).collect();
         }
-        // Without a transaction, each command took effect on its own.
-        Value::ServerError(_) if queued.contains(&Value::Okay) => {
-            vec![Restored::WithoutToken { is_new: false }; sent.len()]
-        }
-        Value::ServerError(ended) => {
-            let refusal = [&begun].into_iter().chain(&queued).find_map(refusal);
-            let outcome = match refusal {
+        (Value::Okay, Value::ServerError(ended))
+            if queued.iter().all(|reply| is_queued(reply) || is_error(reply)) =>
+        {
+            match queued.iter().find_map(refusal) {
                 Some(refusal) => Restored::refused(refusal),
                 None if ended.code() == "EXECABORT" => Restored::refused(&ended),
                 None if is_for_good(&ended) => Restored::Unfinished,
                 // An error of a node that does not serve the slot, or not all of it.
                 None => Restored::NotGranted,
-            };
-            vec![outcome; sent.len()]
+            }
         }
-        _ => vec![Restored::Stray; sent.len()],
-    }
+        (Value::ServerError(begun), Value::ServerError(_)) => match queued.iter().all(is_error) {
+            true => Restored::refused(&begun),
+            // Without a transaction, each command took effect on its own.
+            false => Restored::Unprotected,
+        },
+        _ => Restored::Stray,
+    };
+    vec![outcome; sent.len()]
 }
 
 impl Restored {
@@ -143,6 +149,12 @@ impl Restored {
                 last => Self::WithoutToken { is_new: last == Ok(sent.tokens) },
             },
             [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
+            // The lock is held, but its last token was lost.
+            [Value::ServerError(_), Value::Int(last)]
+                if u64::try_from(*last) == Ok(sent.tokens) =>
+            {
+                Self::WithoutToken { is_new: true }
+            }
             [Value::ServerError(refusal), Value::Int(_) | Value::ServerError(_)] => {
                 Self::refused(refusal)
             }
@@ -155,13 +167,23 @@ impl Restored {
     }
 }
 
-/// Adds the commands that undo an acquisition [without a token](Restored::WithoutToken). The lock is
-/// held until the token is deleted, so nobody else has issued one meanwhile.
+/// Adds the commands that undo an acquisition [without a token](Restored::WithoutToken).
 pub(crate) fn add_undo(commands: &mut Pipeline, request: &BatchableRequest, is_new: bool) {
     if is_new {
-        commands.cmd("DEL").arg(request.keys.token());
+        // The next script gives it the usual expiry. One without an expiry would be kept for ever.
+        commands.cmd("PEXPIRE").arg(request.keys.token()).arg(token_ttl(request.lease()));
     }
     request.add_release(commands);
+}
+
+/// Takes the replies to [`add_undo`]. Returns `true` if the acquisition is undone.
+pub(crate) fn take_undone(
+    replies: &mut impl Iterator<Item = Value>,
+    request: &BatchableRequest,
+    is_new: bool,
+) -> bool {
+    let has_expiry = !is_new || matches!(replies.next(), Some(Value::Int(_)));
+    matches!(request.take_released(replies), Value::Int(_)) && has_expiry
 }
 
 fn refusal(reply: &Value) -> Option<&ServerError> {
@@ -237,6 +259,9 @@ mod tests {
         let busy = || error("BUSYKEY Target key name already exists.");
         assert_eq!(executed(vec![Value::Okay, Value::Int(8)]), Restored::Granted { last: 8 });
         assert_eq!(executed(vec![busy(), Value::Int(8)]), Restored::NotGranted);
+        // The last token was lost, and the command has made a new one.
+        let new = Restored::WithoutToken { is_new: true };
+        assert_eq!(executed(vec![busy(), Value::Int(1)]), new);
         let broken = error("ERR DUMP payload version or checksum are wrong");
         assert_eq!(executed(vec![broken, Value::Int(8)]), Restored::NotPossible);
     }
@@ -252,7 +277,7 @@ mod tests {
         // The server has refused `MULTI` and `EXEC`, and carried the others out.
         let refused = || error("NOPERM No permissions to run the 'multi' command");
         let replies = [refused(), Value::Okay, Value::Int(8), refused()];
-        assert_eq!(outcome(replies), Restored::WithoutToken { is_new: false });
+        assert_eq!(outcome(replies), Restored::Unprotected);
     }
 
     #[test]
@@ -296,6 +321,8 @@ mod tests {
             [Value::Okay, queued(), Value::Int(8), results()],
             [Value::Okay, queued(), queued(), Value::Array(vec![Value::Okay])],
             [Value::Okay, queued(), queued(), Value::Array(vec![Value::Int(8), Value::Okay])],
+            [queued(), queued(), results(), error("ERR no")],
+            [Value::Okay, Value::Okay, queued(), error("ERR no")],
             [Value::Nil, Value::Nil, Value::Nil, Value::Nil],
         ] {
             assert_eq!(outcome(replies.clone()), Restored::Stray, "{replies:?}");

@@ -18,7 +18,7 @@ use std::{
 
 use redis::Value;
 
-use super::recent::{MAX_BEHIND, RecentTokens};
+use super::recent::{MAX_AWAY, RecentTokens};
 use crate::{
     exclusive::BatchableRequest,
     restore::{Restored, Sent},
@@ -104,10 +104,11 @@ impl ServerClock {
     fn propose_at(&self, now: Instant, request: &BatchableRequest) -> Proposal {
         let mut state = self.lock();
         let bound = state.reading.and_then(|reading| reading.lower_bound(now));
-        let oldest = bound.map_or(u64::MAX, |bound| bound.saturating_sub(MAX_BEHIND));
-        let last = state.recent.take_free(request.keys.as_str(), oldest);
-        let source = match last.filter(|_| request.has_usual_token_ttl()) {
-            Some(last) if self.can_restore.load(Ordering::Relaxed) => TokenSource::Last(last),
+        let last = state.recent.take_free(request.keys.as_str());
+        let is_near = |last: &u64| bound.is_some_and(|bound| bound.abs_diff(*last) <= MAX_AWAY);
+        let can_follow = request.has_usual_token_ttl() && self.can_restore.load(Ordering::Relaxed);
+        let source = match last.filter(is_near) {
+            Some(last) if can_follow => TokenSource::Last(last),
             _ => TokenSource::Script(bound.map(|bound| state.next_proposal(bound))),
         };
         Proposal { source, made: now }
@@ -185,10 +186,17 @@ impl ServerClock {
                 let token = i64::try_from(first).map_or(Value::Nil, Value::Int);
                 Ok(Value::Array(vec![Value::Int(1), token]))
             }
-            Restored::NotGranted => Err(Retry::Now),
+            Restored::NotGranted => {
+                self.lock().recent.refused(request.keys.shared());
+                Err(Retry::Now)
+            }
             Restored::NotPossible => {
                 self.can_restore.store(false, Ordering::Relaxed);
                 Err(Retry::Now)
+            }
+            Restored::Unprotected => {
+                self.can_restore.store(false, Ordering::Relaxed);
+                Err(Retry::AfterUndo { is_new: false })
             }
             Restored::WithoutToken { is_new } => Err(Retry::AfterUndo { is_new }),
             // No reply to a script: the connection is given up.
@@ -386,13 +394,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_does_not_follow_one_that_is_far_behind_the_clock() {
-        for (after, is_near) in [(MAX_BEHIND, true), (MAX_BEHIND + 1_000, false)] {
+    fn a_token_does_not_follow_one_that_is_far_from_the_clock() {
+        for (after, is_near) in [(MAX_AWAY, true), (MAX_AWAY + 1_000, false)] {
             let (clock, at) = clock(Duration::ZERO);
             clock.accept_release(&usual(), Value::Int(1));
             let proposal = clock.propose_at(at + Duration::from_micros(after), &usual());
             assert_eq!(matches!(proposal.source, TokenSource::Last(_)), is_near, "{after}");
         }
+        // Nor one that is far ahead of it.
+        let (ahead, at) = clock(Duration::ZERO);
+        ahead.acquired(&usual(), MICROS + 2 * MAX_AWAY);
+        ahead.accept_release(&usual(), Value::Int(1));
+        let source = ahead.propose_at(at, &usual()).source;
+        assert_eq!(source, TokenSource::Script(Some(MICROS)));
         // Nor if the clock is not known, or the token is to be kept for longer than usual.
         let (late, at) = clock(MAX_LAG + Duration::from_millis(1));
         late.accept_release(&usual(), Value::Int(1));

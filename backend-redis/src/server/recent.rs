@@ -4,10 +4,10 @@ use std::{hash::BuildHasher, mem, sync::Arc};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-/// A last token may be so many microseconds behind the server's clock for the next one to follow
-/// it. Tokens follow the clock so that they rise even if the last one is lost, in a failover for
+/// The next token may follow a last one that is at most so many microseconds away from the server's
+/// clock. Tokens follow the clock so that they rise even if the last one is lost, in a failover for
 /// example, which takes longer than that.
-pub(super) const MAX_BEHIND: u64 = 50_000;
+pub(super) const MAX_AWAY: u64 = 50_000;
 
 /// The locks that were acquired through a connection lately, and their last tokens.
 ///
@@ -17,7 +17,7 @@ pub(super) const MAX_BEHIND: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct RecentTokens {
     young: FxHashMap<Arc<str>, RecentToken>,
-    /// Those that were acquired between one and two times [`MAX_BEHIND`] before the last one.
+    /// Those that were acquired between one and two times [`MAX_AWAY`] before the last one.
     old: FxHashMap<Arc<str>, RecentToken>,
     /// The token that began `young`.
     begin: u64,
@@ -26,27 +26,49 @@ pub(super) struct RecentTokens {
 #[derive(Clone, Copy, Debug)]
 struct RecentToken {
     last: u64,
-    /// A hash of the owner, until the hold is released.
-    owner: Option<u64>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Held by an owner with this hash.
+    Held(u64),
+    Free,
+    /// Another client had taken the lock, so it may well do that again.
+    Refused,
+    /// Acquired after a refusal. This hold does not count.
+    Regained,
 }
 
 impl RecentTokens {
     /// Notes that `lock` was acquired by `owner`, and the last token of the hold.
     pub(super) fn acquired(&mut self, lock: &Arc<str>, owner: &str, last: u64) {
-        if last.abs_diff(self.begin) > MAX_BEHIND {
+        if last.abs_diff(self.begin) > MAX_AWAY {
             mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
             self.begin = last;
         }
-        self.young.insert(lock.clone(), RecentToken { last, owner: Some(hash(owner)) });
+        let before = self.young.get(lock).or_else(|| self.old.get(lock));
+        let state = match before.map(|token| token.state) {
+            Some(State::Refused) => State::Regained,
+            _ => State::Held(hash(owner)),
+        };
+        self.young.insert(lock.clone(), RecentToken { last, state });
     }
 
     /// Notes that the server has released the hold of `owner`.
     pub(super) fn released(&mut self, lock: &str, owner: &str) {
         let Self { young, old, .. } = self;
-        if let Some(token) = young.get_mut(lock).or_else(|| old.get_mut(lock)) {
-            token.owner.take_if(|known| *known == hash(owner));
+        if let Some(token) = young.get_mut(lock).or_else(|| old.get_mut(lock))
+            && token.state == State::Held(hash(owner))
+        {
+            token.state = State::Free;
         }
+    }
+
+    /// Notes that `lock` was not free. It is not known until it has been acquired twice.
+    pub(super) fn refused(&mut self, lock: &Arc<str>) {
+        self.young.insert(lock.clone(), RecentToken { last: 0, state: State::Refused });
     }
 
     /// Forgets `lock`, because it may be acquired by a request that is not noted.
@@ -55,13 +77,13 @@ impl RecentTokens {
         self.old.remove(lock);
     }
 
-    /// Takes the last token of `lock`, if it is at least `bound` and the lock was released. The
-    /// lock is not known any more, until it is acquired. One that is held stays known.
-    pub(super) fn take_free(&mut self, lock: &str, bound: u64) -> Option<u64> {
+    /// Takes the last token of `lock`, if it was released. The lock is not known any more, until it
+    /// is acquired.
+    pub(super) fn take_free(&mut self, lock: &str) -> Option<u64> {
         for generation in [&mut self.young, &mut self.old] {
-            if let Some(RecentToken { owner: None, last }) = generation.get(lock).copied() {
+            if let Some(RecentToken { state: State::Free, last }) = generation.get(lock).copied() {
                 generation.remove(lock);
-                return Some(last).filter(|last| *last >= bound);
+                return Some(last);
             }
         }
         None
@@ -84,28 +106,31 @@ mod tests {
     fn a_lock_is_known_from_its_release_until_it_is_taken() {
         let mut recent = RecentTokens::default();
         recent.acquired(&lock(1), "a", 1_000_000);
-        assert_eq!(recent.take_free("lock:1", 0), None, "it is held");
+        assert_eq!(recent.take_free("lock:1"), None, "it is held");
         recent.released("lock:1", "b");
-        assert_eq!(recent.take_free("lock:1", 0), None, "it is held by another owner");
+        assert_eq!(recent.take_free("lock:1"), None, "it is held by another owner");
         recent.released("lock:1", "a");
         recent.released("lock:2", "a");
-        assert_eq!(recent.take_free("lock:2", 0), None, "it was never acquired");
-        assert_eq!(recent.take_free("lock:1", 1_000_000), Some(1_000_000));
-        assert_eq!(recent.take_free("lock:1", 0), None);
+        assert_eq!(recent.take_free("lock:2"), None, "it was never acquired");
+        assert_eq!(recent.take_free("lock:1"), Some(1_000_000));
+        assert_eq!(recent.take_free("lock:1"), None);
         recent.released("lock:1", "a");
-        assert_eq!(recent.take_free("lock:1", 0), None);
+        assert_eq!(recent.take_free("lock:1"), None);
         recent.acquired(&lock(1), "a", 1_000_001);
         recent.released("lock:1", "a");
         recent.forget("lock:1");
-        assert_eq!(recent.take_free("lock:1", 0), None);
+        assert_eq!(recent.take_free("lock:1"), None);
     }
 
     #[test]
-    fn a_token_that_is_too_old_is_not_known() {
+    fn a_lock_that_another_client_took_is_known_after_two_acquisitions() {
         let mut recent = RecentTokens::default();
-        recent.acquired(&lock(1), "a", 1_000_000);
-        recent.released("lock:1", "a");
-        assert_eq!(recent.take_free("lock:1", 1_000_001), None);
+        recent.refused(&lock(1));
+        for (owner, expected) in [("a", None), ("b", Some(1_000_000))] {
+            recent.acquired(&lock(1), owner, 1_000_000);
+            recent.released("lock:1", owner);
+            assert_eq!(recent.take_free("lock:1"), expected);
+        }
     }
 
     #[test]
@@ -118,13 +143,13 @@ mod tests {
             let known = recent.young.len() + recent.old.len();
             assert!(known <= 1_004, "{known}");
             // All that may be asked for are among them.
-            let first = number.saturating_sub(MAX_BEHIND / STEP);
+            let first = number.saturating_sub(MAX_AWAY / STEP);
             let [young, old] = [&recent.young, &recent.old];
             assert!(young.contains_key(&lock(first)) || old.contains_key(&lock(first)));
         }
         // The server's clock was set back.
         recent.acquired(&lock(0), "a", 5);
         recent.released("lock:0", "a");
-        assert_eq!(recent.take_free("lock:0", 0), Some(5));
+        assert_eq!(recent.take_free("lock:0"), Some(5));
     }
 }

@@ -430,12 +430,12 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a hold without a script counts although the last token was lost",
-            [redis("Restored::of").condition("tokens").becomes("true")],
+            [redis("Restored::of").condition("sent.last").becomes("true")],
             redis_suites("restored::a_lost_token"),
         ),
         bug(
             "a token follows one that is far behind the clock",
-            [redis("ServerClock::propose_at").value("oldest").becomes("0")],
+            [redis("ServerClock::propose_at").value("is_near").becomes("|_: &u64| true")],
             redis_suites("restored::tokens_rise"),
         ),
         bug(

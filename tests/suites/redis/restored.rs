@@ -12,7 +12,7 @@ use lockcore_testkit::{Feature, RedisServer, server_lacks};
 use crate::{
     batches::{begin, end, exclusive, is_granted, outcome},
     errors::{LEAST_RIGHTS, connect_as, set_user},
-    steps::{enters, exists, fill, hash, hold, keys, pttl, refused_for, releases, request},
+    steps::{JAVA, enters, exists, fill, hash, hold, keys, pttl, refused_for, releases, request},
     support::{assert_nothing_left, connect, soon},
 };
 
@@ -185,6 +185,21 @@ async fn a_lost_token_is_issued_again_by_the_clock() {
 }
 
 #[tokio::test]
+async fn a_token_that_a_refused_attempt_has_made_expires() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let (_, outcome) = acquires_after(&server, &backend, &lock(), async || {
+        let _: String = server.query(&["FLUSHALL"]).await;
+        let _: i64 = server.query(&["HSET", "locks:a", JAVA, "1"]).await;
+        let _: i64 = server.query(&["PEXPIRE", "locks:a", "30000"]).await;
+    })
+    .await;
+    assert!(matches!(outcome.unwrap(), AcquireOutcome::Held { .. }));
+    assert!((1..=DAY).contains(&pttl(&server, TOKEN).await));
+    assert_eq!(hash(&server, "locks:a").await, [(JAVA.into(), "1".into())].into());
+}
+
+#[tokio::test]
 async fn a_token_of_another_type_leaves_no_lock() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
@@ -224,12 +239,13 @@ async fn a_user_without_the_right_is_served_by_scripts() {
     for missing in ["restore", "multi", "exec", "incrby"] {
         set_user(&server, "worker", &format!("~* &* +@all -{missing}")).await;
         let worker = connect_as(&server, "worker").await.unwrap();
-        let mut last = None;
+        let (mut last, before) = (None, restored(&server).await);
         for _ in 0..50 {
             let token = enters(&worker, &lock()).await;
             assert!(last.replace(token) < Some(token));
             assert_eq!(releases(&worker, &lock()).await, ReleaseOutcome::Released);
         }
+        assert!(restored(&server).await <= before + 1, "without {missing}");
         assert_nothing_left(&server).await;
     }
     // It is not tried again and again.

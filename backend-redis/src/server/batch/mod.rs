@@ -250,7 +250,9 @@ impl CommandConnection {
             match self.clock.accept_restored(request, outcome.unwrap_or(Restored::Stray)) {
                 Ok(reply) => return Ok(reply),
                 Err(Retry::Now) => {}
-                Err(Retry::AfterUndo { is_new }) => self.undo([(request, is_new)]).await?,
+                Err(Retry::AfterUndo { is_new }) => {
+                    self.undo([(request, is_new)].into_iter()).await?
+                }
             }
             proposal = self.clock.propose(request);
         }
@@ -258,16 +260,23 @@ impl CommandConnection {
         Ok(self.clock.accept(proposal, request, self.try_send(command).await?))
     }
 
-    /// Undoes acquisitions [without a token](Restored::WithoutToken).
+    /// Undoes acquisitions [without a token](Restored::WithoutToken). If one of them may still be
+    /// stored, the outcome of all is unknown, so the callers undo them.
     async fn undo(
         &self,
-        acquisitions: impl IntoIterator<Item = (&BatchableRequest, bool)>,
+        acquisitions: impl Iterator<Item = (&BatchableRequest, bool)> + Clone,
     ) -> RedisResult<()> {
         let mut commands = Pipeline::new();
-        for (request, is_new) in acquisitions {
+        for (request, is_new) in acquisitions.clone() {
             restore::add_undo(&mut commands, request, is_new);
         }
-        self.query_all(commands).await.map(drop)
+        let mut replies = self.query_all(commands).await?.into_iter();
+        let is_undone = |(request, is_new)| restore::take_undone(&mut replies, request, is_new);
+        if acquisitions.map(is_undone).fold(true, |all, one| all && one) {
+            return Ok(());
+        }
+        let message = "the last fencing token was lost, and the hold could not be undone";
+        Err(io::Error::new(io::ErrorKind::ConnectionReset, message).into())
     }
 
     /// Passes the replies to a batch on, and puts back those requests that are to be sent again in
