@@ -190,6 +190,8 @@ async fn tokens_are_microseconds_of_the_server_and_expire() {
     // A clock that was set back: the last token is ahead of it.
     let key = "redisson_lock_token:{timed}";
     let _: String = server.query(&["SET", key, "8000000000000000", "PX", "60000"]).await;
+    // A client that does not remember the token which it had a moment ago.
+    let locks = self::locks(&server).await;
     let guard = locks.lock("timed").acquire().await.unwrap();
     assert_eq!(guard.token().to_string(), "8000000000000001");
     guard.release().await.unwrap();
