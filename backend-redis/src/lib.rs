@@ -135,6 +135,7 @@
 //!   has the same effect.
 //! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
 //!   released a moment ago is acquired without a script, which costs the server less.
+//! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 

@@ -229,6 +229,26 @@ async fn named_owners_and_fixed_leases_ask_when_they_are_woken() {
     assert_all_free(&scene.store).await;
 }
 
+/// What is granted directly lasts as long as the place, and a holder that dies must not block others
+/// for longer than its lease.
+#[tokio::test(start_paused = true)]
+async fn who_keeps_its_place_for_longer_than_its_lease_asks_when_it_is_woken() {
+    let scene = Scene::new();
+    let backend = Faulty::new(scene.store.clone());
+    let faults = backend.faults();
+    let brief = Locks::builder(backend).queue_timeout(KEPT).lease(KEPT / 2).build().unwrap();
+    let held = scene.there().acquire().await.unwrap();
+    let waiting = tokio::spawn(brief.fair_lock("a").acquire());
+    faults.reached(Op::Acquire, 2).await;
+    sleep(MILLISECOND).await;
+    held.release().await.unwrap();
+    let guard = at_once(waiting).await;
+    assert_eq!(faults.calls(Op::Acquire), 3);
+    assert!(guard.remaining() <= KEPT / 2, "{:?}", guard.remaining());
+    guard.release().await.unwrap();
+    assert_all_free(&scene.store).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_order_of_the_queue_is_kept_by_those_who_are_told_and_those_who_ask() {
     let scene = Scene::new();

@@ -172,8 +172,8 @@ impl ServerClock {
         }
     }
 
-    /// Returns the reply to an acquisition without a script, as a script would have replied. An error
-    /// means that a script has to decide.
+    /// Returns the reply to an acquisition without a script, as a script would have replied. An
+    /// error means that a script has to decide.
     pub(super) fn accept_restored(
         &self,
         request: &BatchableRequest,

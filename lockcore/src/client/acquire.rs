@@ -349,12 +349,14 @@ impl Acquisition {
 
     /// Whether the backend may grant a request of `asker` after it has refused it. What a named
     /// owner has is stored under its name, a fixed lease counts from its own beginning, and no
-    /// replica would have acknowledged the hold.
+    /// replica would have acknowledged the hold. A hold that is granted so lasts as long as the
+    /// place, which must not be longer than a lease.
     pub(super) fn takes_direct_grants(&self, asker: &Asker) -> bool {
+        let place = self.client.settings.queue_timeout;
         self.mode == Mode::Fair
             && asker.is_patient
             && asker.owner.name().is_none()
-            && matches!(self.lease, Lease::Renewed(_))
+            && matches!(self.lease, Lease::Renewed(lease) if place <= lease)
             && self.replicas.is_none()
             && self.client.backend.capabilities().contains(Capabilities::DIRECT_GRANT)
     }

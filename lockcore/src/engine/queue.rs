@@ -122,6 +122,12 @@ impl<W> Waiter<W> {
         self.rare.get_or_insert_default()
     }
 
+    pub(super) fn withdraw_offer(&mut self) {
+        if let Some(rare) = self.rare.as_deref_mut() {
+            rare.offer = None;
+        }
+    }
+
     pub(super) fn expects_release(&self) -> bool {
         self.rare().is_some_and(|rare| rare.release_until.is_some())
     }

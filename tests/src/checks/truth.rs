@@ -98,6 +98,7 @@ impl ServerTruth {
                 }
             }
             ["PEXPIRE", key, lease] => self.extend(key, t, t + ms(lease)),
+            ["PEXPIREAT", key, end] => self.extend(key, t, to_monotonic(ms(end))),
             ["PERSIST", key] => self.extend(key, t, u64::MAX),
             ["ZADD", times, "XX", "GT", leases @ ..] | ["ZADD", times, leases @ ..]
                 if times.ends_with(":timeout") =>

@@ -271,8 +271,11 @@ impl CommandConnection {
             restore::add_undo(&mut commands, request, is_new);
         }
         let mut replies = self.query_all(commands).await?.into_iter();
-        let is_undone = |(request, is_new)| restore::take_undone(&mut replies, request, is_new);
-        if acquisitions.map(is_undone).fold(true, |all, one| all && one) {
+        let mut are_undone = true;
+        for (request, is_new) in acquisitions {
+            are_undone &= restore::take_undone(&mut replies, request, is_new);
+        }
+        if are_undone {
             return Ok(());
         }
         let message = "the last fencing token was lost, and the hold could not be undone";

@@ -60,6 +60,8 @@ impl<W, H> Lane<W, H> {
         let news = self.refusal.news;
         if let Some(waiter) = self.queue.get_mut(ticket) {
             let own = waiter.rare().map_or(0, |rare| rare.refusal.news);
+            // What was granted to an earlier request, this one finds. It may have another id.
+            waiter.withdraw_offer();
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
         Step::Ask { tokens, turn_since: self.turns.since() }
