@@ -354,7 +354,7 @@ fn scripts() -> Vec<Bug> {
         ),
         bug(
             "a waiter that is granted the lock has it for minutes",
-            [lua("grant_directly.lua").argument("PEXPIRE", "kept").becomes("600000")],
+            [lua("grant_directly.lua").argument("PEXPIREAT", "kept_until").becomes("now + 600000")],
             redis_suites("direct_grant::a_waiter_that_is_dead"),
         ),
         bug(
