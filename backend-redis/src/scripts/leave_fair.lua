@@ -12,7 +12,9 @@ if had_place or ends_earlier then
     local next, kept, expired = queue_head(KEYS[4], KEYS[5])
     remove_first(KEYS[4], KEYS[5], expired, KEYS[7])
     if not next then
-        redis.call('DEL', KEYS[6], KEYS[7])
+        -- One by one: in a slot that moves, a command with two keys fails if one is not there.
+        redis.call('DEL', KEYS[6])
+        redis.call('DEL', KEYS[7])
     elseif tonumber(ARGV[2]) < kept then
         redis.pcall('PUBLISH', ARGV[7] .. ':' .. next, '0')
     end
