@@ -24,7 +24,7 @@ pub(crate) trait Expire: fmt::Debug + Default + Send + Sync + 'static {
     /// Returns `true` if the value can be removed: a new one would behave the same.
     fn is_idle(&self) -> bool;
 
-    /// What a subscription that was woken has to tell whoever waits for `hold`.
+    /// The reason why the subscription for `hold` woke. A direct grant is reported once.
     fn wakeup(&mut self, _hold: &HoldId) -> Wakeup {
         Wakeup::Changed
     }

@@ -93,9 +93,10 @@ impl BatchableRequest {
         ScriptCall { script: self.script(), keys, args, optional: 0 }
     }
 
-    /// Adds the commands of a release. The owner is unique to the hold, so HDEL deletes that hold or
-    /// nothing. With the last field the lock is gone. The message is sent even if there was nothing
-    /// to delete: the release may be repeated because both its reply and its message were lost.
+    /// Adds the commands of a release. The owner is unique to the hold, so HDEL deletes that hold
+    /// or nothing. With the last field the lock is gone. The message is sent even if there was
+    /// nothing to delete: the release may be repeated because both its reply and its message were
+    /// lost.
     pub(crate) fn add_release(&self, commands: &mut Pipeline) {
         let mut delete = Cmd::with_capacity(3, self.bytes());
         delete.arg("HDEL").arg(self.keys.as_str()).arg(self.hold.owner());
@@ -107,8 +108,8 @@ impl BatchableRequest {
         }
     }
 
-    /// Takes the replies to [`add_release`](Self::add_release). Returns the first one, or nil if one
-    /// of them cannot belong to its command.
+    /// Takes the replies to [`add_release`](Self::add_release). Returns the first one, or nil if
+    /// one of them cannot belong to its command.
     pub(crate) fn take_released(&self, replies: &mut impl Iterator<Item = Value>) -> Value {
         let first = replies.next().unwrap_or(Value::Nil);
         let is_count = |reply: &Value| matches!(reply, Value::Int(_) | Value::ServerError(_));
@@ -126,13 +127,13 @@ impl BatchableRequest {
     /// The script that acquires the lock. `proposed` is the first of the tokens to issue, if the
     /// server's clock is known.
     pub(crate) fn acquire_command(&self, by_digest: bool, proposed: Option<u64>) -> Cmd {
-        let (lease, tokens) = (self.lease(), self.tokens());
+        let lease = self.lease();
         let size = CallSize { keys: 2, args: 5, bytes: self.bytes() };
         let mut command = script::ACQUIRE_FREE.command(by_digest, self.publishing, size);
         command.arg(self.keys.as_str()).arg(self.keys.token());
         let is_kept_as_usual = self.has_usual_token_ttl();
         let first = proposed.filter(|_| is_kept_as_usual).unwrap_or_default();
-        let last = first + tokens - 1;
+        let last = self.last_of(first);
         command.arg(self.hold.owner()).arg(millis(lease)).arg(first).arg(last);
         if !is_kept_as_usual {
             command.arg(token_ttl(lease));
@@ -154,6 +155,11 @@ impl BatchableRequest {
             BatchOperation::Release => 1,
             BatchOperation::Acquire { tokens, .. } => tokens.max(1).into(),
         }
+    }
+
+    /// The last of the tokens, if this is the first.
+    pub(crate) fn last_of(&self, first: u64) -> u64 {
+        first.saturating_add(self.tokens() - 1)
     }
 
     /// Returns `true` if the last token is kept for no longer than usual.

@@ -71,7 +71,7 @@ fn add_length(dump: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// What became of an acquisition.
+/// The outcome of an acquisition without a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Restored {
     /// The lock is acquired, with this token as the last of its tokens.
@@ -93,10 +93,10 @@ pub(crate) enum Restored {
     Stray,
 }
 
-/// What is known of an acquisition that was sent.
+/// The facts by which the replies to an acquisition are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// The last token at that time, or one that was issued before.
+    /// The last token when it was sent, or one that was issued before.
     pub(crate) last: u64,
     /// The number of tokens to issue.
     pub(crate) tokens: u64,

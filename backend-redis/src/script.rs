@@ -189,27 +189,27 @@ script!(
 );
 script!(
     ACQUIRE_READ, "acquire",
-    "now" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
+    "now" "not_moving" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
 );
 script!(
     ACQUIRE_WRITE, "acquire",
-    "now" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
+    "now" "not_moving" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
 );
 script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "token" "semaphore" "acquire_permits");
 script!(
     RENEW, "renew",
-    "now" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"
+    "now" "not_moving" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"
 );
 script!(RELEASE, "release", "release");
-script!(RELEASE_READ_WRITE, "release", "holds" "release_read_write");
+script!(RELEASE_READ_WRITE, "release", "not_moving" "holds" "release_read_write");
 script!(RELEASE_PERMITS, "release", "now" "permits" "release_permits");
 script!(
     FORCE_RELEASE, "force_release",
-    "now" "queue" "holds" "permits" "force_read_write" "force_permits" "force_release"
+    "now" "queue" "not_moving" "holds" "permits" "force_read_write" "force_permits" "force_release"
 );
 script!(
     INSPECT, "inspect",
-    "now" "exists" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
+    "now" "exists" "not_moving" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
 );
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
 script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");

@@ -292,7 +292,8 @@ impl Backend for Observed {
     }
 }
 
-/// Wake-ups that are on their way for a while. A hold that comes with one was granted by another's release.
+/// Wake-ups that are on their way for a while. A hold that comes with one was granted by another's
+/// release.
 #[derive(Debug)]
 struct ObservedWakeups {
     wakeups: Box<dyn Wakeups>,

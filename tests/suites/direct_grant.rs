@@ -1,5 +1,5 @@
-//! A release of a fair lock that lets the next waiter in: what the waiter believes, and what is left
-//! when it hears too late, or not at all.
+//! A release of a fair lock that lets the next waiter in: what the waiter believes, and what is
+//! left when it hears too late, or not at all.
 
 use std::{pin::pin, time::Duration};
 
@@ -229,8 +229,8 @@ async fn named_owners_and_fixed_leases_ask_when_they_are_woken() {
     assert_all_free(&scene.store).await;
 }
 
-/// What is granted directly lasts as long as the place, and a holder that dies must not block others
-/// for longer than its lease.
+/// What is granted directly lasts as long as the place, and a holder that dies must not block
+/// others for longer than its lease.
 #[tokio::test(start_paused = true)]
 async fn who_keeps_its_place_for_longer_than_its_lease_asks_when_it_is_woken() {
     let scene = Scene::new();

@@ -309,7 +309,7 @@ impl NameState {
         }
     }
 
-    /// What the subscription of `hold` wakes for: a direct grant is told once.
+    /// The reason why the subscription for `hold` woke. A direct grant is reported once.
     pub(crate) fn wakeup(&mut self, hold: &HoldId) -> Wakeup {
         let stored = self.find(hold).and_then(|stored| {
             let request = stored.granted_request.take()?;

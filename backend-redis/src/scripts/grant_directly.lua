@@ -30,19 +30,9 @@ if redis.pcall('PEXPIREAT', KEYS[1], kept_until) ~= 1 or redis.call('PTTL', KEYS
     return false
 end
 redis.pcall('PUBLISH', ARGV[2] .. ':' .. ARGV[1], string.format('%.0f:%s', token, number))
-if not redis.call('LINDEX', KEYS[4], 0) then
-    redis.call('DEL', KEYS[6])
-    redis.call('DEL', KEYS[7])
-    return true
-end
-redis.call('HDEL', KEYS[7], ARGV[1])
-subtract(KEYS[4], KEYS[5], time)
-local next, next_kept, expired = queue_head(KEYS[4], KEYS[5])
-remove_first(KEYS[4], KEYS[5], expired, KEYS[7])
-if not next then
-    redis.call('DEL', KEYS[6])
-    redis.call('DEL', KEYS[7])
-elseif kept < next_kept and not redis.call('HGET', KEYS[7], next) then
+give_up_place(KEYS, ARGV[1], time)
+local next, next_kept = next_in_line(KEYS)
+if next and kept < next_kept and not redis.call('HGET', KEYS[7], next) then
     -- As leave_fair.lua does. Waiters whose requests have numbers look often enough.
     redis.pcall('PUBLISH', ARGV[2] .. ':' .. next, '0')
 end

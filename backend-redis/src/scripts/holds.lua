@@ -11,10 +11,6 @@ local function read_lease(lease)
     return string.match(redis.call('GET', lease) or '', '^(%d+):(.*)$')
 end
 
--- Whether a key that is not here may be at another node. cluster_begin.lua has the function for
--- clusters, without which this one is taken out.
-local function is_moving() return false end
-
 local function is_writer(field)
     return string.sub(field, -6) == ':write'
 end

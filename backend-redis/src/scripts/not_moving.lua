@@ -1,3 +1,4 @@
--- On a cluster, cluster_begin.lua says whether a slot moves.
+-- Whether a key that is not here may be at another node. On a cluster, this function is taken out,
+-- and cluster_begin.lua has another one.
 local function is_moving() return false end
 

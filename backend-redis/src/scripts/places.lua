@@ -15,3 +15,23 @@ local function subtract(queue, expiries, time)
     end
 end
 
+-- For a waiter that has been granted the hold and has left the queue, after it had asked for a place
+-- of `time` ms. The keys are those of acquire_fair.lua.
+local function give_up_place(keys, waiter, time)
+    redis.call('HDEL', keys[7], waiter)
+    subtract(keys[4], keys[5], time)
+end
+
+-- Returns the next waiter, and for how many ms its place is kept. Removes the places that have
+-- expired, and what belongs to the queue if nobody waits.
+local function next_in_line(keys)
+    local next, kept, expired = queue_head(keys[4], keys[5])
+    remove_first(keys[4], keys[5], expired, keys[7])
+    if not next then
+        -- One by one: in a slot that moves, a command with two keys fails if one is not there.
+        redis.call('DEL', keys[6])
+        redis.call('DEL', keys[7])
+    end
+    return next, kept
+end
+

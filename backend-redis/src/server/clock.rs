@@ -73,7 +73,7 @@ pub(super) enum TokenSource {
     Last(u64),
 }
 
-/// What is to be done before a script decides about an acquisition that was tried without one.
+/// The step before a script decides about an acquisition that was tried without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     Now,
@@ -147,7 +147,7 @@ impl ServerClock {
         match reply {
             Value::BulkString(digits) => match proposal.source {
                 TokenSource::Script(Some(token)) if digits == token.to_string().as_bytes() => {
-                    self.acquired(request, token);
+                    self.acquired(request, request.last_of(token));
                     Value::Array(vec![Value::Int(1), Value::BulkString(digits)])
                 }
                 // The reply to another request.
@@ -157,7 +157,7 @@ impl ServerClock {
                 if let [Value::Int(1), Value::Int(token), ref rest @ ..] = *parts.as_slice()
                     && let Ok(token) = u64::try_from(token)
                 {
-                    self.acquired(request, token);
+                    self.acquired(request, request.last_of(token));
                     if let [Value::Int(micros)] = *rest
                         && let Ok(micros) = u64::try_from(micros)
                     {
@@ -181,8 +181,8 @@ impl ServerClock {
     ) -> Result<Value, Retry> {
         match outcome {
             Restored::Granted { last } => {
+                self.acquired(request, last);
                 let first = last - (request.tokens() - 1);
-                self.acquired(request, first);
                 let token = i64::try_from(first).map_or(Value::Nil, Value::Int);
                 Ok(Value::Array(vec![Value::Int(1), token]))
             }
@@ -215,10 +215,11 @@ impl ServerClock {
         }
     }
 
-    /// Notes that the lock was acquired, with this token as the first one.
-    fn acquired(&self, request: &BatchableRequest, first: u64) {
-        let last = first.saturating_add(request.tokens() - 1);
-        self.lock().recent.acquired(request.keys.shared(), request.hold.owner(), last);
+    /// Notes the last token of a hold, if the next one may follow it.
+    fn acquired(&self, request: &BatchableRequest, last: u64) {
+        if self.can_restore.load(Ordering::Relaxed) {
+            self.lock().recent.acquired(request.keys.shared(), request.hold.owner(), last);
+        }
     }
 
     /// Keeps a reading from the reply to `proposal`, unless it was on its way for too long.
@@ -243,7 +244,7 @@ impl Proposal {
         }
     }
 
-    /// What is known of `request`, which was sent without a script.
+    /// The facts by which the replies to `request` are read, which was sent without a script.
     pub(super) fn sent(self, request: &BatchableRequest) -> Sent {
         let last = match self.source {
             TokenSource::Script(_) => 0,
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(reply, granted(MICROS + 16, None));
         // It is held.
         assert_eq!(source(50, &usual()), TokenSource::Script(Some(MICROS + 49)));
-        clock.acquired(&three, MICROS + 16);
+        clock.acquired(&three, MICROS + 18);
         clock.accept_release(&usual(), Value::Int(1));
         assert_eq!(source(60, &usual()), TokenSource::Last(MICROS + 18));
     }

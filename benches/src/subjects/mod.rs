@@ -147,9 +147,19 @@ impl Subject {
     /// in batches of lockcore.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Lockcore => {
-                &["evalsha", "eval", "hdel", "publish", "subscribe", "unsubscribe", "ping"]
-            }
+            Self::Lockcore => &[
+                "evalsha",
+                "eval",
+                "multi",
+                "restore",
+                "incrby",
+                "exec",
+                "hdel",
+                "publish",
+                "subscribe",
+                "unsubscribe",
+                "ping",
+            ],
             Self::LockcoreFair | Self::Floor | Self::Redisson => {
                 &["evalsha", "eval", "subscribe", "unsubscribe", "ping"]
             }

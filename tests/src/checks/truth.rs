@@ -199,8 +199,8 @@ fn lease_of(key: &str) -> Option<(String, String)> {
     Some((name.into(), field.trim_end_matches(WRITER).into()))
 }
 
-/// The owner in what `DUMP` tells of a hash with one hold, with escapes as in `MONITOR`: the type, the number of fields, the length of
-/// the owner, the owner, the length of the count, and so on.
+/// The owner in what `DUMP` tells of a hash with one hold, with escapes as in `MONITOR`: the type,
+/// the number of fields, the length of the owner, the owner, the length of the count, and so on.
 fn owner_of(dump: &str) -> Option<&str> {
     let (owner, _) = dump.strip_prefix(r"\x04\x01")?.rsplit_once(r"\x011\x06\x00")?;
     let escaped = [r"\x", r"\a", r"\b", r"\t", r"\n", r"\r"];
@@ -212,8 +212,8 @@ fn owner_of(dump: &str) -> Option<&str> {
     }
 }
 
-/// A line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only what scripts, clients and administrators do; scripts
-/// themselves change nothing.
+/// A line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only what scripts, clients
+/// and administrators do; scripts themselves change nothing.
 fn parse(line: &str) -> Option<(u64, Vec<String>)> {
     let line = line.trim_start_matches('+');
     let (time, rest) = line.split_once(' ')?;

@@ -57,7 +57,8 @@ impl<'a> Queued<'a> {
     }
 }
 
-/// C39: a release grants the lock to the first in the queue, who hears of it with a token of its own; asking is a repetition.
+/// C39: a release grants the lock to the first in the queue, who hears of it with a token of its
+/// own; asking is a repetition.
 pub async fn a_release_grants_to_the_first_in_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -75,7 +76,8 @@ pub async fn a_release_grants_to_the_first_in_the_queue<F: Fixture>(fixture: &F)
     assert!(scene.one(&holds[2]).enters().await > token);
 }
 
-/// C39: one after the other is granted the lock, in the order of the queue, and has no place any more.
+/// C39: one after the other is granted the lock, in the order of the queue, and has no place any
+/// more.
 pub async fn one_after_the_other_is_granted_the_lock<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -194,7 +196,8 @@ pub async fn giving_up_the_first_place_grants_to_the_next<F: Fixture>(fixture: &
     assert_eq!(next.rival.holds().await.0, 1);
 }
 
-/// C39: a lock that is held is granted to nobody: neither when its count is lowered nor when a place is given up.
+/// C39: a lock that is held is granted to nobody: neither when its count is lowered nor when a
+/// place is given up.
 pub async fn a_held_lock_is_granted_to_nobody<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -229,7 +232,8 @@ pub async fn who_is_out_of_the_queue_is_granted_nothing<F: Fixture>(fixture: &F)
     assert_eq!(stays.rival.holds().await.0, 1);
 }
 
-/// C39: a grant that comes while nobody waits to be woken, or to one who stops waiting, is heard of later.
+/// C39: a grant that comes while nobody waits to be woken, or to one who stops waiting, is heard of
+/// later.
 pub async fn a_grant_between_two_waits_is_heard_of<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let scene = Scene::fair(fixture).await;

@@ -1,4 +1,5 @@
-//! A lock that was released a moment ago is acquired without a script, and nobody can tell by the answers.
+//! A lock that was released a moment ago is acquired without a script, and nobody can tell by the
+//! answers.
 
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ async fn is_recent(
     .await
 }
 
-/// Acquires a lock without a script, after `change`, and returns the outcome. Whether the acquisition is in time is seen by what
-/// the server is asked.
+/// Acquires a lock without a script, after `change`, and returns the outcome. Whether the
+/// acquisition is in time is seen by what the server is asked.
 async fn acquires_after<T>(
     server: &RedisServer,
     backend: &RedisBackend,

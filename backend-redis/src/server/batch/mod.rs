@@ -1,5 +1,5 @@
-//! Batches: requests for exclusive locks that are made at the same time share one write, and maybe a
-//! transaction or the call of a script.
+//! Batches: requests for exclusive locks that are made at the same time share one write, and maybe
+//! a transaction or the call of a script.
 //!
 //! Only frequent requests are batched: outermost acquisitions and full releases of owners without a
 //! name. All others are sent on their own.
@@ -82,9 +82,9 @@ impl SendState {
         needs
     }
 
-    /// The length of the next batch. Releases are carried out before acquisitions, so a batch has no
-    /// lock twice in either part, and no release of a lock after its acquisition. The script reads
-    /// all tokens at once, so locks that share a token count as one.
+    /// The length of the next batch. Releases are carried out before acquisitions, so a batch has
+    /// no lock twice in either part, and no release of a lock after its acquisition. The script
+    /// reads all tokens at once, so locks that share a token count as one.
     fn next_batch_len(&self, most: usize) -> usize {
         let most = self.pending.len().min(most);
         if most <= 1 {
@@ -234,8 +234,8 @@ impl CommandConnection {
 
     /// Sends `request` once, on its own.
     pub(crate) async fn try_send_alone(&self, request: &BatchableRequest) -> RedisResult<Value> {
-        let mut commands = Pipeline::with_capacity(4);
         if request.is_release() {
+            let mut commands = Pipeline::with_capacity(2);
             request.add_release(&mut commands);
             let mut replies = self.query_all(commands).await?.into_iter();
             let reply = request.take_released(&mut replies);
@@ -243,6 +243,7 @@ impl CommandConnection {
         }
         let mut proposal = self.clock.propose(request);
         if let TokenSource::Last(_) = proposal.source {
+            let mut commands = Pipeline::with_capacity(4);
             restore::add_commands(&mut commands, [request]);
             let mut replies = self.query_all(commands).await?.into_iter();
             let sent = [proposal.sent(request)].into_iter();

@@ -73,8 +73,8 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
     record(Section::Fair, Promise::Order, measured).await;
 }
 
-/// Two of each three waiters are ours: the release of the first lets the second in, which is told so and asks nobody. Java is woken,
-/// and asks.
+/// Two of each three waiters are ours: the release of the first lets the second in, which is told
+/// so and asks nobody. Java is woken, and asks.
 #[tokio::test]
 async fn those_who_are_let_in_by_a_release_keep_the_order_with_java() {
     let both = Both::start().await;

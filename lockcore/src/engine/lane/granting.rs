@@ -25,11 +25,7 @@ impl<W, H> Lane<W, H> {
     ) -> Option<HoldNumber> {
         // An abandoned request was undone meanwhile.
         self.asked(ticket, fx)?;
-        let asker = &self.queue.get(ticket)?.asker;
-        let (owner, mode) = (asker.owner.clone(), asker.mode);
-        let number = self.admit(owner, mode, grant, token, facts, fx);
-        self.enter_queue_place(ticket, number, fx);
-        Some(number)
+        self.let_in(ticket, grant, token, facts, fx)
     }
 
     /// The backend granted the request `number` of a fair waiter after it had refused it. `None` if
@@ -47,14 +43,26 @@ impl<W, H> Lane<W, H> {
         let waiter = self.queue.get(ticket)?;
         let offer = waiter.rare().and_then(|rare| rare.offer);
         let offer = offer.filter(|offer| offer.number == number && offer.lasts(now))?;
-        let (owner, mode) = (waiter.asker.owner.clone(), waiter.asker.mode);
-        if self.holds.iter().any(|hold| hold.owner == owner) {
+        if self.holds.iter().any(|hold| hold.owner == waiter.asker.owner) {
             return None;
         }
-        let grant = Grant::told(offer, lease, token, now);
-        let hold = self.admit(owner, mode, grant, token, facts, fx);
-        self.enter_queue_place(ticket, hold, fx);
-        Some(hold)
+        self.let_in(ticket, Grant::told(offer, lease, token, now), token, facts, fx)
+    }
+
+    /// A waiter has the hold that it was granted.
+    fn let_in(
+        &mut self,
+        ticket: Ticket,
+        grant: Grant,
+        token: FencingToken,
+        facts: H,
+        fx: &mut Effects<H>,
+    ) -> Option<HoldNumber> {
+        let asker = &self.queue.get(ticket)?.asker;
+        let (owner, mode) = (asker.owner.clone(), asker.mode);
+        let number = self.admit(owner, mode, grant, token, facts, fx);
+        self.enter_queue_place(ticket, number, fx);
+        Some(number)
     }
 
     /// A hold was granted that `owner` had not to queue for.
