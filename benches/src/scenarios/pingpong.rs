@@ -46,14 +46,14 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         let workers = stage.workers(&[subject, subject], &server, LEASE).await?;
         pairs.push((subject, workers));
     }
-    let mut ping = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
+    let ping = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
     let time = stage.plan.either(Duration::from_millis(700), Duration::from_secs(3));
     let mut samples = Samples::new();
     for round in 0..stage.plan.rounds() {
         for (subject, workers) in &mut pairs {
             stage.turn(*subject, round);
             if let [(_, one), (_, other)] = workers.as_mut_slice() {
-                samples.add(*subject, hand_over(one, other, &mut ping, time).await?);
+                samples.add(*subject, hand_over(one, other, &ping, time).await?);
             }
         }
         rotate(&mut pairs);
@@ -77,7 +77,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
 async fn hand_over(
     one: &mut Worker,
     other: &mut Worker,
-    ping: &mut MultiplexedConnection,
+    ping: &MultiplexedConnection,
     time: Duration,
 ) -> Result<Seen> {
     let (mut holder, mut waiter) = (one, other);
@@ -93,15 +93,20 @@ async fn hand_over(
         let (had, released) = tokio::join!(waiter.stamp(Order::Acquire(NAME.into())), release);
         times.push(had?.saturating_sub(released?));
         (holder, waiter) = (waiter, holder);
-        // The machine is as idle before a PING as before a release: the longer it was, the longer it takes to wake up.
-        sleep(pause).await;
-        let asked = Instant::now();
-        let _pong: String = redis::cmd("PING").query_async(ping).await?;
-        pings.push(span(asked.elapsed()));
+        pings.push(tokio::spawn(ping_after(pause, ping.clone())).await??);
     }
     holder.stamp(Order::Release).await?;
     let (times, pings) = (Times::of(times)?, Times::of(pings)?);
     Ok(Seen { p50: times.quantile(0.5), p99: times.quantile(0.99), ping: pings.quantile(0.5) })
+}
+
+/// How long a PING takes. It is sent by a task, as a release is, and the machine is as idle before it:
+/// the longer it was, the longer it takes to wake up.
+async fn ping_after(pause: Duration, mut ping: MultiplexedConnection) -> Result<u64> {
+    sleep(pause).await;
+    let asked = Instant::now();
+    let _pong: String = redis::cmd("PING").query_async(&mut ping).await?;
+    Ok(span(asked.elapsed()))
 }
 
 /// Long enough for the other to wait, and not in step with whoever asks at intervals.

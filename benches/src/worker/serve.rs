@@ -27,20 +27,24 @@ pub(crate) fn serve(config: &str) -> Result<()> {
     let config: Config = serde_json::from_str(config)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
-    let served = runtime.block_on(async {
-        let client = Peer::connect(config.subject, &config.url, config.lease).await?;
-        answer(&Answer::Done)?;
-        let mut session = Session::new(client);
-        let mut orders = BufReader::new(tokio::io::stdin()).lines();
-        while let Some(line) = orders.next_line().await? {
-            let done = session.carry_out(serde_json::from_str(&line)?).await;
-            answer(&done.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
-        }
-        Ok(())
-    });
+    // The orders are carried out by a task, as in a program of a user. `block_on` would run them on
+    // this thread, which is not one of those that read from sockets: each reply would have to wake it.
+    let served = runtime.block_on(async move { tokio::spawn(carry_out_orders(config)).await? });
     // Standard input is read by a thread that cannot be ended, and tasks may wait for what nobody will release.
     runtime.shutdown_background();
     served
+}
+
+async fn carry_out_orders(config: Config) -> Result<()> {
+    let client = Peer::connect(config.subject, &config.url, config.lease).await?;
+    answer(&Answer::Done)?;
+    let mut session = Session::new(client);
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = orders.next_line().await? {
+        let done = session.carry_out(serde_json::from_str(&line)?).await;
+        answer(&done.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
+    }
+    Ok(())
 }
 
 fn answer(answer: &Answer) -> Result<()> {
