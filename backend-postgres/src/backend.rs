@@ -140,7 +140,7 @@ impl PostgresBackend {
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };
         let backend = Self { inner: Arc::new(inner) };
         // Shows that wake-ups come.
-        drop(backend.listen(channel(&["connected"]), None).await?);
+        drop(backend.listen(backend.channel(&["connected"]), None).await?);
         Ok(backend)
     }
 
@@ -152,6 +152,16 @@ impl PostgresBackend {
     pub(crate) fn connection(&self, name: &LockName) -> &Connection {
         let connections = &self.inner.connections;
         &connections[place_of(name.as_str(), connections.len())]
+    }
+
+    /// The channel of those who wait for a lock or a latch.
+    pub(crate) fn channel_of(&self, name: &LockName) -> String {
+        self.channel(&["name", name.as_str()])
+    }
+
+    /// The channel for what `parts` name, in this schema.
+    pub(crate) fn channel(&self, parts: &[&str]) -> String {
+        channel(&[&[self.inner.schema.name()], parts].concat())
     }
 
     pub(crate) async fn listen(
@@ -196,11 +206,6 @@ async fn sweep(connection: Arc<Connection>, sql: String, interval: Duration) {
             tracing::debug!(%error, "what has ended stays in the database for now");
         }
     }
-}
-
-/// The channel of those who wait for a lock or a latch.
-pub(crate) fn channel_of(name: &LockName) -> String {
-    channel(&["name", name.as_str()])
 }
 
 /// A field of an answer.
@@ -354,7 +359,7 @@ impl Backend for PostgresBackend {
             (&permits, Type::INT8),
             (&most, Type::INT8),
             (&number, Type::INT8),
-            (&channel_of(name), Type::TEXT),
+            (&self.channel_of(name), Type::TEXT),
         ];
         let connection = self.connection(name);
         let row = connection.call_one(DOING, &self.calls().acquire, &parameters).await?;
@@ -395,7 +400,7 @@ impl Backend for PostgresBackend {
             (&hold.id(), Type::TEXT),
             (&remaining, Type::INT8),
             (is_undo, Type::BOOL),
-            (&channel_of(name), Type::TEXT),
+            (&self.channel_of(name), Type::TEXT),
         ];
         let connection = self.connection(name);
         let row = connection.call_one(DOING, &self.calls().release, &parameters).await?;
@@ -409,7 +414,7 @@ impl Backend for PostgresBackend {
 
     async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
         const DOING: &str = "forcing a release";
-        let channel = channel_of(name);
+        let channel = self.channel_of(name);
         let parameters: [Parameter<'_>; 2] = [(&name.as_str(), Type::TEXT), (&channel, Type::TEXT)];
         let connection = self.connection(name);
         let row = connection.call_one(DOING, &self.calls().force_release, &parameters).await?;
@@ -435,7 +440,7 @@ impl Backend for PostgresBackend {
             return Err(BackendError::unsupported("messages about the demand for locks"));
         }
         let only = (request.mode == Mode::Fair).then(|| request.hold.id().to_owned());
-        self.listen(channel_of(&request.name), only).await
+        self.listen(self.channel_of(&request.name), only).await
     }
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
@@ -446,7 +451,7 @@ impl Backend for PostgresBackend {
             (&name.as_str(), Type::TEXT),
             (&permits, Type::INT8),
             (only_if_unset, Type::BOOL),
-            (&channel_of(name), Type::TEXT),
+            (&self.channel_of(name), Type::TEXT),
         ];
         let connection = self.connection(name);
         let row = connection.call_one(DOING, &self.calls().resize, &parameters).await?;

@@ -12,13 +12,14 @@ use crate::{
     PostgresBackend,
     backend::{count, field},
     calls::microseconds,
-    channel::channel,
     connection::Parameter,
 };
 
-/// The channel of those who wait for a condition.
-fn channel_of(condition: &ConditionId) -> String {
-    channel(&["condition", condition.lock.as_str(), condition.name.as_str()])
+impl PostgresBackend {
+    /// The channel of those who wait for a condition.
+    fn channel_of_condition(&self, condition: &ConditionId) -> String {
+        self.channel(&["condition", condition.lock.as_str(), condition.name.as_str()])
+    }
 }
 
 #[async_trait]
@@ -72,7 +73,7 @@ impl Conditions for PostgresBackend {
             (&condition.name.as_str(), Type::TEXT),
             (&waiter, Type::TEXT),
             (&passes_on, Type::BOOL),
-            (&channel_of(condition), Type::TEXT),
+            (&self.channel_of_condition(condition), Type::TEXT),
         ];
         let connection = self.connection(&condition.lock);
         let row = connection.call_one(DOING, &self.calls().leave, &parameters).await?;
@@ -86,7 +87,7 @@ impl Conditions for PostgresBackend {
             (&condition.lock.as_str(), Type::TEXT),
             (&condition.name.as_str(), Type::TEXT),
             (&most, Type::INT8),
-            (&channel_of(condition), Type::TEXT),
+            (&self.channel_of_condition(condition), Type::TEXT),
         ];
         let connection = self.connection(&condition.lock);
         let row = connection.call_one(DOING, &self.calls().notify, &parameters).await?;
@@ -98,6 +99,6 @@ impl Conditions for PostgresBackend {
         condition: &ConditionId,
         waiter: &str,
     ) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.listen(channel_of(condition), Some(waiter.to_owned())).await
+        self.listen(self.channel_of_condition(condition), Some(waiter.to_owned())).await
     }
 }

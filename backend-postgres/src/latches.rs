@@ -8,7 +8,7 @@ use tokio_postgres::{Row, types::Type};
 
 use crate::{
     PostgresBackend,
-    backend::{channel_of, count, field},
+    backend::{count, field},
     connection::Parameter,
     error,
 };
@@ -36,7 +36,7 @@ impl PostgresBackend {
             (&name.as_str(), Type::TEXT),
             (&set_to, Type::INT8),
             (&id, Type::TEXT),
-            (&channel_of(name), Type::TEXT),
+            (&self.channel_of(name), Type::TEXT),
         ];
         let sql = &self.calls().change_latch;
         let row = self.connection(name).call_one(doing, sql, &parameters).await?;
@@ -49,8 +49,11 @@ impl PostgresBackend {
         name: &LockName,
         opens: bool,
     ) -> Result<u32, BackendError> {
-        let parameters: [Parameter<'_>; 3] =
-            [(&name.as_str(), Type::TEXT), (&opens, Type::BOOL), (&channel_of(name), Type::TEXT)];
+        let parameters: [Parameter<'_>; 3] = [
+            (&name.as_str(), Type::TEXT),
+            (&opens, Type::BOOL),
+            (&self.channel_of(name), Type::TEXT),
+        ];
         let sql = &self.calls().read_latch;
         let row = self.connection(name).call_one(doing, sql, &parameters).await?;
         number(&row, doing).map(count)
@@ -77,6 +80,6 @@ impl Latches for PostgresBackend {
     }
 
     async fn subscribe(&self, name: &LockName) -> Result<Box<dyn Wakeups>, BackendError> {
-        self.listen(channel_of(name), None).await
+        self.listen(self.channel_of(name), None).await
     }
 }

@@ -59,6 +59,10 @@ impl Schema {
         Ok(Self { name: name.into() })
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// SQL that was written for the schema `lockcore`.
     pub(crate) fn sql(&self, sql: &str) -> String {
         sql.replace(WRITTEN_FOR, &format!("\"{}\".", self.name))

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use lockcore::LockName;
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::{Fixture, PostgresServer};
+use uuid::Uuid;
 
 /// A schema of a server that all cases share, and the clients of it.
 struct PostgresFixture {
     server: Arc<PostgresServer>,
+    schema: String,
     clients: Mutex<Vec<PostgresBackend>>,
 }
 
@@ -16,24 +18,26 @@ impl Fixture for PostgresFixture {
     type Backend = PostgresBackend;
 
     async fn set_up() -> Self {
-        Self { server: PostgresServer::shared(), clients: Mutex::default() }
+        let schema = format!("kit_{}", Uuid::new_v4().simple());
+        Self { server: PostgresServer::shared(), schema, clients: Mutex::default() }
     }
 
     async fn client(&self) -> PostgresBackend {
-        let backend = PostgresBackend::connect(self.server.url()).await.unwrap();
+        let builder = PostgresBackend::builder(self.server.url()).schema(&self.schema);
+        let backend = builder.connect().await.unwrap();
         self.clients.lock().unwrap().push(backend.clone());
         backend
     }
 
     /// Holds, places and counts of the name, and whatever has ended and was not deleted.
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        let name = name.as_str().replace('\'', "''");
+        let (name, schema) = (name.as_str().replace('\'', "''"), &self.schema);
         let tables = ["hold", "place", "latch", "waiter"].map(|table| {
-            format!("SELECT '{table}: ' || t FROM lockcore.{table} t WHERE name = '{name}'")
+            format!("SELECT '{table}: ' || t FROM {schema}.{table} t WHERE name = '{name}'")
         });
         let ended = ["undone", "reply"].map(|table| {
             format!(
-                "SELECT '{table}: ' || t FROM lockcore.{table} t \
+                "SELECT '{table}: ' || t FROM {schema}.{table} t \
                  WHERE name = '{name}' AND until < clock_timestamp()"
             )
         });
