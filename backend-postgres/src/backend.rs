@@ -139,8 +139,7 @@ impl PostgresBackend {
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };
         let backend = Self { inner: Arc::new(inner) };
-        // Shows that wake-ups come.
-        drop(backend.listen(backend.channel(&["connected"]), None).await?);
+        backend.inner.progress.started().await?;
         Ok(backend)
     }
 

@@ -71,7 +71,9 @@ struct Subscriber {
 /// How the connection is.
 #[derive(Clone)]
 enum Progress {
-    /// Under way, or up. Whoever waits for a channel looks at the board at each change.
+    /// On the first attempt.
+    Starting,
+    /// Up. Whoever waits for a channel looks at the board at each change.
     Going,
     Down(BackendError),
 }
@@ -199,7 +201,7 @@ impl Listener {
     ) -> (Self, ListenerProgress) {
         let shared = Arc::new(Shared::default());
         let address = target.address().to_owned();
-        let (progress, receiver) = watch::channel(Progress::Going);
+        let (progress, receiver) = watch::channel(Progress::Starting);
         let keeper = Keeper { target, sender, response_timeout, shared: shared.clone(), progress };
         let task = tokio::spawn(keeper.keep());
         (Self { shared, task, response_timeout, address }, ListenerProgress(receiver))
@@ -225,7 +227,7 @@ impl Listener {
         let heard = async {
             loop {
                 let error = match &*progress.borrow_and_update() {
-                    Progress::Going => None,
+                    Progress::Starting | Progress::Going => None,
                     Progress::Down(error) => Some(error.clone()),
                 };
                 if self.shared.board().heard.contains(&subscription.channel) {
@@ -272,6 +274,19 @@ impl Drop for Listener {
 /// What those who wait for a channel look at.
 #[derive(Clone)]
 pub(crate) struct ListenerProgress(watch::Receiver<Progress>);
+
+impl ListenerProgress {
+    /// Waits for the first attempt to listen.
+    pub(crate) async fn started(&self) -> Result<(), BackendError> {
+        let mut progress = self.0.clone();
+        let started = progress.wait_for(|progress| !matches!(progress, Progress::Starting)).await;
+        match started.as_deref() {
+            Ok(Progress::Down(error)) => Err(error.clone()),
+            // The task ends with the listener, which is there.
+            _ => Ok(()),
+        }
+    }
+}
 
 impl fmt::Debug for ListenerProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

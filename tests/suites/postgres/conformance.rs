@@ -24,7 +24,8 @@ impl Fixture for PostgresFixture {
 
     async fn client(&self) -> PostgresBackend {
         let builder = PostgresBackend::builder(self.server.url()).schema(&self.schema);
-        let backend = builder.connect().await.unwrap();
+        // All clients of a case stay until its end, and some cases have a hundred.
+        let backend = builder.connections(2).connect().await.unwrap();
         self.clients.lock().unwrap().push(backend.clone());
         backend
     }

@@ -7,5 +7,15 @@
 )]
 
 mod conformance;
+mod errors;
+mod exclusion;
+mod failover;
+mod fencing;
+mod outage;
+mod proxy;
+mod schema;
 #[path = "../signals/mod.rs"]
 mod signals;
+mod support;
+mod tokens;
+mod wakeups;
