@@ -49,8 +49,8 @@ pub(crate) struct Connection {
 enum State {
     Connecting,
     Up(Arc<Live>),
-    /// With what the last attempt said, until another one succeeds.
-    Down(BackendError),
+    /// With what the last attempt said, and which attempt that was, until another one succeeds.
+    Down(BackendError, u64),
 }
 
 /// A connection that is up.
@@ -81,7 +81,7 @@ impl fmt::Debug for Connection {
         let state = match &*self.state.borrow() {
             State::Connecting => "connecting",
             State::Up(_) => "up",
-            State::Down(_) => "down",
+            State::Down(..) => "down",
         };
         f.debug_struct("Connection").field("address", &self.address).field("state", &state).finish()
     }
@@ -98,18 +98,30 @@ impl Connection {
 
     /// Waits for the first attempt to connect.
     pub(crate) async fn connected(&self) -> Result<(), BackendError> {
-        self.live().await.map(drop)
+        let mut state = self.state.clone();
+        let tried = state.wait_for(|state| !matches!(state, State::Connecting)).await;
+        match tried.as_deref() {
+            Ok(State::Down(error, _)) => Err(error.clone()),
+            // The task ends with this connection, which is there.
+            _ => Ok(()),
+        }
     }
 
-    /// The connection, as soon as an attempt that is under way has ended.
+    /// The connection, once it is up. Fails if an attempt fails that ends after this was asked:
+    /// what an earlier one has said may be true no more.
     async fn live(&self) -> Result<Arc<Live>, BackendError> {
         let mut state = self.state.clone();
+        let mut failed_before = None;
         loop {
             match &*state.borrow_and_update() {
                 State::Up(live) if !live.client.is_closed() => return Ok(live.clone()),
-                State::Down(error) => return Err(error.clone()),
+                State::Down(error, attempt) => {
+                    if attempt > failed_before.get_or_insert(*attempt) {
+                        return Err(error.clone());
+                    }
+                }
                 // Lost, and about to be opened again.
-                State::Up(_) | State::Connecting => {}
+                State::Up(_) | State::Connecting => _ = failed_before.get_or_insert(0),
             }
             if state.changed().await.is_err() {
                 return Err(error::not_connected(&self.address, Duration::ZERO));
@@ -176,8 +188,9 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(mut self) {
-        let mut pause = PAUSES[0];
+        let (mut pause, mut attempt) = (PAUSES[0], 0);
         loop {
+            attempt += 1;
             match self.open().await {
                 Ok(opened) => {
                     self.lost = Some(opened.application.clone());
@@ -187,7 +200,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot connect to PostgreSQL");
-                    self.state.send_replace(State::Down(error));
+                    self.state.send_replace(State::Down(error, attempt));
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSES[1]);
                 }
