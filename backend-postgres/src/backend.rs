@@ -122,9 +122,14 @@ impl PostgresBackend {
     pub(crate) async fn open(settings: Settings) -> Result<Self, BackendError> {
         let Settings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
+        let calls = Calls::new(&schema);
+        let often = match settings.is_pooled {
+            true => Vec::new(),
+            false => calls.often(),
+        };
         let connect = |_| {
             let (target, schema) = (requests.clone(), schema.clone());
-            Arc::new(Connection::start(target, schema, response_timeout))
+            Arc::new(Connection::start(target, schema, response_timeout, often.clone()))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {
@@ -134,7 +139,6 @@ impl PostgresBackend {
             return Err(error::configuration("there are no connections"));
         };
         let (listener, progress) = Listener::start(wakeups, first.clone(), response_timeout);
-        let calls = Calls::new(&schema);
         let sweeper = sweep(first, calls.sweep.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };

@@ -66,6 +66,8 @@ impl fmt::Debug for PostgresBackendBuilder {
 pub(crate) struct Settings {
     pub(crate) requests: Target,
     pub(crate) wakeups: Target,
+    /// Whether requests go through a pooler: then wake-ups have a URL of their own.
+    pub(crate) is_pooled: bool,
     pub(crate) schema: Schema,
     pub(crate) connections: usize,
     pub(crate) migrates: bool,
@@ -177,6 +179,7 @@ impl PostgresBackendBuilder {
         Ok(Settings {
             requests,
             wakeups,
+            is_pooled: self.listen_url.is_some(),
             schema,
             connections: self.connections,
             migrates: self.migrates,

@@ -49,6 +49,13 @@ impl Calls {
     }
 }
 
+impl Calls {
+    /// Those that are worth a preparation.
+    pub(crate) fn often(&self) -> Vec<String> {
+        vec![self.acquire.clone(), self.renew.clone(), self.release.clone()]
+    }
+}
+
 /// A time in microseconds, and never less than it is.
 pub(crate) fn microseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(LONGEST).min(LONGEST)

@@ -1,6 +1,7 @@
 //! [`Connection`]: one connection for requests, which is opened again when it is lost.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Arc,
@@ -16,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_postgres::{
-    Client, Row,
+    Client, Row, Statement,
     types::{ToSql, Type},
 };
 
@@ -56,6 +57,8 @@ enum State {
 /// A connection that is up.
 struct Live {
     client: Client,
+    /// By what they say.
+    prepared: HashMap<String, Statement>,
     opened: Instant,
     /// When the last answer came, in milliseconds since it was opened.
     last_answer: AtomicU64,
@@ -63,6 +66,19 @@ struct Live {
 }
 
 impl Live {
+    /// Sends a statement with its first poll.
+    async fn query(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(statement) = self.prepared.get(sql) else {
+            return self.client.query_typed(sql, parameters).await;
+        };
+        let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+        self.client.query(statement, &values).await
+    }
+
     fn answered(&self) {
         let passed = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_answer.fetch_max(passed, Ordering::Relaxed);
@@ -88,11 +104,17 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Begins to connect.
-    pub(crate) fn start(target: Target, schema: Schema, response_timeout: Duration) -> Self {
+    /// Begins to connect. The statements in `often` are prepared, which a pooler that shares
+    /// connections among clients may not allow.
+    pub(crate) fn start(
+        target: Target,
+        schema: Schema,
+        response_timeout: Duration,
+        often: Vec<String>,
+    ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
         let address = target.address().to_owned();
-        let keeper = Keeper { target, schema, response_timeout, lost: None, state: sender };
+        let keeper = Keeper { target, schema, response_timeout, often, lost: None, state: sender };
         Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
     }
 
@@ -141,7 +163,7 @@ impl Connection {
             Ok(live) => live?,
             Err(_) => return Err(error::not_connected(&self.address, waited)),
         };
-        let answer = live.client.query_typed(sql, parameters);
+        let answer = live.query(sql, parameters);
         match tokio::time::timeout(waited, answer).await {
             Ok(answer) => {
                 live.answered();
@@ -181,6 +203,7 @@ struct Keeper {
     target: Target,
     schema: Schema,
     response_timeout: Duration,
+    often: Vec<String>,
     /// The name of the connection that was lost last.
     lost: Option<String>,
     state: watch::Sender<State>,
@@ -192,10 +215,10 @@ impl Keeper {
         loop {
             attempt += 1;
             match self.open().await {
-                Ok(opened) => {
+                Ok((opened, prepared)) => {
                     self.lost = Some(opened.application.clone());
                     pause = PAUSES[0];
-                    self.serve(opened).await;
+                    self.serve(opened, prepared).await;
                     self.state.send_replace(State::Connecting);
                 }
                 Err(error) => {
@@ -209,16 +232,16 @@ impl Keeper {
     }
 
     /// Connects, and makes sure that nothing that was sent over an earlier connection comes later.
-    async fn open(&self) -> Result<Opened, BackendError> {
+    async fn open(&self) -> Result<(Opened, HashMap<String, Statement>), BackendError> {
         let opened = self.target.open(None).await?;
         let address = self.target.address();
         let limit = self.response_timeout;
         let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
-        prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit)))?;
-        Ok(opened)
+        let prepared = prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit)))?;
+        Ok((opened, prepared))
     }
 
-    async fn prepare(&self, client: &Client) -> Result<(), BackendError> {
+    async fn prepare(&self, client: &Client) -> Result<HashMap<String, Statement>, BackendError> {
         let address = self.target.address();
         let of_connecting = |error| error::of_connecting(error, address);
         if let Some(lost) = &self.lost {
@@ -237,14 +260,19 @@ impl Keeper {
         // This may be another server now, or one with an older state.
         let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
         client.query_typed(&sql, &[]).await.map_err(of_connecting)?;
-        Ok(())
+        let mut prepared = HashMap::new();
+        for sql in &self.often {
+            prepared.insert(sql.clone(), client.prepare(sql).await.map_err(of_connecting)?);
+        }
+        Ok(prepared)
     }
 
     /// Offers the connection for requests until it is lost.
-    async fn serve(&self, opened: Opened) {
+    async fn serve(&self, opened: Opened, prepared: HashMap<String, Statement>) {
         let Opened { client, mut driver, .. } = opened;
         let (opened, last_answer) = (Instant::now(), AtomicU64::new(0));
-        let live = Arc::new(Live { client, opened, last_answer, given_up: Notify::new() });
+        let live =
+            Arc::new(Live { client, prepared, opened, last_answer, given_up: Notify::new() });
         self.state.send_replace(State::Up(live.clone()));
         loop {
             tokio::select! {

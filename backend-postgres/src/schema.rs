@@ -1,6 +1,6 @@
 //! [`Schema`]: where the tables and functions are, and how they get there.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{BackendError, BackendErrorKind};
 use tokio_postgres::{Client, types::Type};
@@ -9,6 +9,9 @@ use crate::{connection::Parameter, error, target::Target};
 
 /// What the files are written for.
 const WRITTEN_FOR: &str = "lockcore.";
+
+/// How long everything may take that is done to the schema, or waited for.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The longest name of a schema, in bytes.
 const LONGEST: usize = 63;
@@ -90,6 +93,13 @@ impl Schema {
         target: &Target,
         migrates: bool,
     ) -> Result<(), BackendError> {
+        match tokio::time::timeout(LIMIT, self.migrate(target, migrates)).await {
+            Ok(prepared) => prepared,
+            Err(_) => Err(error::no_answer("migrating the schema", target.address(), LIMIT)),
+        }
+    }
+
+    async fn migrate(&self, target: &Target, migrates: bool) -> Result<(), BackendError> {
         let opened = target.open(None).await?;
         let (client, address) = (&opened.client, target.address());
         self.check_encoding(client, address).await?;

@@ -72,6 +72,8 @@ CREATE FUNCTION lockcore.raise_tokens(p_least bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT last_value FROM lockcore.token) < p_least THEN
+        -- Whoever comes now waits behind this, which must not wait for a grant that is stuck.
+        PERFORM set_config('lock_timeout', '2s', true);
         PERFORM pg_advisory_xact_lock(1819239276, 0);
         IF (SELECT last_value FROM lockcore.token) < p_least THEN
             PERFORM setval('lockcore.token', p_least);
