@@ -6,7 +6,7 @@ mod store;
 mod story;
 
 pub use crate::{
-    run::{Failure, claim, with_store, without_arguments},
+    run::{Failure, claim, run_with, with_store, without_arguments},
     store::Store,
     story::Story,
 };

@@ -27,6 +27,22 @@ pub async fn with_store(
     }
 }
 
+/// Runs an example that can be given a URL with `option`.
+pub async fn run_with(
+    example: &str,
+    option: &str,
+    url: &str,
+    body: impl AsyncFnOnce(Option<&str>) -> Result<(), Failure>,
+) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => exit_code(body(None).await),
+        [given, url] if given == option => exit_code(body(Some(url)).await),
+        _ => usage(&arguments, &format!("cargo run --example {example} [-- {option} {url}]")),
+    }
+}
+
 /// Runs an example that has no options.
 pub async fn without_arguments(
     example: &str,

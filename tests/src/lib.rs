@@ -8,11 +8,15 @@ mod faulty;
 mod fixture;
 mod history;
 mod poll;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod proxy;
 #[cfg(feature = "redis")]
 mod redis;
 mod run;
 
+#[cfg(feature = "postgres")]
+pub use crate::postgres::{PostgresServer, PostgresStartError};
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     Feature, RedisCluster, RedisClusterBuilder, RedisSentinel, RedisSentinelBuilder, RedisServer,

@@ -12,8 +12,9 @@ use syn::{Item, UseTree, visit::Visit};
 const LARGEST_CIRCLE: usize = 3;
 
 /// Crates whose types a reader of `lockcore` meets: everything in the workspace.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "backend-memory",
+    "backend-postgres",
     "backend-redis",
     "benches",
     "examples",

@@ -1,0 +1,476 @@
+//! [`PostgresBackend`].
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use lockcore::{
+    BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
+        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+    },
+};
+use tokio::task::JoinHandle;
+use tokio_postgres::{
+    Row,
+    types::{FromSql, Type},
+};
+
+use crate::{
+    builder::{PostgresBackendBuilder, Settings},
+    calls::{Calls, microseconds},
+    channel::{channel, place_of},
+    connection::{Connection, Parameter},
+    error,
+    listener::{Listener, ListenerProgress},
+    schema::Schema,
+};
+
+/// How many holds one statement renews. Each name in it takes a place in the server's table of
+/// locks, which has some 6,400 with the default settings.
+const RENEWED_TOGETHER: usize = 128;
+
+/// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
+const LONGEST_ID: usize = 1_024;
+
+/// Locks in a PostgreSQL database.
+///
+/// Leases are measured by the server's clock. Clones share their connections.
+///
+/// # Examples
+/// ```
+/// use lockcore::Locks;
+/// use lockcore_postgres::PostgresBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = lockcore_testkit::PostgresServer::start();
+/// # let url = server.url();
+/// // postgresql://user:password@host:port/database
+/// let locks = Locks::new(PostgresBackend::connect(url).await?);
+///
+/// let guard = locks.lock("order:42").acquire().await?;
+/// println!("fencing token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct PostgresBackend {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    connections: Vec<Arc<Connection>>,
+    listener: Listener,
+    progress: ListenerProgress,
+    calls: Calls,
+    schema: Schema,
+    sweeper: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.sweeper.abort();
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend")
+            .field("schema", &self.inner.schema)
+            .field("connections", &self.inner.connections)
+            .field("listener", &self.inner.listener)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresBackend {
+    /// Connects to the database at `url`, `postgresql://user:password@host:port/database`, and
+    /// creates the schema `lockcore` there if it is missing.
+    ///
+    /// # Errors
+    /// What was in the way: the server cannot be reached, rejects the credentials, is a replica, or
+    /// the role lacks a right.
+    pub async fn connect(url: impl Into<String>) -> Result<Self, BackendError> {
+        Self::builder(url).connect().await
+    }
+
+    /// More settings for the database at `url`.
+    pub fn builder(url: impl Into<String>) -> PostgresBackendBuilder {
+        PostgresBackendBuilder::new(url.into())
+    }
+
+    /// The SQL that creates a schema of this name with all tables and functions, for databases in
+    /// which the role of the locks must not create anything.
+    ///
+    /// # Errors
+    /// [`Configuration`](BackendErrorKind::Configuration) if `name` cannot be the name of a schema.
+    pub fn schema_script(name: &str) -> Result<String, BackendError> {
+        Schema::new(name).map(|schema| schema.script())
+    }
+
+    /// The number of channels that this client listens to: one for each lock, latch and condition
+    /// that is waited for.
+    ///
+    /// Tests use it to check that nothing is left behind.
+    #[must_use]
+    pub fn channels_in_use(&self) -> usize {
+        self.inner.listener.channels()
+    }
+
+    pub(crate) async fn open(settings: Settings) -> Result<Self, BackendError> {
+        let Settings { requests, wakeups, schema, response_timeout, .. } = settings;
+        schema.prepare(&requests, settings.migrates).await?;
+        let calls = Calls::new(&schema);
+        let often = match settings.is_pooled {
+            true => Vec::new(),
+            false => calls.often(),
+        };
+        let connect = |_| {
+            let (target, schema) = (requests.clone(), schema.clone());
+            Arc::new(Connection::start(target, schema, response_timeout, often.clone()))
+        };
+        let connections: Vec<_> = (0..settings.connections).map(connect).collect();
+        for connection in &connections {
+            connection.connected().await?;
+        }
+        let Some(first) = connections.first().cloned() else {
+            return Err(error::configuration("there are no connections"));
+        };
+        let (listener, progress) = Listener::start(wakeups, first.clone(), response_timeout);
+        let sweeper = sweep(first, calls.sweep.clone(), settings.sweep_interval);
+        let sweeper = tokio::spawn(sweeper);
+        let inner = Inner { connections, listener, progress, calls, schema, sweeper };
+        let backend = Self { inner: Arc::new(inner) };
+        backend.inner.progress.started().await?;
+        Ok(backend)
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.inner.calls
+    }
+
+    /// The connection for all requests for this name.
+    pub(crate) fn connection(&self, name: &LockName) -> &Connection {
+        let connections = &self.inner.connections;
+        &connections[place_of(name.as_str(), connections.len())]
+    }
+
+    /// The channel of those who wait for a lock or a latch.
+    pub(crate) fn channel_of(&self, name: &LockName) -> String {
+        self.channel(&["name", name.as_str()])
+    }
+
+    /// The channel for what `parts` name, in this schema.
+    pub(crate) fn channel(&self, parts: &[&str]) -> String {
+        channel(&[&[self.inner.schema.name()], parts].concat())
+    }
+
+    pub(crate) async fn listen(
+        &self,
+        channel: String,
+        only: Option<String>,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        let Inner { listener, progress, .. } = &*self.inner;
+        Ok(Box::new(listener.subscribe(progress, channel, only).await?))
+    }
+
+    /// Renews holds whose names share a connection, in one statement.
+    async fn renew_some(&self, holds: &[&RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        const DOING: &str = "renewing holds";
+        let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
+        let ids: Vec<&str> = holds.iter().map(|hold| hold.hold.id()).collect();
+        let leases: Vec<i64> = holds.iter().map(|hold| microseconds(hold.lease)).collect();
+        let Some(first) = holds.first() else { return Ok(Vec::new()) };
+        let parameters: [Parameter<'_>; 3] =
+            [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
+        let connection = self.connection(&first.name);
+        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
+        let renewed: Vec<bool> = field(&row, 0, DOING)?;
+        if renewed.len() != holds.len() {
+            return Err(error::unexpected(DOING));
+        }
+        let outcome = |renewed| match renewed {
+            true => RenewOutcome::Renewed,
+            false => RenewOutcome::NotHeld,
+        };
+        Ok(renewed.into_iter().map(outcome).collect())
+    }
+}
+
+/// Deletes what has ended, from time to time.
+async fn sweep(connection: Arc<Connection>, sql: String, interval: Duration) {
+    let pause = microseconds(interval);
+    loop {
+        tokio::time::sleep(interval).await;
+        let parameters: [Parameter<'_>; 1] = [(&pause, Type::INT8)];
+        if let Err(error) = connection.call("sweeping", &sql, &parameters).await {
+            tracing::debug!(%error, "what has ended stays in the database for now");
+        }
+    }
+}
+
+/// A field of an answer.
+pub(crate) fn field<'a, T: FromSql<'a>>(
+    row: &'a Row,
+    at: usize,
+    doing: &str,
+) -> Result<T, BackendError> {
+    row.try_get(at).map_err(|error| error::unexpected(doing).with_source(error))
+}
+
+/// A count in an answer. More than there can be is as much as there can be.
+pub(crate) fn count(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
+}
+
+/// The number of a mode that this backend has.
+fn number_of(mode: Mode) -> Result<i32, BackendError> {
+    Ok(match mode {
+        Mode::Exclusive => 1,
+        Mode::Fair => 2,
+        Mode::Read => 3,
+        Mode::Write => 4,
+        Mode::Permit { plain: false, .. } => 5,
+        Mode::Permit { plain: true, .. } => 6,
+        _ => return Err(BackendError::unsupported(format_args!("locks in {mode} mode"))),
+    })
+}
+
+fn mode_of(number: i32, permits: u32, most: u32) -> Option<Mode> {
+    Some(match number {
+        1 => Mode::Exclusive,
+        2 => Mode::Fair,
+        3 => Mode::Read,
+        4 => Mode::Write,
+        5 => Mode::permits(permits, most),
+        6 => Mode::plain_permits(permits, most),
+        _ => return None,
+    })
+}
+
+fn check_id(hold: &HoldId) -> Result<(), BackendError> {
+    if hold.id().len() <= LONGEST_ID {
+        return Ok(());
+    }
+    Err(error::configuration(format!("the id of a hold is longer than {LONGEST_ID} bytes")))
+}
+
+fn outcome(row: &Row, doing: &str) -> Result<AcquireOutcome, BackendError> {
+    let answer: i32 = field(row, 0, doing)?;
+    let number: i64 = field::<Option<i64>>(row, 1, doing)?.unwrap_or_default();
+    Ok(match answer {
+        0 => AcquireOutcome::Acquired { token: FencingToken::from(number.cast_unsigned()) },
+        1 => {
+            let remaining = Duration::from_micros(number.max(0).cast_unsigned());
+            AcquireOutcome::Held { remaining: Some(remaining) }
+        }
+        2 => AcquireOutcome::NotHeld,
+        3 => AcquireOutcome::TooMany { limit: count(number) },
+        4 => return Err(error::wrong_kind(number)),
+        5 => {
+            let message = "the request came to PostgreSQL after it had been undone";
+            return Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied());
+        }
+        _ => return Err(error::unexpected(doing)),
+    })
+}
+
+/// What is known of a name, row by row.
+#[derive(Default)]
+struct Inspection {
+    holders: Vec<Holder>,
+    waiters: Vec<String>,
+    remaining: Option<Duration>,
+    taken: u32,
+    /// The number of permits that was set, and the one that the first holder has said.
+    set: Option<u32>,
+    said: Option<u32>,
+}
+
+impl Inspection {
+    fn add(&mut self, row: &Row) -> Result<(), BackendError> {
+        const DOING: &str = "inspecting a lock";
+        let owner: String = field(row, 1, DOING)?;
+        let counts = [3, 4, 5].map(|at| field::<i64>(row, at, DOING).map(count));
+        let [held, permits, most] = counts;
+        let (held, permits, most) = (held?, permits?, most?);
+        match field::<i32>(row, 0, DOING)? {
+            0 => {
+                let mode = mode_of(field(row, 2, DOING)?, permits, most)
+                    .ok_or_else(|| error::unexpected(DOING))?;
+                if matches!(mode, Mode::Permit { .. }) {
+                    self.taken = self.taken.saturating_add(permits);
+                    self.said.get_or_insert(most);
+                }
+                let remaining = field::<i64>(row, 6, DOING)?.max(0).cast_unsigned();
+                self.remaining = self.remaining.max(Some(Duration::from_micros(remaining)));
+                self.holders.push(Holder::new(owner, mode, held));
+            }
+            1 => self.waiters.push(owner),
+            _ => self.set = Some(permits),
+        }
+        Ok(())
+    }
+
+    fn state(self) -> LockState {
+        let state = LockState::held(self.holders, self.remaining).with_waiters(self.waiters);
+        match self.set.or(self.said) {
+            Some(total) => state.with_permits(total.saturating_sub(self.taken), Some(total)),
+            None => state,
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::EXCLUSIVE
+            | Capabilities::FAIR
+            | Capabilities::READ_WRITE
+            | Capabilities::PERMITS
+            | Capabilities::HAND_OVER
+            | Capabilities::DIRECT_GRANT
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        const DOING: &str = "acquiring";
+        let AcquireRequest { name, hold, mode, .. } = request;
+        self.capabilities().require(*mode)?;
+        check_id(hold)?;
+        let (permits, most) = match *mode {
+            Mode::Permit { count, limit, .. } => (i64::from(count), i64::from(limit)),
+            _ => (0, 0),
+        };
+        let (id, owner, mode) = (hold.id(), hold.owner(), number_of(*mode)?);
+        let (lease, count) = (microseconds(request.lease), i64::from(request.count));
+        let queue = request.queue.map(microseconds);
+        let within = request.within.as_ref().map(HoldId::id);
+        let tokens = i64::from(request.tokens.max(1));
+        let number = request.direct_grant.map(u64::cast_signed);
+        let parameters: [Parameter<'_>; 13] = [
+            (&name.as_str(), Type::TEXT),
+            (&id, Type::TEXT),
+            (&owner, Type::TEXT),
+            (&mode, Type::INT4),
+            (&lease, Type::INT8),
+            (&count, Type::INT8),
+            (&queue, Type::INT8),
+            (&within, Type::TEXT),
+            (&tokens, Type::INT8),
+            (&permits, Type::INT8),
+            (&most, Type::INT8),
+            (&number, Type::INT8),
+            (&self.channel_of(name), Type::TEXT),
+        ];
+        let connection = self.connection(name);
+        let row = connection.call_one(DOING, &self.calls().acquire, &parameters).await?;
+        outcome(&row, DOING)
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        let connections = self.inner.connections.len();
+        let mut groups: Vec<Vec<usize>> = vec![Vec::new(); connections];
+        for (at, hold) in holds.iter().enumerate() {
+            groups[place_of(hold.name.as_str(), connections)].push(at);
+        }
+        let batches: Vec<&[usize]> =
+            groups.iter().flat_map(|group| group.chunks(RENEWED_TOGETHER)).collect();
+        let renewals = batches.iter().map(|batch| async move {
+            let requests: Vec<_> = batch.iter().map(|at| &holds[*at]).collect();
+            self.renew_some(&requests).await
+        });
+        let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
+        for (batch, answer) in batches.iter().zip(join_all(renewals).await) {
+            let answers = match answer {
+                Ok(answers) => answers,
+                Err(error) => vec![RenewOutcome::Failed(error); batch.len()],
+            };
+            for (at, answer) in batch.iter().zip(answers) {
+                outcomes[*at] = answer;
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        const DOING: &str = "releasing";
+        let ReleaseRequest { name, hold, is_undo, .. } = request;
+        let remaining = i64::from(request.remaining);
+        let parameters: [Parameter<'_>; 5] = [
+            (&name.as_str(), Type::TEXT),
+            (&hold.id(), Type::TEXT),
+            (&remaining, Type::INT8),
+            (is_undo, Type::BOOL),
+            (&self.channel_of(name), Type::TEXT),
+        ];
+        let connection = self.connection(name);
+        let row = connection.call_one(DOING, &self.calls().release, &parameters).await?;
+        match field::<i32>(&row, 0, DOING)? {
+            0 => Ok(ReleaseOutcome::Released),
+            1 => Ok(ReleaseOutcome::StillHeld),
+            2 => Ok(ReleaseOutcome::NotHeld),
+            _ => Err(error::unexpected(DOING)),
+        }
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        const DOING: &str = "forcing a release";
+        let channel = self.channel_of(name);
+        let parameters: [Parameter<'_>; 2] = [(&name.as_str(), Type::TEXT), (&channel, Type::TEXT)];
+        let connection = self.connection(name);
+        let row = connection.call_one(DOING, &self.calls().force_release, &parameters).await?;
+        field::<Option<bool>>(&row, 0, DOING)?.ok_or_else(|| error::wrong_kind(5))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        let parameters: [Parameter<'_>; 1] = [(&name.as_str(), Type::TEXT)];
+        let connection = self.connection(name);
+        let rows = connection.call("inspecting", &self.calls().inspect, &parameters).await?;
+        let mut inspection = Inspection::default();
+        for row in &rows {
+            inspection.add(row)?;
+        }
+        Ok(inspection.state())
+    }
+
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        if request.awaited != Awaited::End {
+            return Err(BackendError::unsupported("messages about the demand for locks"));
+        }
+        let only = (request.mode == Mode::Fair).then(|| request.hold.id().to_owned());
+        self.listen(self.channel_of(&request.name), only).await
+    }
+
+    async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        const DOING: &str = "setting the number of permits";
+        let ResizeRequest { name, permits, only_if_unset, .. } = request;
+        let permits = i64::from(*permits);
+        let parameters: [Parameter<'_>; 4] = [
+            (&name.as_str(), Type::TEXT),
+            (&permits, Type::INT8),
+            (only_if_unset, Type::BOOL),
+            (&self.channel_of(name), Type::TEXT),
+        ];
+        let connection = self.connection(name);
+        let row = connection.call_one(DOING, &self.calls().resize, &parameters).await?;
+        match field::<i32>(&row, 0, DOING)? {
+            0 => Ok(ResizeOutcome::Resized),
+            1 => Ok(ResizeOutcome::AlreadySet),
+            4 => Err(error::wrong_kind(field::<Option<i64>>(&row, 1, DOING)?.unwrap_or_default())),
+            _ => Err(error::unexpected(DOING)),
+        }
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        Some(self)
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+}

@@ -1,0 +1,215 @@
+//! [`PostgresBackendBuilder`].
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+use lockcore::BackendError;
+use tokio_postgres::{Config, config::SslMode};
+
+use crate::{
+    PostgresBackend, error,
+    schema::Schema,
+    target::{Target, Tls, ssl_mode},
+};
+
+/// How many connections there may be for requests.
+const CONNECTIONS: RangeInclusive<usize> = 1..=64;
+
+/// How long the time-outs may be.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+
+/// Settings of a [`PostgresBackend`], which [`connect`](Self::connect) makes.
+///
+/// # Examples
+/// ```no_run
+/// use lockcore_postgres::PostgresBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lockcore::BackendError> {
+/// let backend = PostgresBackend::builder("postgresql://shop@pooler.internal:6432/shop")
+///     .listen_url("postgresql://shop@db.internal:5432/shop")
+///     .schema("shop_locks")
+///     .connect()
+///     .await?;
+/// # drop(backend); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct PostgresBackendBuilder {
+    url: String,
+    listen_url: Option<String>,
+    schema: String,
+    connections: usize,
+    migrates: bool,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    sweep_interval: Duration,
+    #[cfg(feature = "tls")]
+    roots: Vec<u8>,
+}
+
+impl fmt::Debug for PostgresBackendBuilder {
+    /// Without the URLs, which may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackendBuilder")
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .field("migrates", &self.migrates)
+            .field("response_timeout", &self.response_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("sweep_interval", &self.sweep_interval)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`PostgresBackend`] is made of.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) requests: Target,
+    pub(crate) wakeups: Target,
+    /// Whether requests go through a pooler: then wake-ups have a URL of their own.
+    pub(crate) is_pooled: bool,
+    pub(crate) schema: Schema,
+    pub(crate) connections: usize,
+    pub(crate) migrates: bool,
+    pub(crate) response_timeout: Duration,
+    pub(crate) sweep_interval: Duration,
+}
+
+impl PostgresBackendBuilder {
+    pub(crate) fn new(url: String) -> Self {
+        Self {
+            url,
+            listen_url: None,
+            schema: "lockcore".to_owned(),
+            connections: 4,
+            migrates: true,
+            response_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            sweep_interval: Duration::from_secs(5),
+            #[cfg(feature = "tls")]
+            roots: Vec::new(),
+        }
+    }
+
+    /// Sets the URL for the connection on which wake-ups come, if it is another one.
+    ///
+    /// Requests can go through a pooler in transaction mode. Wake-ups cannot: they need the address
+    /// of the server itself, with the same database.
+    pub fn listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(url.into());
+        self
+    }
+
+    /// Sets the schema of the tables and functions: letters, digits and underscores. Default:
+    /// `lockcore`. Clients with different schemas know nothing of each other's locks.
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.schema = name.into();
+        self
+    }
+
+    /// Sets the number of connections for requests, 1 to 64. Default: 4. There is one more for
+    /// wake-ups.
+    ///
+    /// All requests for one name go over the same connection. More connections let more names be
+    /// locked at the same time.
+    pub fn connections(mut self, count: usize) -> Self {
+        self.connections = count;
+        self
+    }
+
+    /// Sets whether [`connect`](Self::connect) creates and updates the schema. Default: `true`.
+    /// Without it, somebody else has to run [`PostgresBackend::schema_script`].
+    pub fn migrate(mut self, migrates: bool) -> Self {
+        self.migrates = migrates;
+        self
+    }
+
+    /// Sets how long an answer is waited for, 10 ms to 60 s. Default: 3 s. The core gives up on a
+    /// call after 5 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a connection to one host may take to open, 10 ms to 60 s. Default: 3 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Adds root certificates in PEM form to those of the system.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.roots.extend_from_slice(pem.as_ref());
+        self.roots.push(b'\n');
+        self
+    }
+
+    /// Connects, and creates the schema if it is missing.
+    ///
+    /// # Errors
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
+    /// what was in the way of connecting.
+    pub async fn connect(self) -> Result<PostgresBackend, BackendError> {
+        PostgresBackend::open(self.settings()?).await
+    }
+
+    fn settings(self) -> Result<Settings, BackendError> {
+        if !CONNECTIONS.contains(&self.connections) {
+            let message = format!("`connections` is {}; allowed are 1 to 64", self.connections);
+            return Err(error::configuration(message));
+        }
+        let times = [
+            ("response_timeout", self.response_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ];
+        for (name, time) in times {
+            if !TIMEOUTS.contains(&time) {
+                let message = format!("`{name}` is {time:?}; allowed are 10 ms to 60 s");
+                return Err(error::configuration(message));
+            }
+        }
+        let schema = Schema::new(&self.schema)?;
+        let requests = self.target(&self.url)?;
+        let wakeups = match &self.listen_url {
+            Some(url) => self.target(url)?,
+            None => requests.clone(),
+        };
+        Ok(Settings {
+            requests,
+            wakeups,
+            is_pooled: self.listen_url.is_some(),
+            schema,
+            connections: self.connections,
+            migrates: self.migrates,
+            response_timeout: self.response_timeout,
+            sweep_interval: self.sweep_interval,
+        })
+    }
+
+    fn target(&self, url: &str) -> Result<Target, BackendError> {
+        let config = Target::parse(url, self.connect_timeout)?;
+        let tls = self.tls(&config)?;
+        Ok(Target::new(config, tls, self.connect_timeout))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "with TLS it is used")]
+    fn tls(&self, config: &Config) -> Result<Tls, BackendError> {
+        match ssl_mode(config) {
+            SslMode::Disable | SslMode::Prefer => Ok(Tls::None),
+            _ => Err(error::configuration(
+                "the URL asks for TLS; build lockcore-postgres with the feature `tls`",
+            )),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&self, config: &Config) -> Result<Tls, BackendError> {
+        match ssl_mode(config) {
+            SslMode::Disable => Ok(Tls::None),
+            _ => crate::tls::with_roots(&self.roots).map(Tls::Rustls),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! [`Calls`]: the statements that call the functions of the store.
+
+use std::time::Duration;
+
+use crate::schema::Schema;
+
+/// 100 years: longer leases are cut, so that the end has a date.
+const LONGEST: i64 = 100 * 365 * 86_400 * 1_000_000;
+
+/// The statements, for one schema.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    pub(crate) acquire: String,
+    pub(crate) renew: String,
+    pub(crate) release: String,
+    pub(crate) force_release: String,
+    pub(crate) inspect: String,
+    pub(crate) resize: String,
+    pub(crate) change_latch: String,
+    pub(crate) read_latch: String,
+    pub(crate) join: String,
+    pub(crate) stay: String,
+    pub(crate) leave: String,
+    pub(crate) notify: String,
+    pub(crate) sweep: String,
+}
+
+impl Calls {
+    pub(crate) fn new(schema: &Schema) -> Self {
+        let rows = |function: &str, count: usize| {
+            let numbers: Vec<_> = (1..=count).map(|number| format!("${number}")).collect();
+            schema.sql(&format!("SELECT * FROM lockcore.{function}({})", numbers.join(", ")))
+        };
+        Self {
+            acquire: rows("acquire", 13),
+            renew: rows("renew", 3),
+            release: rows("release", 5),
+            force_release: rows("force_release", 2),
+            inspect: rows("inspect", 1),
+            resize: rows("resize", 4),
+            change_latch: rows("change_latch", 4),
+            read_latch: rows("read_latch", 3),
+            join: rows("join_condition", 4),
+            stay: rows("stay_in_condition", 4),
+            leave: rows("leave_condition", 5),
+            notify: rows("notify_condition", 4),
+            sweep: rows("sweep", 1),
+        }
+    }
+}
+
+impl Calls {
+    /// Those that are worth a preparation.
+    pub(crate) fn often(&self) -> Vec<String> {
+        vec![self.acquire.clone(), self.renew.clone(), self.release.clone()]
+    }
+}
+
+/// A time in microseconds, and never less than it is.
+pub(crate) fn microseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1_000)).unwrap_or(LONGEST).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_up_and_cut() {
+        assert_eq!(microseconds(Duration::from_nanos(1)), 1);
+        assert_eq!(microseconds(Duration::from_millis(3)), 3_000);
+        assert_eq!(microseconds(Duration::MAX), LONGEST);
+    }
+}

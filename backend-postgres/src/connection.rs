@@ -1,0 +1,296 @@
+//! [`Connection`]: one connection for requests, which is opened again when it is lost.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lockcore::BackendError;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::Instant,
+};
+use tokio_postgres::{
+    Client, Row, Statement,
+    types::{ToSql, Type},
+};
+
+use crate::{
+    error,
+    schema::Schema,
+    target::{Opened, Target},
+};
+
+/// The first pause after an attempt to connect that failed, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
+
+/// How often a connection is asked whether it is still there.
+pub(crate) const PING: Duration = Duration::from_secs(5);
+
+/// What a function of the store is given, with its type.
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A connection for requests. They arrive in the order in which they were first polled, also across
+/// a loss of the connection: what an old one has not carried out by then is ended at the server
+/// before the next one takes its place.
+pub(crate) struct Connection {
+    address: String,
+    state: watch::Receiver<State>,
+    response_timeout: Duration,
+    keeper: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+enum State {
+    Connecting,
+    Up(Arc<Live>),
+    /// With what the last attempt said, and which attempt that was, until another one succeeds.
+    Down(BackendError, u64),
+}
+
+/// A connection that is up.
+struct Live {
+    client: Client,
+    /// By what they say.
+    prepared: HashMap<String, Statement>,
+    opened: Instant,
+    /// When the last answer came, in milliseconds since it was opened.
+    last_answer: AtomicU64,
+    given_up: Notify,
+}
+
+impl Live {
+    /// Sends a statement with its first poll.
+    async fn query(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(statement) = self.prepared.get(sql) else {
+            return self.client.query_typed(sql, parameters).await;
+        };
+        let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();
+        self.client.query(statement, &values).await
+    }
+
+    fn answered(&self) {
+        let passed = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_answer.fetch_max(passed, Ordering::Relaxed);
+    }
+
+    /// Whether nothing has come for so long.
+    fn is_silent_for(&self, time: Duration) -> bool {
+        let last = Duration::from_millis(self.last_answer.load(Ordering::Relaxed));
+        // A millisecond for what was cut off.
+        self.opened.elapsed() + Duration::from_millis(1) >= last + time
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &*self.state.borrow() {
+            State::Connecting => "connecting",
+            State::Up(_) => "up",
+            State::Down(..) => "down",
+        };
+        f.debug_struct("Connection").field("address", &self.address).field("state", &state).finish()
+    }
+}
+
+impl Connection {
+    /// Begins to connect. The statements in `often` are prepared, which a pooler that shares
+    /// connections among clients may not allow.
+    pub(crate) fn start(
+        target: Target,
+        schema: Schema,
+        response_timeout: Duration,
+        often: Vec<String>,
+    ) -> Self {
+        let (sender, state) = watch::channel(State::Connecting);
+        let address = target.address().to_owned();
+        let keeper = Keeper { target, schema, response_timeout, often, lost: None, state: sender };
+        Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
+    }
+
+    /// Waits for the first attempt to connect.
+    pub(crate) async fn connected(&self) -> Result<(), BackendError> {
+        let mut state = self.state.clone();
+        let tried = state.wait_for(|state| !matches!(state, State::Connecting)).await;
+        match tried.as_deref() {
+            Ok(State::Down(error, _)) => Err(error.clone()),
+            // The task ends with this connection, which is there.
+            _ => Ok(()),
+        }
+    }
+
+    /// The connection, once it is up. Fails if an attempt fails that ends after this was asked:
+    /// what an earlier one has said may be true no more.
+    async fn live(&self) -> Result<Arc<Live>, BackendError> {
+        let mut state = self.state.clone();
+        let mut failed_before = None;
+        loop {
+            match &*state.borrow_and_update() {
+                State::Up(live) if !live.client.is_closed() => return Ok(live.clone()),
+                State::Down(error, attempt) => {
+                    if attempt > failed_before.get_or_insert(*attempt) {
+                        return Err(error.clone());
+                    }
+                }
+                // Lost, and about to be opened again.
+                State::Up(_) | State::Connecting => _ = failed_before.get_or_insert(0),
+            }
+            if state.changed().await.is_err() {
+                return Err(error::not_connected(&self.address, Duration::ZERO));
+            }
+        }
+    }
+
+    /// Calls a function of the store. Nothing is sent before the first poll of the future.
+    pub(crate) async fn call(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, BackendError> {
+        let waited = self.response_timeout;
+        let live = match tokio::time::timeout(waited, self.live()).await {
+            Ok(live) => live?,
+            Err(_) => return Err(error::not_connected(&self.address, waited)),
+        };
+        let answer = live.query(sql, parameters);
+        match tokio::time::timeout(waited, answer).await {
+            Ok(answer) => {
+                live.answered();
+                answer.map_err(|error| error::of_request(error, doing, &self.address))
+            }
+            Err(_) => {
+                // Others before this one may have been slow. If nothing comes at all, another
+                // connection may be better.
+                if live.is_silent_for(waited) {
+                    live.given_up.notify_one();
+                }
+                Err(error::no_answer(doing, &self.address, waited))
+            }
+        }
+    }
+
+    /// Calls a function that answers with one row.
+    pub(crate) async fn call_one(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, BackendError> {
+        let mut rows = self.call(doing, sql, parameters).await?;
+        rows.pop().filter(|_| rows.is_empty()).ok_or_else(|| error::unexpected(doing))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// The task behind a [`Connection`].
+struct Keeper {
+    target: Target,
+    schema: Schema,
+    response_timeout: Duration,
+    often: Vec<String>,
+    /// The name of the connection that was lost last.
+    lost: Option<String>,
+    state: watch::Sender<State>,
+}
+
+impl Keeper {
+    async fn keep(mut self) {
+        let (mut pause, mut attempt) = (PAUSES[0], 0);
+        loop {
+            attempt += 1;
+            match self.open().await {
+                Ok((opened, prepared)) => {
+                    self.lost = Some(opened.application.clone());
+                    pause = PAUSES[0];
+                    self.serve(opened, prepared).await;
+                    self.state.send_replace(State::Connecting);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot connect to PostgreSQL");
+                    self.state.send_replace(State::Down(error, attempt));
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSES[1]);
+                }
+            }
+        }
+    }
+
+    /// Connects, and makes sure that nothing that was sent over an earlier connection comes later.
+    async fn open(&self) -> Result<(Opened, HashMap<String, Statement>), BackendError> {
+        let opened = self.target.open(None).await?;
+        let address = self.target.address();
+        let limit = self.response_timeout;
+        let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
+        let prepared = prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit)))?;
+        Ok((opened, prepared))
+    }
+
+    async fn prepare(&self, client: &Client) -> Result<HashMap<String, Statement>, BackendError> {
+        let address = self.target.address();
+        let of_connecting = |error| error::of_connecting(error, address);
+        if let Some(lost) = &self.lost {
+            let sql = self.schema.sql("SELECT lockcore.end_connection($1)");
+            let parameters: [Parameter<'_>; 1] = [(lost, Type::TEXT)];
+            let row = client.query_typed_one(&sql, &parameters).await.map_err(of_connecting)?;
+            if !row.try_get::<_, bool>(0).map_err(of_connecting)? {
+                let message = format!(
+                    "PostgreSQL at {address} still carries out a request of a connection that was \
+                     lost"
+                );
+                let kind = lockcore::BackendErrorKind::Unavailable;
+                return Err(BackendError::new(kind, message).not_applied());
+            }
+        }
+        // This may be another server now, or one with an older state.
+        let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
+        client.query_typed(&sql, &[]).await.map_err(of_connecting)?;
+        let mut prepared = HashMap::new();
+        for sql in &self.often {
+            prepared.insert(sql.clone(), client.prepare(sql).await.map_err(of_connecting)?);
+        }
+        Ok(prepared)
+    }
+
+    /// Offers the connection for requests until it is lost.
+    async fn serve(&self, opened: Opened, prepared: HashMap<String, Statement>) {
+        let Opened { client, mut driver, .. } = opened;
+        let (opened, last_answer) = (Instant::now(), AtomicU64::new(0));
+        let live =
+            Arc::new(Live { client, prepared, opened, last_answer, given_up: Notify::new() });
+        self.state.send_replace(State::Up(live.clone()));
+        loop {
+            tokio::select! {
+                () = driver.lost() => return,
+                () = live.given_up.notified() => return,
+                () = tokio::time::sleep(PING) => {}
+            }
+            let ping = tokio::time::timeout(self.response_timeout, live.client.check_connection());
+            let answered = tokio::select! {
+                () = driver.lost() => return,
+                answer = ping => matches!(answer, Ok(Ok(()))),
+            };
+            match answered {
+                true => live.answered(),
+                // Requests before it may be slow ones, and have been answered meanwhile.
+                false if live.is_silent_for(self.response_timeout) => return,
+                false => {}
+            }
+        }
+    }
+}

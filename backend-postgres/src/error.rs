@@ -1,0 +1,149 @@
+//! Conversion of errors of the PostgreSQL client and of the server to [`BackendError`].
+
+use std::{io, time::Duration};
+
+use lockcore::{BackendError, BackendErrorKind};
+use tokio_postgres::{
+    Error,
+    error::{DbError, Severity, SqlState},
+};
+
+/// The error of a function of the store that was called in another isolation level than the one in
+/// which it is right.
+const WRONG_ISOLATION: &str = "LC002";
+
+/// Converts the error of a request. `doing` names the operation.
+pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
+    let Some(said) = error.as_db_error() else {
+        let kind = match error.is_closed() || is_io(&error) {
+            true => BackendErrorKind::Connection,
+            false => BackendErrorKind::Protocol,
+        };
+        let message = format!("{doing} on PostgreSQL at {address} failed: {error}");
+        return BackendError::new(kind, message).with_source(error);
+    };
+    let kind = kind_of(said);
+    let message = format!(
+        "{doing} on PostgreSQL at {address} failed: {}{}",
+        said.message(),
+        hint_about(said.code())
+    );
+    // A statement that fails is rolled back. The server says the rest when it ends a connection,
+    // and that can be after the commit.
+    let is_rolled_back =
+        said.parsed_severity() == Some(Severity::Error) && *said.code() != SqlState::QUERY_CANCELED;
+    let converted = BackendError::new(kind, message);
+    let converted =
+        if is_rolled_back { converted.not_applied() } else { converted.maybe_applied() };
+    converted.with_source(error)
+}
+
+/// Converts the error of an attempt to connect. No request has been sent at that point.
+pub(crate) fn of_connecting(error: Error, address: &str) -> BackendError {
+    let (kind, said) = match error.as_db_error() {
+        Some(said) => (kind_of(said), format!("{}{}", said.message(), hint_about(said.code()))),
+        None if is_read_only(&error) => {
+            (BackendErrorKind::ReadOnly, "every server that answered is a replica".to_owned())
+        }
+        None if is_io(&error) || error.is_closed() => (BackendErrorKind::Connection, cause(&error)),
+        None => (BackendErrorKind::Configuration, cause(&error)),
+    };
+    let message = format!("could not connect to PostgreSQL at {address}: {said}");
+    BackendError::new(kind, message).not_applied().with_source(error)
+}
+
+/// No connection within so long.
+pub(crate) fn not_connected(address: &str, waited: Duration) -> BackendError {
+    let message = format!("no connection to PostgreSQL at {address} within {waited:?}");
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
+/// No answer to a request that was sent.
+pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> BackendError {
+    let message = format!("{doing}: no answer from PostgreSQL at {address} within {waited:?}");
+    BackendError::new(BackendErrorKind::Timeout, message)
+}
+
+/// An answer that the function of `doing` never gives.
+pub(crate) fn unexpected(doing: &str) -> BackendError {
+    let message = format!("unexpected answer to {doing} from PostgreSQL");
+    BackendError::new(BackendErrorKind::Protocol, message)
+}
+
+/// An error of a configuration that cannot work.
+pub(crate) fn configuration(message: impl Into<String>) -> BackendError {
+    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
+}
+
+/// The error of a name that is in use as another kind of lock.
+pub(crate) fn wrong_kind(kind: i64) -> BackendError {
+    let used = match kind {
+        1 => "an exclusive or fair lock",
+        2 => "a read-write lock",
+        3 => "a semaphore",
+        4 => "a plain semaphore",
+        _ => "a latch",
+    };
+    let message = format!("the name is in use as {used}");
+    BackendError::new(BackendErrorKind::WrongType, message).not_applied()
+}
+
+fn kind_of(said: &DbError) -> BackendErrorKind {
+    use BackendErrorKind as Kind;
+    let code = said.code();
+    match code.code() {
+        "57P01" | "57P02" | "57P05" => return Kind::Connection,
+        // Of a pooler that has lost the server, or waits for one.
+        "57P03" | "53300" | "55P03" | "40001" | "40P01" | "53100" => return Kind::Unavailable,
+        "57014" => return Kind::Timeout,
+        "25006" => return Kind::ReadOnly,
+        "53200" => return Kind::OutOfMemory,
+        "42501" => return Kind::Permission,
+        "3D000" | "3F000" | "42883" | "42P01" | "0A000" | WRONG_ISOLATION => {
+            return Kind::Configuration;
+        }
+        _ => {}
+    }
+    match code.code().get(..2) {
+        Some("08") => Kind::Connection,
+        Some("28") => Kind::Auth,
+        Some("53") => Kind::Unavailable,
+        _ => Kind::Other,
+    }
+}
+
+/// What the reader of the message should know about the cause.
+fn hint_about(code: &SqlState) -> &'static str {
+    match code.code() {
+        "42501" => {
+            "; the role needs USAGE on the schema, all rights to its tables, and USAGE, SELECT and \
+             UPDATE on its sequence"
+        }
+        "3F000" | "42883" | "42P01" => "; the schema is not there, or not of this version",
+        "55P03" => "; another transaction was busy with this name for 2 s",
+        WRONG_ISOLATION => {
+            "; set default_transaction_isolation to 'read committed' for the role of the locks"
+        }
+        "53300" => "; raise max_connections, or give the backend fewer connections",
+        _ => "",
+    }
+}
+
+/// Errors of the client say `error connecting to server` and leave the rest to their source.
+fn cause(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn is_io(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<io::Error>())
+}
+
+/// The client says this with an error of its own if `target_session_attrs` finds no server.
+fn is_read_only(error: &Error) -> bool {
+    let is_refusal = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+    let source = std::error::Error::source(error);
+    source.and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_refusal)
+}

@@ -1,0 +1,99 @@
+//! [`Fence`]: tokens that are checked in the transaction that writes the data.
+
+use lockcore::{BackendError, FencingToken, LockName};
+use tokio_postgres::{GenericClient, types::Type};
+
+use crate::{connection::Parameter, schema::Schema};
+
+/// The `SQLSTATE` of the error with which PostgreSQL turns an old token away.
+pub const STALE_TOKEN: &str = "LC001";
+
+/// Turns away writers whose lock somebody else has held since.
+///
+/// A lease cannot stop a writer that was paused for longer than its lease: it goes on when it
+/// wakes, and believes that it holds the lock. The database can, if the locks are in it. The writer
+/// calls [`check`](Self::check) with its token in the transaction that writes. If another one has
+/// held the lock since, the transaction fails and nothing of it is written. If two call it at the
+/// same time, the second waits for the first to end.
+///
+/// Each name that was ever checked keeps one row in the table `fence` of the schema. Delete it with
+/// the data that it belongs to.
+///
+/// # Examples
+/// ```
+/// use lockcore::{Locks, LockName};
+/// use lockcore_postgres::{Fence, PostgresBackend, is_stale_token};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = lockcore_testkit::PostgresServer::start();
+/// # let url = server.url();
+/// let locks = Locks::new(PostgresBackend::connect(&url).await?);
+/// let (mut client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+/// tokio::spawn(connection);
+/// client.batch_execute("CREATE TABLE account (id int, balance int)").await?;
+///
+/// let (fence, name) = (Fence::new("lockcore")?, LockName::new("account:7")?);
+/// let guard = locks.lock(name.as_str()).acquire().await?;
+/// let transaction = client.transaction().await?;
+/// fence.check(&transaction, &name, guard.token()).await?;
+/// transaction.execute("INSERT INTO account VALUES (7, 100)", &[]).await?;
+/// transaction.commit().await?;
+/// let old = guard.token();
+/// guard.release().await?;
+///
+/// // Somebody else has the lock. Whoever writes with the old token is turned away.
+/// let _guard = locks.lock(name.as_str()).acquire().await?;
+/// let transaction = client.transaction().await?;
+/// let error = fence.check(&transaction, &name, old).await.unwrap_err();
+/// assert!(is_stale_token(&error));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fence {
+    sql: String,
+}
+
+impl Fence {
+    /// The fence of the locks in the schema `name`, which is `lockcore` unless another one was
+    /// [set](crate::PostgresBackendBuilder::schema).
+    ///
+    /// # Errors
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of
+    /// a schema.
+    pub fn new(name: &str) -> Result<Self, BackendError> {
+        let sql = Schema::new(name)?.sql("SELECT lockcore.fence($1, $2)");
+        Ok(Self { sql })
+    }
+
+    /// The statement, for other clients than `tokio_postgres`: it takes the name of the lock as
+    /// `text` and the token as `bigint`. Its error has the `SQLSTATE` [`STALE_TOKEN`].
+    #[must_use]
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// Checks in a transaction, before it writes, that nobody has held the lock since the holder of
+    /// `token`.
+    ///
+    /// Call it in the transaction itself: on its own, it says nothing about what is written later.
+    ///
+    /// # Errors
+    /// An error for which [`is_stale_token`] is true if somebody has, and whatever else fails.
+    pub async fn check<C: GenericClient>(
+        &self,
+        transaction: &C,
+        name: &LockName,
+        token: FencingToken,
+    ) -> Result<(), tokio_postgres::Error> {
+        let token = u64::from(token).cast_signed();
+        let parameters: [Parameter<'_>; 2] = [(&name.as_str(), Type::TEXT), (&token, Type::INT8)];
+        transaction.query_typed(&self.sql, &parameters).await.map(drop)
+    }
+}
+
+/// Returns `true` if PostgreSQL has turned away an old token.
+#[must_use]
+pub fn is_stale_token(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == STALE_TOKEN)
+}

@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backend;
+mod builder;
+mod calls;
+mod channel;
+mod conditions;
+mod connection;
+mod error;
+mod fencing;
+mod latches;
+mod listener;
+mod schema;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use crate::{
+    backend::PostgresBackend,
+    builder::PostgresBackendBuilder,
+    fencing::{Fence, STALE_TOKEN, is_stale_token},
+};

@@ -1,0 +1,204 @@
+//! [`Schema`]: where the tables and functions are, and how they get there.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use lockcore::{BackendError, BackendErrorKind};
+use tokio_postgres::{Client, types::Type};
+
+use crate::{connection::Parameter, error, target::Target};
+
+/// What the files are written for.
+const WRITTEN_FOR: &str = "lockcore.";
+
+/// How long everything may take that is done to the schema, or waited for.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The longest name of a schema, in bytes.
+const LONGEST: usize = 63;
+
+/// What makes version 1 of the schema.
+const FIRST: [&str; 9] = [
+    include_str!("sql/tables.sql"),
+    include_str!("sql/entering.sql"),
+    include_str!("sql/permits.sql"),
+    include_str!("sql/acquire.sql"),
+    include_str!("sql/release.sql"),
+    include_str!("sql/latches.sql"),
+    include_str!("sql/conditions.sql"),
+    include_str!("sql/keeping.sql"),
+    include_str!("sql/fencing.sql"),
+];
+
+/// What makes each version from the one before it. Versions that were published are never changed,
+/// and a version takes nothing away: clients of earlier ones may still be running.
+const MIGRATIONS: [&[&str]; 1] = [&FIRST];
+
+/// Excludes all who migrate at the same time, until the end of their transactions.
+const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";
+
+/// The name of a schema.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    name: Arc<str>,
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+impl Schema {
+    /// Checks and wraps a name, which goes into statements.
+    pub(crate) fn new(name: &str) -> Result<Self, BackendError> {
+        let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !is_word || name.is_empty() || name.len() > LONGEST {
+            return Err(error::configuration(format!(
+                "`{}` cannot be the name of the schema; use 1 to {LONGEST} letters, digits and \
+                 underscores",
+                name.escape_default()
+            )));
+        }
+        Ok(Self { name: name.into() })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// SQL that was written for the schema `lockcore`.
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        sql.replace(WRITTEN_FOR, &format!("\"{}\".", self.name))
+    }
+
+    /// Everything that makes the present version of an empty schema.
+    pub(crate) fn script(&self) -> String {
+        let mut script = format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", self.name);
+        for (number, parts) in (1..).zip(MIGRATIONS) {
+            script.push_str(&self.step(number, parts));
+        }
+        script
+    }
+
+    fn step(&self, number: usize, parts: &[&str]) -> String {
+        let table = "CREATE TABLE IF NOT EXISTS lockcore.migration (\n    \
+                     number integer PRIMARY KEY,\n    at timestamptz NOT NULL DEFAULT now()\n);\n";
+        let note = format!("INSERT INTO lockcore.migration (number) VALUES ({number});\n");
+        self.sql(&[&[table], parts, &[note.as_str()]].concat().join("\n"))
+    }
+
+    /// Brings the schema to the version of this crate, if it is older and `migrates`.
+    pub(crate) async fn prepare(
+        &self,
+        target: &Target,
+        migrates: bool,
+    ) -> Result<(), BackendError> {
+        match tokio::time::timeout(LIMIT, self.migrate(target, migrates)).await {
+            Ok(prepared) => prepared,
+            Err(_) => Err(error::no_answer("migrating the schema", target.address(), LIMIT)),
+        }
+    }
+
+    async fn migrate(&self, target: &Target, migrates: bool) -> Result<(), BackendError> {
+        let opened = target.open(None).await?;
+        let (client, address) = (&opened.client, target.address());
+        self.check_encoding(client, address).await?;
+        let version = self.version(client, address).await?;
+        if version >= MIGRATIONS.len() {
+            return Ok(());
+        }
+        if !migrates {
+            return Err(error::configuration(format!(
+                "the schema `{self}` of PostgreSQL at {address} has version {version}, and \
+                 version {} is needed; allow this client to migrate it, or run what \
+                 `PostgresBackend::schema_script` returns",
+                MIGRATIONS.len()
+            )));
+        }
+        let doing = format!("migrating the schema `{self}`");
+        let failed = |error| error::of_request(error, &doing, address);
+        // In one transaction: if anything fails, everything is as before.
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(failed)?;
+        client.batch_execute(ENTER).await.map_err(failed)?;
+        // Somebody else may have done it meanwhile.
+        let version = self.version(client, address).await?;
+        if version == 0 {
+            self.create(client, address).await?;
+        }
+        for (number, parts) in (1..).zip(MIGRATIONS).skip(version) {
+            client.batch_execute(&self.step(number, parts)).await.map_err(failed)?;
+        }
+        client.batch_execute("COMMIT").await.map_err(failed)?;
+        Ok(())
+    }
+
+    /// Creates the schema itself, unless it is there: that needs a right on the database.
+    async fn create(&self, client: &Client, address: &str) -> Result<(), BackendError> {
+        let name: &str = &self.name;
+        let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
+        let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
+        let failed =
+            |error| error::of_request(error, &format!("creating the schema `{name}`"), address);
+        let row = client.query_typed_one(sql, &parameters).await.map_err(failed)?;
+        if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
+            let sql = format!("CREATE SCHEMA \"{name}\"");
+            client.batch_execute(&sql).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The version of the schema, 0 if there is nothing yet.
+    async fn version(&self, client: &Client, address: &str) -> Result<usize, BackendError> {
+        let failed =
+            |error| error::of_request(error, &format!("looking at the schema `{self}`"), address);
+        let table = format!("\"{}\".migration", self.name);
+        let sql = "SELECT count(*) FROM pg_class JOIN pg_namespace AS schema \
+                   ON schema.oid = relnamespace WHERE nspname = $1 AND relname = 'migration'";
+        let name: &str = &self.name;
+        let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
+        let row = client.query_typed_one(sql, &parameters).await.map_err(failed)?;
+        if row.try_get::<_, i64>(0).map_err(failed)? == 0 {
+            return Ok(0);
+        }
+        let sql = format!("SELECT coalesce(max(number), 0)::bigint FROM {table}");
+        let row = client.query_typed_one(&sql, &[]).await.map_err(failed)?;
+        let version: i64 = row.try_get(0).map_err(failed)?;
+        Ok(usize::try_from(version).unwrap_or_default())
+    }
+
+    /// In other encodings, a name may have no form, or not always the same.
+    async fn check_encoding(&self, client: &Client, address: &str) -> Result<(), BackendError> {
+        let failed = |error| error::of_connecting(error, address);
+        let row = client.query_typed_one("SELECT current_setting('server_encoding')", &[]);
+        let encoding: String = row.await.map_err(failed)?.try_get(0).map_err(failed)?;
+        if encoding == "UTF8" {
+            return Ok(());
+        }
+        let message = format!(
+            "the database at {address} has the encoding {encoding}; create one with \
+             ENCODING 'UTF8' TEMPLATE template0"
+        );
+        Err(BackendError::new(BackendErrorKind::Configuration, message).not_applied())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_need_quotes_are_refused() {
+        for name in ["", "a\"b", "a b", "a.b", "a$$", &"x".repeat(64)] {
+            let error = Schema::new(name).unwrap_err();
+            assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+        }
+    }
+
+    #[test]
+    fn sql_is_for_the_schema() {
+        let schema = Schema::new("shop_Locks").unwrap();
+        let sql = schema.sql("SELECT lockcore.sweep($1), 'lockcore.token'");
+        assert_eq!(sql, "SELECT \"shop_Locks\".sweep($1), '\"shop_Locks\".token'");
+    }
+}

@@ -1,0 +1,89 @@
+-- What the functions of all kinds of locks begin and end with.
+
+-- Waits for its turn among all requests for the name, until the end of the transaction, and returns
+-- the time. The time and all that is read have to come after that: what is decided is decided in
+-- one order. A statement of a function sees what was committed before it began, but only in the
+-- isolation level that is checked here.
+CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'locks need the isolation level READ COMMITTED, not %',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'LC002';
+    END IF;
+    -- What is answered has to outlast a crash: a lost hold could be granted twice, with one token.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM pg_advisory_xact_lock(1819239275, hashtext(p_name));
+    RETURN clock_timestamp();
+END $$;
+
+-- The kind that the name is in use as, if it is in use.
+CREATE FUNCTION lockcore.used_as(p_name text, p_now timestamptz) RETURNS integer
+LANGUAGE sql AS $$
+    SELECT coalesce(
+        (SELECT kind FROM lockcore.hold WHERE name = p_name AND until > p_now LIMIT 1),
+        (SELECT kind FROM lockcore.place WHERE name = p_name AND until > p_now LIMIT 1),
+        (SELECT 3 FROM lockcore.semaphore WHERE name = p_name),
+        (SELECT 5 FROM lockcore.latch WHERE name = p_name)
+    )
+$$;
+
+CREATE FUNCTION lockcore.microseconds(p_time interval) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ceil(extract(epoch FROM p_time) * 1000000)::bigint
+$$;
+
+-- Wakes those who wait for the name. Of those who wait for a fair lock, the first in the queue is
+-- meant, if there is a queue.
+CREATE FUNCTION lockcore.wake(p_name text, p_now timestamptz, p_channel text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_first text;
+BEGIN
+    SELECT id INTO v_first FROM lockcore.place
+        WHERE name = p_name AND kind = 1 AND until > p_now ORDER BY number LIMIT 1;
+    PERFORM pg_notify(p_channel, coalesce('first ' || v_first, 'all'));
+END $$;
+
+-- The first of so many new tokens, drawn while the name is the request's: a later grant of the name
+-- draws a later number.
+CREATE FUNCTION lockcore.draw_tokens(p_tokens bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_first bigint;
+BEGIN
+    -- Nobody may raise the sequence between what is read there and what is written.
+    PERFORM pg_advisory_xact_lock_shared(1819239276, 0);
+    IF p_tokens <= 64 THEN
+        RETURN nextval('lockcore.token');
+    END IF;
+    -- Others draw in between. What is drawn last is far enough from what is drawn first.
+    SELECT min(nextval('lockcore.token')) INTO v_first
+        FROM generate_series(1, (p_tokens + 63) / 64);
+    RETURN v_first;
+END $$;
+
+-- Makes all later tokens greater than `p_least`.
+CREATE FUNCTION lockcore.raise_tokens(p_least bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT last_value FROM lockcore.token) < p_least THEN
+        -- Whoever comes now waits behind this, which must not wait for a grant that is stuck.
+        PERFORM set_config('lock_timeout', '2s', true);
+        PERFORM pg_advisory_xact_lock(1819239276, 0);
+        IF (SELECT last_value FROM lockcore.token) < p_least THEN
+            PERFORM setval('lockcore.token', p_least);
+        END IF;
+    END IF;
+END $$;
+
+-- Raises the tokens to the clock. They are far behind it in a database that was restored, or that a
+-- replica has taken over, and could repeat there.
+CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
+LANGUAGE sql AS $$
+    SELECT lockcore.raise_tokens(floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+$$;

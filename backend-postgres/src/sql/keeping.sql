@@ -1,0 +1,50 @@
+-- What keeps the store in order.
+
+-- Deletes rows that have ended, unless somebody has done so within the last `p_pause` microseconds.
+-- It waits for nobody: what somebody is just writing is left for the next time.
+CREATE FUNCTION lockcore.sweep(p_pause bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_table text;
+BEGIN
+    IF (SELECT at > v_now - p_pause * interval '1 microsecond' AND at <= v_now FROM lockcore.swept)
+        OR NOT pg_try_advisory_xact_lock(1819239276, 2)
+    THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE lockcore.swept SET at = v_now;
+    PERFORM lockcore.raise_tokens_to_clock();
+    FOREACH v_table IN ARRAY ARRAY['hold', 'place', 'undone', 'reply', 'waiter'] LOOP
+        EXECUTE format(
+            'DELETE FROM lockcore.%1$I WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM lockcore.%1$I WHERE until <= $1 LIMIT 10000 FOR UPDATE SKIP LOCKED
+            ))',
+            v_table
+        ) USING v_now;
+    END LOOP;
+END $$;
+
+-- Ends a lost connection of this client at the server, if it is still there, with the request that
+-- it carries out. Answers whether it is gone. Only then may another connection take its place: its
+-- requests must not come after those of the new one.
+CREATE FUNCTION lockcore.end_connection(p_application text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_end timestamptz := clock_timestamp() + interval '2 seconds';
+BEGIN
+    LOOP
+        PERFORM pg_stat_clear_snapshot();
+        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = p_application AND usename = current_user
+                AND pid <> pg_backend_pid();
+        IF NOT FOUND THEN
+            RETURN true;
+        END IF;
+        IF clock_timestamp() > v_end THEN
+            RETURN false;
+        END IF;
+        PERFORM pg_sleep(0.005);
+    END LOOP;
+END $$;

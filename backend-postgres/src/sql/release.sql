@@ -1,0 +1,151 @@
+-- Ends of holds, and their renewal.
+
+-- Grants a free fair lock to the first in the queue, if its last request said how it would hear of
+-- that. The hold takes the place of the waiter, and ends with it.
+CREATE FUNCTION lockcore.grant_directly(p_name text, p_now timestamptz, p_channel text)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_first record;
+    v_token bigint;
+BEGIN
+    IF EXISTS (SELECT FROM lockcore.hold WHERE name = p_name AND until > p_now) THEN
+        RETURN false;
+    END IF;
+    SELECT id, owner, request, until INTO v_first FROM lockcore.place
+        WHERE name = p_name AND kind = 1 AND until > p_now ORDER BY number LIMIT 1;
+    IF v_first.request IS NULL THEN
+        RETURN false;
+    END IF;
+    DELETE FROM lockcore.place WHERE name = p_name AND id = v_first.id;
+    DELETE FROM lockcore.hold WHERE name = p_name AND until <= p_now;
+    v_token := lockcore.draw_tokens(1);
+    INSERT INTO lockcore.hold
+        VALUES (p_name, v_first.id, v_first.owner, 1, 2, 1, 0, 0, v_token, v_first.until);
+    PERFORM pg_notify(p_channel, format('grant %s %s %s', v_token, v_first.request, v_first.id));
+    RETURN true;
+END $$;
+
+-- Grants the lock to the first in the queue, if that may be, or else wakes.
+CREATE FUNCTION lockcore.pass_on(
+    p_name text, p_grants boolean, p_now timestamptz, p_channel text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_grants THEN
+        IF lockcore.grant_directly(p_name, p_now, p_channel) THEN
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM lockcore.wake(p_name, p_now, p_channel);
+END $$;
+
+-- Answers: 0 the hold is over, 1 it goes on with the count, 2 there is no such hold.
+--
+-- `p_undo` says that an acquisition of the hold may still be on its way: over a connection that was
+-- lost, or a server that was slow. It must not come about after this was answered.
+CREATE FUNCTION lockcore.release(
+    p_name text, p_id text, p_remaining bigint, p_undo boolean, p_channel text
+) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz;
+    v_mode integer;
+    v_until timestamptz;
+BEGIN
+    v_now := lockcore.enter(p_name);
+    -- A release that a crash of the server takes back leaves a hold that ends with its lease. It
+    -- need not wait for the disk. What comes after it does, and makes it last as well.
+    IF NOT p_undo THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF p_remaining > 0 THEN
+        UPDATE lockcore.hold SET count = p_remaining
+            WHERE name = p_name AND id = p_id AND until > v_now;
+        RETURN CASE WHEN FOUND THEN 1 ELSE 2 END;
+    END IF;
+    IF p_undo THEN
+        INSERT INTO lockcore.undone VALUES (p_name, p_id, v_now + interval '1 minute')
+            ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+    END IF;
+    DELETE FROM lockcore.hold WHERE name = p_name AND id = p_id
+        RETURNING mode, until INTO v_mode, v_until;
+    IF v_until > v_now THEN
+        PERFORM lockcore.pass_on(p_name, v_mode = 2, v_now, p_channel);
+        RETURN 0;
+    END IF;
+    DELETE FROM lockcore.place WHERE name = p_name AND id = p_id RETURNING until INTO v_until;
+    IF v_until > v_now THEN
+        PERFORM lockcore.pass_on(p_name, true, v_now, p_channel);
+    END IF;
+    RETURN 2;
+END $$;
+
+-- Frees the name, and answers whether it was held. NULL: it is a latch.
+CREATE FUNCTION lockcore.force_release(p_name text, p_channel text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := lockcore.enter(p_name);
+    v_was_held boolean;
+BEGIN
+    IF EXISTS (SELECT FROM lockcore.latch WHERE name = p_name) THEN
+        RETURN NULL;
+    END IF;
+    WITH gone AS (DELETE FROM lockcore.hold WHERE name = p_name RETURNING until)
+    SELECT coalesce(bool_or(until > v_now), false) INTO v_was_held FROM gone;
+    PERFORM lockcore.wake(p_name, v_now, p_channel);
+    RETURN v_was_held;
+END $$;
+
+-- Renews each hold, and answers for each whether it was there. Several names are entered in one
+-- order, whoever asks, so that nobody waits for each other.
+CREATE FUNCTION lockcore.renew(p_names text[], p_ids text[], p_leases bigint[])
+RETURNS boolean[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_name text;
+    v_now timestamptz;
+    v_renewed boolean[];
+BEGIN
+    FOR v_name IN
+        SELECT min(name) FROM unnest(p_names) AS name GROUP BY hashtext(name)
+            ORDER BY hashtext(name)
+    LOOP
+        v_now := lockcore.enter(v_name);
+    END LOOP;
+    WITH asked AS (
+        SELECT name, id, max(lease) AS lease
+            FROM unnest(p_names, p_ids, p_leases) AS request (name, id, lease) GROUP BY name, id
+    ), renewed AS (
+        UPDATE lockcore.hold AS held
+            SET until = greatest(until, v_now + asked.lease * interval '1 microsecond')
+            FROM asked
+            WHERE held.name = asked.name AND held.id = asked.id AND until > v_now
+            RETURNING held.name, held.id
+    )
+    SELECT array_agg(renewed.id IS NOT NULL ORDER BY request.number) INTO v_renewed
+        FROM unnest(p_names, p_ids) WITH ORDINALITY AS request (name, id, number)
+            LEFT JOIN renewed USING (name, id);
+    RETURN v_renewed;
+END $$;
+
+-- Holders (0), those who wait (1) and the number of permits that was set (2).
+CREATE FUNCTION lockcore.inspect(p_name text) RETURNS TABLE (
+    what integer, owner text, mode integer, count bigint, permits bigint, most bigint,
+    remaining bigint
+)
+LANGUAGE sql AS $$
+    WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+    found AS (
+        SELECT 0 AS what, owner, mode, count, permits, most, until, token AS number
+            FROM lockcore.hold WHERE name = p_name
+        UNION ALL
+        SELECT 1, owner, 0, 0, 0, 0, until, number FROM lockcore.place WHERE name = p_name
+        UNION ALL
+        SELECT 2, '', 0, 0, permits, permits, 'infinity', 0
+            FROM lockcore.semaphore WHERE name = p_name
+    )
+    SELECT what, owner, mode, count, permits, most,
+        CASE what WHEN 2 THEN 0 ELSE lockcore.microseconds(until - now) END
+        FROM found, clock WHERE until > now ORDER BY what, number
+$$;

@@ -1,0 +1,195 @@
+//! [`Target`]: where to connect to, and how.
+
+use std::{fmt, future::poll_fn, pin::pin, str::FromStr, time::Duration};
+
+use lockcore::BackendError;
+use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, NoTls, Notification, Socket,
+    config::{Host, SslMode, TargetSessionAttrs},
+    tls::{MakeTlsConnect, TlsStream},
+};
+use uuid::Uuid;
+
+use crate::error;
+
+/// How long written data may stay without acknowledgement by the server's machine.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// How TLS is made.
+#[derive(Clone)]
+pub(crate) enum Tls {
+    None,
+    #[cfg(feature = "tls")]
+    Rustls(tokio_postgres_rustls::MakeRustlsConnect),
+}
+
+/// A server, or several of which one takes writes.
+#[derive(Clone)]
+pub(crate) struct Target {
+    config: Config,
+    tls: Tls,
+    /// For messages: without user and password.
+    address: String,
+    connect_timeout: Duration,
+}
+
+/// A connection that is up, and the task that drives it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    /// The name under which the server knows the connection. No other has it.
+    pub(crate) application: String,
+    pub(crate) driver: Driver,
+}
+
+/// The task that reads and writes for a [`Client`]. It ends with the connection, and the connection
+/// ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Driver(JoinHandle<()>);
+
+impl Driver {
+    /// Resolves when the connection is lost.
+    pub(crate) async fn lost(&mut self) {
+        // It was aborted, or has panicked: the connection is gone in each case.
+        let _ = (&mut self.0).await;
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl fmt::Debug for Target {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.address).finish()
+    }
+}
+
+impl Target {
+    pub(crate) fn parse(url: &str, connect_timeout: Duration) -> Result<Config, BackendError> {
+        // The error of the parser could show a part of the password.
+        let mut config = Config::from_str(url).map_err(|_| {
+            error::configuration(
+                "the URL of PostgreSQL is not valid; it has the form \
+                 postgresql://user:password@host:port/database, with special characters in the \
+                 password percent-encoded, and the options that tokio-postgres knows",
+            )
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(error::configuration("the URL of PostgreSQL names no host"));
+        }
+        config.connect_timeout(connect_timeout);
+        if config.get_target_session_attrs() != TargetSessionAttrs::ReadOnly {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        #[cfg(target_os = "linux")]
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(UNACKNOWLEDGED);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = UNACKNOWLEDGED;
+        Ok(config)
+    }
+
+    pub(crate) fn new(config: Config, tls: Tls, connect_timeout: Duration) -> Self {
+        let address = address_of(&config);
+        Self { config, tls, address, connect_timeout }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Opens a connection. What the server notifies goes to `inbox`.
+    pub(crate) async fn open(
+        &self,
+        inbox: Option<mpsc::UnboundedSender<Notification>>,
+    ) -> Result<Opened, BackendError> {
+        let mut config = self.config.clone();
+        let id = Uuid::new_v4().simple().to_string();
+        let given = config.get_application_name().unwrap_or("lockcore");
+        // PostgreSQL cuts names after 63 bytes.
+        let short: String = given.chars().take(20).filter(char::is_ascii).collect();
+        let application = format!("{short} {id}");
+        config.application_name(&application);
+        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1).max(1);
+        let limit = self.connect_timeout * hosts;
+        let opened = match &self.tls {
+            Tls::None => tokio::time::timeout(limit, connect(&config, NoTls, inbox)).await,
+            #[cfg(feature = "tls")]
+            Tls::Rustls(tls) => {
+                tokio::time::timeout(limit, connect(&config, tls.clone(), inbox)).await
+            }
+        };
+        match opened {
+            Ok(Ok((client, driver))) => Ok(Opened { client, application, driver }),
+            Ok(Err(error)) => Err(error::of_connecting(error, &self.address)),
+            Err(_) => Err(error::not_connected(&self.address, limit)),
+        }
+    }
+}
+
+/// Whether a URL asks for TLS: certainly, if the server has it, or not at all.
+pub(crate) fn ssl_mode(config: &Config) -> SslMode {
+    config.get_ssl_mode()
+}
+
+async fn connect<T>(
+    config: &Config,
+    tls: T,
+    inbox: Option<mpsc::UnboundedSender<Notification>>,
+) -> Result<(Client, Driver), tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    Ok((client, Driver(tokio::spawn(drive(connection, inbox)))))
+}
+
+/// Reads and writes until the connection ends.
+async fn drive<S>(
+    connection: Connection<Socket, S>,
+    inbox: Option<mpsc::UnboundedSender<Notification>>,
+) where
+    S: TlsStream + Unpin,
+{
+    let mut connection = pin!(connection);
+    loop {
+        match poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(notification))) => {
+                // Nobody listens any more: the connection is about to be closed.
+                let _ = inbox.as_ref().map(|inbox| inbox.send(notification));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a connection to PostgreSQL is lost");
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+fn address_of(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let hosts: Vec<String> = match config.get_hosts() {
+        [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
+        hosts => hosts.iter().map(name_of).collect(),
+    };
+    let addresses = hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at)));
+    addresses.collect::<Vec<_>>().join(",")
+}
+
+fn name_of(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,189 @@
+//! How a PostgreSQL server is installed, prepared and started.
+
+use std::{
+    fmt, fs,
+    io::{self, BufRead, BufReader},
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+/// The variable that names the folder of another server's programs than the installed one's.
+const VARIABLE: &str = "LOCKCORE_POSTGRES_BIN";
+
+/// Debian keeps the programs of each version in a folder of its own, outside of the `PATH`.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// The user of Debian's package, as whom the server runs if the tests run as root: it refuses to.
+const USER: &str = "postgres";
+
+/// Why a PostgreSQL server could not be started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PostgresStartError {
+    /// There is no `initdb` and `postgres` on this machine.
+    NotInstalled,
+    /// There are none where the variable `LOCKCORE_POSTGRES_BIN` says.
+    Missing(PathBuf),
+    /// The tests run as root, and there is no user `postgres`.
+    NoUser,
+    /// The server did not come up; with what it said.
+    Failed(String),
+}
+
+impl fmt::Display for PostgresStartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled => f.write_str(
+                "PostgreSQL is not installed: run ./scripts/test, which installs it, or install \
+                 it yourself (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install \
+                 postgresql-server; macOS: brew install postgresql), or set \
+                 LOCKCORE_POSTGRES_BIN to the folder of `initdb` and `postgres`",
+            ),
+            Self::Missing(path) => {
+                write!(f, "{VARIABLE} names {}, where there is no `initdb`", path.display())
+            }
+            Self::NoUser => write!(
+                f,
+                "PostgreSQL does not run as root, and there is no user `{USER}`, as whom it \
+                 could; run the tests as another user, or add one: useradd --system {USER}"
+            ),
+            Self::Failed(said) => write!(f, "PostgreSQL did not start: {said}"),
+        }
+    }
+}
+
+impl std::error::Error for PostgresStartError {}
+
+pub(super) fn failed(error: impl fmt::Display) -> PostgresStartError {
+    PostgresStartError::Failed(error.to_string())
+}
+
+/// The folder of the server's programs.
+pub(super) fn programs() -> Result<PathBuf, PostgresStartError> {
+    let has_server = |folder: &PathBuf| folder.join("initdb").exists();
+    if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+        return Some(folder.clone()).filter(has_server).ok_or(PostgresStartError::Missing(folder));
+    }
+    let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let mut versions: Vec<_> = versions
+        .filter_map(|entry| {
+            let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .filter(|(_, folder)| has_server(folder))
+        .collect();
+    versions.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let newest = versions.pop().map(|(_, folder)| folder);
+    newest
+        .or_else(|| std::env::split_paths(&path).find(has_server))
+        .ok_or(PostgresStartError::NotInstalled)
+}
+
+/// The user and the group that the server runs as, if they are others than those of the tests.
+static OTHER_USER: LazyLock<Result<Option<(u32, u32)>, PostgresStartError>> = LazyLock::new(|| {
+    let id = |arguments: &[&str]| -> Option<u32> {
+        let output = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    };
+    if id(&["-u"]) != Some(0) {
+        return Ok(None);
+    }
+    let ids = id(&["-u", USER]).zip(id(&["-g", USER]));
+    ids.map(Some).ok_or(PostgresStartError::NoUser)
+});
+
+fn other_user() -> Result<Option<(u32, u32)>, PostgresStartError> {
+    match &*OTHER_USER {
+        Ok(user) => Ok(*user),
+        Err(_) => Err(PostgresStartError::NoUser),
+    }
+}
+
+/// One of the server's programs, to be run as the server's user.
+pub(super) fn program(name: &str, directory: &Path) -> Result<Command, PostgresStartError> {
+    let mut command = Command::new(programs()?.join(name));
+    command.current_dir(directory).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8");
+    if let Some((user, group)) = other_user()? {
+        command.uid(user).gid(group);
+    }
+    Ok(command)
+}
+
+/// Runs one of the server's programs to its end.
+pub(super) fn run(
+    name: &str,
+    directory: &Path,
+    arguments: &[&str],
+) -> Result<(), PostgresStartError> {
+    let output = program(name, directory)?.args(arguments).output().map_err(failed)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(format_args!("{name}: {}", String::from_utf8_lossy(&output.stderr)))),
+    }
+}
+
+/// A new folder in the system's folder for temporary files, which belongs to the server's user.
+pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("lockcore-postgres-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    // Left over from a process of the same number that was killed.
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).map_err(failed)?;
+    if let Some((user, group)) = other_user()? {
+        std::os::unix::fs::chown(&directory, Some(user), Some(group)).map_err(failed)?;
+    }
+    Ok(directory)
+}
+
+pub(super) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Where the data of the server in `directory` is.
+pub(super) fn data(directory: &Path) -> PathBuf {
+    directory.join("data")
+}
+
+/// Starts the server whose data is in `directory`, and returns when it accepts connections.
+pub(super) fn spawn(
+    directory: &Path,
+    port: u16,
+    options: &[String],
+) -> Result<Child, PostgresStartError> {
+    let mut command = program("postgres", directory)?;
+    command.arg("-D").arg(data(directory)).args(["-p", &port.to_string()]);
+    command.arg("-k").arg(directory);
+    // What a test has written need not survive the machine.
+    let fixed = ["listen_addresses=127.0.0.1", "fsync=off", "logging_collector=off"];
+    let settings = fixed.iter().copied().chain(options.iter().map(String::as_str));
+    command.args(settings.flat_map(|setting| ["-c", setting]));
+    let mut process =
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let mut said = String::new();
+    if let Some(output) = process.stderr.take() {
+        let mut lines = BufReader::new(output);
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
+            if line.contains("ready to accept") {
+                // It goes on talking, and would stop if nobody listened.
+                thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
+                return Ok(process);
+            }
+            said.push_str(&line);
+            line.clear();
+        }
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+    Err(PostgresStartError::Failed(said))
+}

@@ -1,0 +1,296 @@
+//! [`PostgresServer`].
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+use super::launch::{PostgresStartError, data, failed, free_port, new_directory, run, spawn};
+
+/// How often another port is tried when somebody else was faster.
+const ATTEMPTS: u32 = 20;
+
+/// How long the processes of a server that was killed may take to notice it.
+const END: Duration = Duration::from_secs(20);
+
+/// Who may connect: the superuser without a password, all others with theirs.
+const RULES: &str = "local all all trust\n\
+                     host all postgres 127.0.0.1/32 trust\n\
+                     host replication postgres 127.0.0.1/32 trust\n\
+                     host all all 127.0.0.1/32 scram-sha-256\n";
+
+/// A PostgreSQL server of one test's own: on a free port, with a directory of its own, stopped and
+/// removed when dropped, also when the test panics.
+///
+/// The programs are those in the folder that the variable `LOCKCORE_POSTGRES_BIN` names, or the
+/// newest of Debian's packages, or those in the `PATH`: PostgreSQL 13 or newer. If the test runs as
+/// root, the server runs as the user `postgres`, because it refuses to run as root.
+///
+/// The superuser `postgres` connects without a password, and other roles with theirs.
+///
+/// # Examples
+/// ```
+/// use lockcore_testkit::PostgresServer;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let server = PostgresServer::start();
+/// assert_eq!(server.query("SELECT 6 * 7").await, [["42"]]);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PostgresServer {
+    process: Child,
+    port: u16,
+    directory: PathBuf,
+    options: Vec<String>,
+    is_ended: bool,
+}
+
+impl PostgresServer {
+    /// Starts a server with an empty database.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed, with a sentence that says how to install it: a test that
+    /// cannot run has failed.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more settings: `&["max_connections=20"]`.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with(settings: &[&str]) -> Self {
+        Self::try_start(settings).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The server that the tests of this process share while any of them runs.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<PostgresServer>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = shared.upgrade() {
+            return server;
+        }
+        let server = Arc::new(Self::start_with(&["max_connections=1000"]));
+        *shared = Arc::downgrade(&server);
+        server
+    }
+
+    /// Starts a server with more settings.
+    ///
+    /// # Errors
+    /// [`PostgresStartError`], with what to do about it.
+    pub fn try_start(settings: &[&str]) -> Result<Self, PostgresStartError> {
+        Self::prepare(settings, |directory, data| {
+            let arguments = ["-D", data, "-U", "postgres", "--auth=trust", "--no-sync"];
+            let more = ["--encoding=UTF8", "--locale=C", "--no-instructions"];
+            run("initdb", directory, &[&arguments[..], &more[..]].concat())?;
+            fs::write(directory.join("data/pg_hba.conf"), RULES).map_err(failed)
+        })
+    }
+
+    /// Starts a replica of this server, which streams what this one writes.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_replica(&self) -> Self {
+        let port = self.port.to_string();
+        let replica = Self::prepare(&[], |directory, data| {
+            let arguments = ["-D", data, "-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
+            let more = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"];
+            run("pg_basebackup", directory, &[&arguments[..], &more[..]].concat())
+        });
+        replica.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Has `fill` put the data of a server into a new directory, and starts it.
+    fn prepare(
+        settings: &[&str],
+        fill: impl FnOnce(&Path, &str) -> Result<(), PostgresStartError>,
+    ) -> Result<Self, PostgresStartError> {
+        let directory = new_directory()?;
+        let data = data(&directory);
+        let options = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let started = data
+            .to_str()
+            .ok_or_else(|| failed("the folder for temporary files is not UTF-8"))
+            .and_then(|data| fill(&directory, data))
+            .and_then(|()| Self::start_in(&directory, options));
+        if started.is_err() {
+            let _ = fs::remove_dir_all(&directory);
+        }
+        started
+    }
+
+    fn start_in(directory: &Path, options: Vec<String>) -> Result<Self, PostgresStartError> {
+        let mut failure = failed("there is no free port");
+        for _ in 0..ATTEMPTS {
+            let port = free_port().map_err(failed)?;
+            match spawn(directory, port, &options) {
+                Ok(process) => {
+                    let directory = directory.to_owned();
+                    return Ok(Self { process, port, directory, options, is_ended: false });
+                }
+                Err(error) => failure = error,
+            }
+            if !failure.to_string().contains("Address already in use") {
+                break;
+            }
+        }
+        Err(failure)
+    }
+
+    /// The URL of the server for its superuser.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgresql://postgres@{}/postgres", self.address())
+    }
+
+    /// The URL of the server for another role.
+    #[must_use]
+    pub fn url_of(&self, role: &str, password: &str) -> String {
+        format!("postgresql://{role}:{password}@{}/postgres", self.address())
+    }
+
+    /// The address of the server, `127.0.0.1:5432`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the server as a crash would: SIGKILL.
+    pub fn kill(&mut self) {
+        let children = if self.is_ended { Vec::new() } else { self.children() };
+        // An error means that it is gone already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.is_ended = true;
+        // Its processes notice that by themselves, but a stopped one only when it goes on.
+        for child in &children {
+            send("KILL", *child);
+        }
+        let end = Instant::now() + END;
+        while children.iter().any(|child| is_alive(*child)) && Instant::now() < end {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Stops the server in an orderly way, without waiting for its clients, and returns when it has
+    /// ended.
+    pub fn stop(&mut self) {
+        if !self.is_ended {
+            send("INT", self.process.id());
+            let _ = self.process.wait();
+            self.is_ended = true;
+        }
+    }
+
+    /// Starts the server again on its port, with the data that it had written; kills it before if
+    /// it runs.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.process = spawn(&self.directory, self.port, &self.options)
+            .unwrap_or_else(|error| panic!("restart: {error}"));
+        self.is_ended = false;
+    }
+
+    /// Freezes the server, SIGSTOP: its connections stay open, and nothing is answered.
+    pub fn freeze(&self) {
+        self.signal_all("STOP");
+    }
+
+    /// Lets a frozen server go on, SIGCONT.
+    pub fn thaw(&self) {
+        self.signal_all("CONT");
+    }
+
+    fn signal_all(&self, signal: &str) {
+        send(signal, self.process.id());
+        for child in self.children() {
+            send(signal, child);
+        }
+    }
+
+    /// The ids of the processes that the server has started.
+    fn children(&self) -> Vec<u32> {
+        let parent = self.process.id().to_string();
+        let listed = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
+        let listed = listed.map(|output| output.stdout).unwrap_or_default();
+        let child = |line: &str| {
+            let (id, of) = line.trim().split_once(' ')?;
+            if of.trim() == parent { id.parse().ok() } else { None }
+        };
+        String::from_utf8_lossy(&listed).lines().filter_map(child).collect()
+    }
+
+    /// Runs SQL as the superuser, on a connection of its own, and returns the rows as text.
+    ///
+    /// # Panics
+    /// If the server does not answer, or answers with an error.
+    pub async fn query(&self, sql: &str) -> Vec<Vec<String>> {
+        self.try_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Runs SQL as the superuser, on a connection of its own, and returns the rows as text.
+    ///
+    /// # Errors
+    /// What the server answers.
+    pub async fn try_query(&self, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
+        let driver = tokio::spawn(connection);
+        let messages = client.simple_query(sql).await;
+        drop(client);
+        // An error of the connection is one of the query.
+        let _ = driver.await;
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => {
+                let column = |at| row.get(at).unwrap_or_default().to_owned();
+                Some((0..row.len()).map(column).collect())
+            }
+            _ => None,
+        };
+        Ok(messages?.into_iter().filter_map(row).collect())
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Sends a signal. That there is no such process any more is no failure.
+fn send(signal: &str, id: u32) {
+    let mut command = Command::new("kill");
+    let _ = command.arg(format!("-{signal}")).arg(id.to_string()).stderr(Stdio::null()).status();
+}
+
+/// One that nobody has waited for yet counts as gone.
+fn is_alive(id: u32) -> bool {
+    let listed = Command::new("ps").args(["-o", "stat=", "-p", &id.to_string()]).output();
+    let state = listed.map(|output| output.stdout).unwrap_or_default();
+    state.trim_ascii().first().is_some_and(|first| *first != b'Z')
+}

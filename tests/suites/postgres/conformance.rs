@@ -1,0 +1,67 @@
+//! The PostgreSQL backend passes the kit.
+
+use std::sync::{Arc, Mutex};
+
+use lockcore::LockName;
+use lockcore_postgres::PostgresBackend;
+use lockcore_testkit::{Fixture, PostgresServer};
+use uuid::Uuid;
+
+/// A schema of a server that all cases share, and the clients of it.
+struct PostgresFixture {
+    server: Arc<PostgresServer>,
+    schema: String,
+    clients: Mutex<Vec<PostgresBackend>>,
+}
+
+impl Fixture for PostgresFixture {
+    type Backend = PostgresBackend;
+
+    async fn set_up() -> Self {
+        let schema = format!("kit_{}", Uuid::new_v4().simple());
+        Self { server: PostgresServer::shared(), schema, clients: Mutex::default() }
+    }
+
+    async fn client(&self) -> PostgresBackend {
+        let builder = PostgresBackend::builder(self.server.url()).schema(&self.schema);
+        // All clients of a case stay until its end, and some cases have a hundred.
+        let backend = builder.connections(2).connect().await.unwrap();
+        self.clients.lock().unwrap().push(backend.clone());
+        backend
+    }
+
+    /// Holds, places and counts of the name, and whatever has ended and was not deleted.
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        let (name, schema) = (name.as_str().replace('\'', "''"), &self.schema);
+        let tables = ["hold", "place", "latch", "waiter"].map(|table| {
+            format!("SELECT '{table}: ' || t FROM {schema}.{table} t WHERE name = '{name}'")
+        });
+        let ended = ["undone", "reply"].map(|table| {
+            format!(
+                "SELECT '{table}: ' || t FROM {schema}.{table} t \
+                 WHERE name = '{name}' AND until < clock_timestamp()"
+            )
+        });
+        let sql = [&tables[..], &ended[..]].concat().join(" UNION ALL ");
+        let mut left: Vec<String> = self.server.query(&sql).await.concat();
+        let channels: usize =
+            self.clients.lock().unwrap().iter().map(PostgresBackend::channels_in_use).sum();
+        left.extend((0..channels).map(|_| "a channel that is listened to".to_owned()));
+        left
+    }
+}
+
+lockcore_testkit::conformance_tests!(
+    PostgresFixture,
+    fair,
+    read_write,
+    permits,
+    hand_over,
+    direct_grant,
+    latches,
+    conditions,
+);
+
+mod signals {
+    crate::signals::signal_tests!(super::PostgresFixture, run_case);
+}

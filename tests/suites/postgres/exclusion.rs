@@ -1,0 +1,111 @@
+//! Never two inside: four clients of eight tasks on one name.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lockcore::{LockError, LockGuard, Locks, Owner};
+use lockcore_testkit::{PostgresServer, poll_times};
+use tokio::task::JoinSet;
+
+use crate::support::{connect, soon, until};
+
+const CLIENTS: u64 = 4;
+const TASKS: u64 = 8;
+const ROUNDS: u64 = 12;
+
+/// What the lock protects.
+#[derive(Default)]
+struct Critical {
+    inside: AtomicU64,
+    greatest_token: AtomicU64,
+    entries: AtomicU64,
+}
+
+impl Critical {
+    /// The only one inside, with the greatest token so far.
+    async fn visit(&self, guard: &LockGuard) {
+        let token = u64::from(guard.token());
+        let before = self.inside.swap(token, Ordering::SeqCst);
+        assert_eq!(before, 0, "token {token} met token {before} inside");
+        let greatest = self.greatest_token.swap(token, Ordering::SeqCst);
+        assert!(token > greatest, "token {token} after {greatest}");
+        tokio::task::yield_now().await;
+        assert_eq!(self.inside.swap(0, Ordering::SeqCst), token, "somebody else came in");
+        self.entries.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One visit, in one of the ways in which locks are used.
+async fn visit(locks: &Locks, fair: bool, critical: &Critical, way: u64) -> Result<(), LockError> {
+    let lock = if fair { locks.fair_lock("contended") } else { locks.lock("contended") };
+    match way % 5 {
+        0 => {
+            let guard = lock.acquire().await?;
+            critical.visit(&guard).await;
+            guard.release().await
+        }
+        1 => match lock.acquire_timeout(Duration::from_millis(way % 40)).await {
+            Ok(guard) => {
+                critical.visit(&guard).await;
+                guard.release().await
+            }
+            Err(LockError::Timeout { .. }) => Ok(()),
+            Err(error) => Err(error),
+        },
+        2 => {
+            let lock = lock.owned_by(&Owner::new());
+            let outer = lock.acquire().await?;
+            let inner = lock.acquire().await?;
+            critical.visit(&inner).await;
+            outer.release().await?;
+            inner.release().await
+        }
+        3 => {
+            // Given up at some point on the way in.
+            drop(poll_times((way / 5 % 5) as usize, lock.acquire()).await);
+            Ok(())
+        }
+        _ => lock.run(async |guard| critical.visit(guard).await).await,
+    }
+}
+
+async fn contend(fair: bool) {
+    let server = PostgresServer::start();
+    let (critical, mut tasks) = (Arc::new(Critical::default()), JoinSet::new());
+    for client in 0..CLIENTS {
+        let locks = Locks::new(connect(&server).await);
+        for task in 0..TASKS {
+            let (locks, critical) = (locks.clone(), critical.clone());
+            tasks.spawn(async move {
+                for round in 0..ROUNDS {
+                    let way = (client * 31 + task * 17 + round * 13) % 997;
+                    visit(&locks, fair, &critical, way).await.unwrap();
+                }
+            });
+        }
+    }
+    while let Some(task) = soon("every visit", tasks.join_next()).await {
+        task.unwrap();
+    }
+    assert!(critical.entries.load(Ordering::SeqCst) > 64);
+    until("the last release", || async {
+        let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
+        server.query(left).await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exclusive() {
+    contend(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair() {
+    contend(true).await;
+}

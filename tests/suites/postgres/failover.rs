@@ -1,0 +1,65 @@
+//! A replica that takes over.
+
+use std::time::Duration;
+
+use lockcore::{Locks, backend::Backend};
+use lockcore_postgres::PostgresBackend;
+use lockcore_testkit::PostgresServer;
+
+use crate::support::{enters, name, request, soon, until};
+
+async fn has_hold(server: &PostgresServer) -> bool {
+    // The replica may not have the table yet.
+    let holds = server.try_query("SELECT id FROM lockcore.hold").await;
+    holds.is_ok_and(|holds| !holds.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_is_found_and_goes_on() {
+    let mut primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let url = format!(
+        "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres",
+        primary.port(),
+        replica.port()
+    );
+    let backend = PostgresBackend::connect(&url).await.unwrap();
+    let locks = Locks::builder(backend.clone()).retry_for(Duration::from_secs(20)).build().unwrap();
+    let guard = locks.lock("order").acquire().await.unwrap();
+    let before = guard.token();
+    until("its replication", || async { has_hold(&replica).await }).await;
+    guard.release().await.unwrap();
+    until("that of its release", || async { !has_hold(&replica).await }).await;
+    primary.kill();
+    replica.query("SELECT pg_promote()").await;
+    let guard = soon("the lock", locks.lock("order").acquire()).await.unwrap();
+    assert!(guard.token() > before, "{} after {before}", guard.token());
+    let waiting = tokio::spawn({
+        let lock = Locks::new(PostgresBackend::connect(&url).await.unwrap()).lock("order");
+        async move { lock.acquire().await.unwrap() }
+    });
+    until("the waiter", || async { backend.channels_in_use() <= 1 }).await;
+    guard.release().await.unwrap();
+    drop(soon("the wake-up", waiting).await.unwrap());
+}
+
+/// Without a server that takes writes, the error says so, and nothing is granted by the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_grants_nothing() {
+    let mut primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let url = format!(
+        "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres",
+        primary.port(),
+        replica.port()
+    );
+    let backend = PostgresBackend::connect(url).await.unwrap();
+    enters(&backend, &request("order", "a")).await;
+    primary.kill();
+    until("the loss", || async { backend.inspect(&name("order")).await.is_err() }).await;
+    until("an attempt at the replica", || async {
+        let error = backend.acquire(&request("order", "b")).await.unwrap_err();
+        error.kind() == lockcore::BackendErrorKind::ReadOnly && !error.is_outcome_unknown()
+    })
+    .await;
+}

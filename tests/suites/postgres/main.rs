@@ -1,0 +1,21 @@
+//! What only a real PostgreSQL can show.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
+
+mod conformance;
+mod errors;
+mod exclusion;
+mod failover;
+mod fencing;
+mod outage;
+mod proxy;
+mod schema;
+#[path = "../signals/mod.rs"]
+mod signals;
+mod support;
+mod tokens;
+mod wakeups;

@@ -1,0 +1,181 @@
+//! Servers that are started again, connections that are lost, and requests that arrive late.
+
+use std::time::{Duration, Instant};
+
+use lockcore::{
+    BackendErrorKind, LockError, Locks,
+    backend::{AcquireOutcome, Backend, ReleaseOutcome},
+};
+use lockcore_postgres::PostgresBackend;
+use lockcore_testkit::PostgresServer;
+
+use crate::{
+    proxy::PostgresProxy,
+    support::{connect, connections, enters, is_held, name, request, session, soon, until},
+};
+
+const KILL_ALL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name LIKE 'lockcore %'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
+    let mut server = PostgresServer::start();
+    let locks = Locks::new(connect(&server).await);
+    let guard = locks.lock("order").acquire().await.unwrap();
+    let (token, other) = (guard.token(), Locks::new(connect(&server).await));
+    let waiting = tokio::spawn(async move { other.lock("order").acquire().await });
+    server.restart();
+    let back = Instant::now();
+    soon("the release", guard.release()).await.unwrap();
+    let next = soon("the waiter", waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_killed_are_opened_again() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let locks = Locks::new(backend.clone());
+    for round in 0..5 {
+        let guard = soon("a lock", locks.lock("order").acquire()).await.unwrap();
+        server.query(KILL_ALL).await;
+        soon("a release", guard.release()).await.unwrap();
+        until("the release", || async {
+            !matches!(backend.inspect(&name("order")).await,
+            Ok(state) if state.is_held())
+        })
+        .await;
+        assert!(connections(&server).await <= 5, "round {round}: old ones are left");
+    }
+}
+
+/// A request that the server carries out when its connection is lost must not come after what the
+/// client sends then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_a_lost_connection_does_not_come_late() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let backend = PostgresBackend::builder(proxy.url()).connections(1).connect().await.unwrap();
+    let busy = session(&server).await;
+    busy.batch_execute("BEGIN; SELECT lockcore.enter('order')").await.unwrap();
+    let late = request("order", "late");
+    let acquiring = tokio::spawn({
+        let (backend, late) = (backend.clone(), late.clone());
+        async move { backend.acquire(&late).await }
+    });
+    let waits = || async {
+        let sql = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'";
+        !server.query(sql).await.is_empty()
+    };
+    until("the request to wait", waits).await;
+    proxy.cut();
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
+    // Anything that is answered now shows that the old connection has ended.
+    until("another connection", || async { backend.inspect(&name("other")).await.is_ok() }).await;
+    assert!(!waits().await, "the request still waits for its turn");
+    busy.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(backend.release(&late.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
+    assert!(!is_held(&backend, "order").await);
+}
+
+/// As behind a pooler, where the connection cannot be ended.
+#[tokio::test]
+async fn a_request_that_comes_after_its_undoing_has_no_effect() {
+    let server = PostgresServer::shared();
+    let (one, two) = (connect(&server).await, connect(&server).await);
+    let late = request("undone-before", "late");
+    assert_eq!(one.release(&late.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
+    let error = two.acquire(&late).await.unwrap_err();
+    assert!(!error.is_outcome_unknown(), "{error}");
+    assert!(!is_held(&one, "undone-before").await);
+    let fair = late.clone().mode(lockcore::Mode::Fair).queue(Some(Duration::from_secs(5)));
+    enters(&one, &request("undone-before", "other")).await;
+    assert!(two.acquire(&fair).await.is_err(), "it gets no place either");
+    assert!(one.inspect(&name("undone-before")).await.unwrap().waiters().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wakeup_that_was_missed_is_made_up_for() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(server.url()).listen_url(proxy.url());
+    let backend = builder.connect().await.unwrap();
+    let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = lockcore::backend::SubscribeRequest::new(name("order"), waiter.hold.clone());
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    proxy.refuse(true);
+    proxy.cut();
+    until("the interruption", || async { backend.channels_in_use() == 0 }).await;
+    backend.release(&holder.release()).await.unwrap();
+    let asleep = tokio::time::timeout(Duration::from_millis(100), wakeups.woken()).await;
+    assert!(asleep.is_err(), "nothing could have come");
+    proxy.refuse(false);
+    soon("the wake-up", wakeups.woken()).await;
+    enters(&backend, &waiter).await;
+    // It listens again, too.
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    backend.release(&waiter.release()).await.unwrap();
+    soon("another wake-up", wakeups.woken()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up_on_in_time() {
+    let server = PostgresServer::start();
+    let builder =
+        PostgresBackend::builder(server.url()).response_timeout(Duration::from_millis(300));
+    let backend = builder.connect().await.unwrap();
+    server.freeze();
+    let asked = Instant::now();
+    let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
+    assert!(error.is_outcome_unknown(), "it was sent: {error}");
+    assert!(error.to_string().contains(&server.address()), "{error}");
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    server.thaw();
+    backend_serves_again(&backend).await;
+    let release = backend.release(&request("order", "a").undo()).await.unwrap();
+    assert!(matches!(release, ReleaseOutcome::NotHeld | ReleaseOutcome::Released));
+    assert!(!is_held(&backend, "order").await);
+}
+
+async fn backend_serves_again(backend: &PostgresBackend) {
+    until("an answer", || async { backend.inspect(&name("other")).await.is_ok() }).await;
+}
+
+#[tokio::test]
+async fn while_the_server_is_down_requests_fail_soon_and_are_not_applied() {
+    let mut server = PostgresServer::start();
+    let backend = connect(&server).await;
+    server.stop();
+    until("the loss", || async { backend.inspect(&name("order")).await.is_err() }).await;
+    let asked = Instant::now();
+    let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    assert!(error.to_string().contains(&server.address()), "{error}");
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let lock = Locks::builder(backend.clone())
+        .retry_for(Duration::from_millis(300))
+        .build()
+        .unwrap()
+        .lock("order");
+    let error = soon("the end of its patience", lock.acquire()).await.unwrap_err();
+    assert!(matches!(error, LockError::Backend(_)), "{error}");
+    server.restart();
+    backend_serves_again(&backend).await;
+    let outcome = backend.acquire(&request("order", "b")).await.unwrap();
+    assert!(matches!(outcome, AcquireOutcome::Acquired { .. }), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn dropped_clients_leave_no_connection() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let guard = Locks::new(backend.clone()).lock("order").acquire().await.unwrap();
+    assert_eq!(connections(&server).await, 5);
+    guard.release().await.unwrap();
+    drop(backend);
+    until("the end of the connections", || async { connections(&server).await == 0 }).await;
+}

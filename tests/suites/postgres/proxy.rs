@@ -1,0 +1,129 @@
+//! [`PostgresProxy`]: what can happen between a client and its server.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use lockcore_testkit::PostgresServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Stands before a server. The server's side of a connection stays open when the client's is cut, as
+/// if a network had failed there.
+pub(crate) struct PostgresProxy {
+    port: u16,
+    /// Counts how often all connections were cut.
+    cut: watch::Sender<u32>,
+    swallows: Arc<AtomicBool>,
+    refuses: Arc<AtomicBool>,
+    accepting: JoinHandle<()>,
+}
+
+/// The server's sides of connections, which are kept.
+type Kept = Arc<Mutex<Vec<OwnedWriteHalf>>>;
+
+impl PostgresProxy {
+    pub(crate) async fn before(server: &PostgresServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (cut, cuts) = watch::channel(0);
+        let (swallows, refuses) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (address, flags) = (server.address(), (swallows.clone(), Arc::clone(&refuses)));
+        let accepting = tokio::spawn(async move {
+            let kept = Kept::default();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let refuses: &AtomicBool = &flags.1;
+                if refuses.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&address).await else { continue };
+                let (swallows, kept) = (flags.0.clone(), kept.clone());
+                let (mut cuts, (from, to)) = (cuts.clone(), client.into_split());
+                let (answers, requests) = server.into_split();
+                cuts.mark_unchanged();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = pass_requests(from, requests, kept) => {}
+                        () = pass_answers(answers, to, swallows) => {}
+                        _ = cuts.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { port, cut, swallows, refuses, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgresql://postgres@127.0.0.1:{}/postgres?sslmode=disable", self.port)
+    }
+
+    /// Cuts the clients' sides of all connections.
+    pub(crate) fn cut(&self) {
+        self.cut.send_modify(|count| *count += 1);
+    }
+
+    /// Whether notifications are lost, as in a pooler that shares connections among clients.
+    pub(crate) fn swallow_notifications(&self, swallows: bool) {
+        self.swallows.store(swallows, Ordering::SeqCst);
+    }
+
+    /// Whether new connections are closed at once.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::SeqCst);
+    }
+}
+
+impl Drop for PostgresProxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Passes on what the client sends, until it leaves. The server does not hear of that.
+async fn pass_requests(mut from: OwnedReadHalf, to: OwnedWriteHalf, kept: Kept) {
+    struct Keep(Option<OwnedWriteHalf>, Kept);
+    impl Drop for Keep {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().extend(self.0.take());
+        }
+    }
+    let mut to = Keep(Some(to), kept);
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let Some(to) = &mut to.0 else { return };
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Passes on what the server answers: a letter, a length that includes itself, and so many bytes.
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Arc<AtomicBool>) {
+    const NOTIFICATION: u8 = b'A';
+    loop {
+        let mut head = [0; 5];
+        if from.read_exact(&mut head).await.is_err() {
+            return;
+        }
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let mut body = vec![0; length - 4];
+        if from.read_exact(&mut body).await.is_err() {
+            return;
+        }
+        if head[0] == NOTIFICATION && swallows.load(Ordering::SeqCst) {
+            continue;
+        }
+        if to.write_all(&[&head[..], &body[..]].concat()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How the schema gets there, and where.
+
+use lockcore::{BackendErrorKind, backend::Backend};
+use lockcore_postgres::PostgresBackend;
+use lockcore_testkit::PostgresServer;
+
+use crate::support::{connect, enters, is_held, request};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_clients_make_the_schema_at_once() {
+    let server = PostgresServer::start_with(&["max_connections=200"]);
+    let connecting: Vec<_> = (0..12)
+        .map(|_| {
+            let builder = PostgresBackend::builder(server.url()).connections(1);
+            tokio::spawn(builder.connect())
+        })
+        .collect();
+    for (number, connecting) in connecting.into_iter().enumerate() {
+        let backend = connecting.await.unwrap().unwrap();
+        enters(&backend, &request(&format!("order:{number}"), "a")).await;
+    }
+    assert_eq!(server.query("SELECT number FROM lockcore.migration").await, [["1"]]);
+}
+
+#[tokio::test]
+async fn what_is_there_stays_when_a_client_connects_again() {
+    let server = PostgresServer::start();
+    enters(&connect(&server).await, &request("order", "a")).await;
+    assert!(is_held(&connect(&server).await, "order").await);
+}
+
+#[tokio::test]
+async fn schemas_know_nothing_of_each_other() {
+    let server = PostgresServer::shared();
+    let mut backends = Vec::new();
+    for schema in ["shop_a", "Shop_B"] {
+        backends
+            .push(PostgresBackend::builder(server.url()).schema(schema).connect().await.unwrap());
+    }
+    enters(&backends[0], &request("order", "a")).await;
+    assert!(!is_held(&backends[1], "order").await);
+    enters(&backends[1], &request("order", "b")).await;
+}
+
+#[tokio::test]
+async fn a_client_that_must_not_migrate_says_what_to_do() {
+    let server = PostgresServer::start();
+    let builder = || PostgresBackend::builder(server.url()).schema("by_hand").migrate(false);
+    let error = builder().connect().await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("schema_script"), "{error}");
+
+    server.query(&PostgresBackend::schema_script("by_hand").unwrap()).await;
+    enters(&builder().connect().await.unwrap(), &request("order", "a")).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_exists_already_is_filled() {
+    let server = PostgresServer::start();
+    server.query("CREATE SCHEMA lockcore; CREATE TABLE lockcore.users (id int)").await;
+    enters(&connect(&server).await, &request("order", "a")).await;
+    assert!(server.query("SELECT * FROM lockcore.users").await.is_empty(), "it is still there");
+}
+
+#[tokio::test]
+async fn what_has_ended_is_deleted() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let mut short = request("order", "a");
+    short.lease = std::time::Duration::from_millis(1);
+    enters(&backend, &short).await;
+    backend.release(&request("order", "b").undo()).await.unwrap();
+    server.query("UPDATE lockcore.undone SET until = clock_timestamp()").await;
+    crate::support::until("a sweep", || async {
+        let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.undone";
+        server.query(left).await.is_empty()
+    })
+    .await;
+}

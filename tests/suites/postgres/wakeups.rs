@@ -1,0 +1,54 @@
+//! Waiting costs the server next to nothing.
+
+use std::time::Duration;
+
+use lockcore::Locks;
+use lockcore_testkit::PostgresServer;
+use tokio::task::JoinSet;
+
+use crate::support::{connect, soon, until};
+
+const CLIENTS: usize = 4;
+const WAITERS: usize = 250;
+
+/// How many transactions the server has carried out. It is told of them with a delay.
+async fn transactions(server: &PostgresServer) -> i64 {
+    let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database
+        WHERE datname = 'postgres'";
+    server.query(sql).await[0][0].parse().unwrap()
+}
+
+/// A thousand waiters of four clients, for ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_do_not_poll() {
+    // Clients ask whether the server is there, and delete what has ended: every 5 s each, with five
+    // connections a client. The server's own processes count as well.
+    const KEEPING: i64 = 3 * (CLIENTS as i64) * (5 + 1) + 20;
+    let server = PostgresServer::start_with(&["autovacuum=off"]);
+    let holder = Locks::new(connect(&server).await);
+    let guard = holder.lock("order").acquire().await.unwrap();
+    let (mut waiting, mut clients) = (JoinSet::new(), Vec::new());
+    for _ in 0..CLIENTS {
+        let backend = connect(&server).await;
+        let locks = Locks::new(backend.clone());
+        for _ in 0..WAITERS {
+            let lock = locks.lock("order");
+            waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+        }
+        clients.push(backend);
+    }
+    until("all clients to wait", || async {
+        clients.iter().all(|client| client.channels_in_use() == 1)
+    })
+    .await;
+    // An idle process of the server reports what it has done within ten seconds.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let before = transactions(&server).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let spent = transactions(&server).await - before;
+    assert!(spent <= 100 + KEEPING, "{spent} transactions in 10 s");
+    guard.release().await.unwrap();
+    while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
+        waiter.unwrap();
+    }
+}
