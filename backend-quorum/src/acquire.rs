@@ -77,7 +77,8 @@ impl Tally {
 
     /// When a majority can be free again, if the members that have refused are needed for it.
     fn remaining(&self, quorum: &Inner) -> Option<Duration> {
-        let rejoining = self.rejoining.iter().map(|at| quorum.members[at].rejoins_in());
+        let rejoins_in = |at: usize| quorum.members[at].rejoins_in().unwrap_or_default();
+        let rejoining = self.rejoining.iter().map(|at| Some(rejoins_in(at)));
         let free = self.grants.iter().map(|_| Some(Duration::ZERO));
         let mut times: Vec<_> = free.chain(rejoining).chain(self.held.iter().copied()).collect();
         // Without an end comes last.

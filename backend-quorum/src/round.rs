@@ -69,7 +69,7 @@ impl<'a, T> Round<'a, T> {
         }
         let all = |round: &Self| round.pending().without(prompt) == round.pending();
         if timeout(time, self.until(all)).await.is_err() {
-            for slow in self.pending().iter() {
+            for slow in prompt.iter().filter(|member| self.pending().contains(*member)) {
                 self.members[slow].note_slow();
             }
         }

@@ -10,6 +10,7 @@ mod conformance;
 mod contention;
 mod faults;
 mod members;
+mod random;
 mod servers;
 mod splits;
 mod tokens;
