@@ -68,10 +68,14 @@ impl MemoryBackend {
         self.names.count(NameState::is_in_use) + self.conditions.count(|_| true)
     }
 
-    /// The first of so many new tokens.
-    fn next_token(&self, count: u32) -> FencingToken {
-        let count = u64::from(count.max(1));
-        FencingToken::from(self.last_token.fetch_add(count, Ordering::Relaxed) + 1)
+    /// The first of so many new tokens, which is at least the `least`.
+    fn next_token(&self, count: u32, least: Option<FencingToken>) -> FencingToken {
+        let (count, least) = (u64::from(count.max(1)), least.map_or(0, u64::from));
+        let first_after = |last: u64| last.saturating_add(1).max(least);
+        let last_of = |last| Some(first_after(last).saturating_add(count - 1));
+        let (Ok(last) | Err(last)) =
+            self.last_token.fetch_update(Ordering::Relaxed, Ordering::Relaxed, last_of);
+        FencingToken::from(first_after(last))
     }
 }
 
@@ -85,11 +89,12 @@ impl Backend for MemoryBackend {
             | Capabilities::HAND_OVER
             | Capabilities::DEMAND
             | Capabilities::DIRECT_GRANT
+            | Capabilities::PROPOSED_TOKENS
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
-        let next_token = || self.next_token(request.tokens);
+        let next_token = || self.next_token(request.tokens, request.least_token);
         self.names.update(&request.name, |state, now| state.acquire(request, now, next_token))
     }
 
@@ -101,7 +106,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
-        let next_token = || self.next_token(1);
+        let next_token = || self.next_token(1, None);
         Ok(self.names.update(&request.name, |state, _| state.release(request, next_token)))
     }
 
@@ -127,6 +132,11 @@ impl Backend for MemoryBackend {
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         self.names.update(&request.name, |state, _| state.resize(request))
+    }
+
+    async fn raise_token(&self, _: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        self.last_token.fetch_max(token.into(), Ordering::Relaxed);
+        Ok(())
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -27,6 +27,9 @@ use crate::{
     schema::Schema,
 };
 
+/// What is refused because all names draw their tokens from one sequence.
+const PROPOSED_TOKENS: &str = "proposed tokens";
+
 /// How many holds one statement renews. Each name in it takes a place in the server's table of
 /// locks, which has some 6,400 with the default settings.
 const RENEWED_TOGETHER: usize = 128;
@@ -338,6 +341,9 @@ impl Backend for PostgresBackend {
         const DOING: &str = "acquiring";
         let AcquireRequest { name, hold, mode, .. } = request;
         self.capabilities().require(*mode)?;
+        if request.least_token.is_some() {
+            return Err(BackendError::unsupported(PROPOSED_TOKENS));
+        }
         check_id(hold)?;
         let (permits, most) = match *mode {
             Mode::Permit { count, limit, .. } => (i64::from(count), i64::from(limit)),
@@ -464,6 +470,10 @@ impl Backend for PostgresBackend {
             4 => Err(error::wrong_kind(field::<Option<i64>>(&row, 1, DOING)?.unwrap_or_default())),
             _ => Err(error::unexpected(DOING)),
         }
+    }
+
+    async fn raise_token(&self, _: &LockName, _: FencingToken) -> Result<(), BackendError> {
+        Err(BackendError::unsupported(PROPOSED_TOKENS))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

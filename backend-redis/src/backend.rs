@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockcore::{
-    BackendError, LockName, LockState, Mode,
+    BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
         ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome,
@@ -285,10 +285,12 @@ impl Backend for RedisBackend {
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
             | Capabilities::REPLICAS
+            | Capabilities::PROPOSED_TOKENS
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
+        request.least_token.map_or(Ok(()), exclusive::check_token)?;
         acquire::acquire(self, request).await
     }
 
@@ -400,6 +402,12 @@ impl Backend for RedisBackend {
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let call = permits::resize(&self.keys(&request.name)?, request);
         self.call(&call, reply::resize).await
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        exclusive::check_token(token)?;
+        let call = exclusive::raise_token(&self.keys(name)?, token);
+        self.call(&call, |reply| reply::flag(&reply, "raise_token").map(drop)).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

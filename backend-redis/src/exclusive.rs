@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockcore::{
-    Mode,
+    BackendError, FencingToken, Mode,
     backend::{AcquireRequest, HoldId, ReleaseRequest, RenewRequest},
 };
 use redis::{Cmd, Pipeline, Value};
@@ -37,7 +37,8 @@ pub(crate) enum BatchOperation {
 impl BatchableRequest {
     /// Returns `true` if the request can be sent in a batch.
     pub(crate) fn can_acquire(request: &AcquireRequest) -> bool {
-        request.mode == Mode::Exclusive && request.count == 1 && !request.hold.is_named()
+        let AcquireRequest { mode, count, hold, least_token, .. } = request;
+        *mode == Mode::Exclusive && *count == 1 && !hold.is_named() && least_token.is_none()
     }
 
     pub(crate) fn acquire(keys: LockKeys, request: &AcquireRequest) -> Self {
@@ -201,8 +202,31 @@ pub(crate) fn acquire(keys: &LockKeys, request: &AcquireRequest) -> ScriptCall {
     if request.mode == Mode::Fair {
         let number = request.direct_grant.filter(|_| !request.hold.is_named());
         args.push(number.map(|number| number.to_string()).unwrap_or_default());
+    } else if let Some(least) = request.least_token {
+        args.push(least.to_string());
     }
     ScriptCall { script, keys: names, args, optional: 0 }
+}
+
+/// Refuses a token that scripts cannot count on from: their numbers are whole below 2^53.
+pub(crate) fn check_token(token: FencingToken) -> Result<(), BackendError> {
+    const GREATEST: u64 = (1 << 53) - (1 << 33);
+    if u64::from(token) <= GREATEST {
+        return Ok(());
+    }
+    Err(BackendError::unsupported(format_args!("tokens greater than {GREATEST}")))
+}
+
+/// What a connection remembers of the last token needs no change: the next acquisition without a
+/// script adds to the token that is stored by then.
+pub(crate) fn raise_token(keys: &LockKeys, token: FencingToken) -> ScriptCall {
+    let args = vec![token.to_string(), token_ttl(Duration::ZERO).to_string()];
+    ScriptCall {
+        script: &script::RAISE_TOKEN,
+        keys: vec![keys.token().to_string()],
+        args,
+        optional: 0,
+    }
 }
 
 pub(crate) fn release(keys: &LockKeys, request: &ReleaseRequest) -> ScriptCall {

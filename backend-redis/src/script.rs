@@ -129,7 +129,7 @@ macro_rules! function {
 /// `acquire.lua` as a function, for the scripts that try a shorter way first.
 macro_rules! acquire_function {
     () => {
-        function!("acquire", "token" "overtaken" "hold" "acquire" "issue" "grant")
+        function!("acquire", "store_token" "token" "overtaken" "hold" "acquire" "issue" "grant")
     };
 }
 
@@ -176,26 +176,26 @@ pub(crate) static RELEASE_FAIR: LuaScript = {
         include_str!("scripts/queue.lua"),
         include_str!("scripts/places.lua"),
         include_str!("scripts/not_moving.lua"),
-        function!("grant_directly", "token" "grant_directly"),
+        function!("grant_directly", "store_token" "token" "grant_directly"),
         include_str!("scripts/release_fair.lua"),
     );
     LuaScript::new("release", SOURCE, || digest(SOURCE))
 };
 
-script!(ACQUIRE, "acquire", "token" "overtaken" "hold" "acquire" "issue" "grant");
+script!(ACQUIRE, "acquire", "store_token" "token" "overtaken" "hold" "acquire" "issue" "grant");
 script!(
     ACQUIRE_FAIR, "acquire",
-    "now" "queue" "places" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
+    "now" "queue" "places" "store_token" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
 );
 script!(
     ACQUIRE_READ, "acquire",
-    "now" "not_moving" "holds" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
+    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
 );
 script!(
     ACQUIRE_WRITE, "acquire",
-    "now" "not_moving" "holds" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
+    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
 );
-script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "token" "semaphore" "acquire_permits");
+script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "store_token" "token" "semaphore" "acquire_permits");
 script!(
     RENEW, "renew",
     "now" "not_moving" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"
@@ -211,6 +211,7 @@ script!(
     INSPECT, "inspect",
     "now" "exists" "not_moving" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
 );
+script!(RAISE_TOKEN, "raise_token", "store_token" "raise_token");
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
 script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");
 script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down");
@@ -328,6 +329,7 @@ mod tests {
             &RELEASE_PERMITS,
             &FORCE_RELEASE,
             &INSPECT,
+            &RAISE_TOKEN,
             &RESIZE,
             &LATCH_SET,
             &LATCH_COUNT_DOWN,

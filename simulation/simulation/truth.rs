@@ -7,7 +7,7 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, Holder, LockName, LockState, Mode,
+    BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -281,6 +281,11 @@ impl Backend for Observed {
             self.truth.events().resized.insert(name.to_string());
         };
         self.call(format!("resize {name} {permits}"), self.truth.store.resize(request), note).await
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        let raise = self.truth.store.raise_token(name, token);
+        self.call(format!("raise {name} {token}"), raise, |_| ()).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -41,6 +41,7 @@ use lockcore::{LockName, backend::Backend};
 ///     hand_over,
 ///     demand,
 ///     direct_grant,
+///     proposed_tokens,
 ///     latches,
 ///     conditions,
 ///     paused,

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use lockcore::{
-    BackendError, LockName, LockState, Mode,
+    BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -104,6 +104,10 @@ impl<H: Hooks> Backend for Hooked<H> {
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         self.store.resize(request).await
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        self.store.raise_token(name, token).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -4,6 +4,7 @@ mod caught;
 mod caught_demand;
 mod caught_direct_grant;
 mod caught_parts;
+mod caught_proposals;
 mod caught_shared;
 mod caught_signals;
 mod conditions;
@@ -16,6 +17,7 @@ mod latches;
 mod listening;
 mod parts;
 mod permits;
+mod proposals;
 mod queue;
 mod read_write;
 mod shared;
@@ -39,6 +41,7 @@ use self::{
     caught_demand::DEMAND,
     caught_direct_grant::DIRECT_GRANT,
     caught_parts::PARTS,
+    caught_proposals::PROPOSALS,
     caught_shared::SHARED,
     caught_signals::SIGNALS,
     flaw::Flaw,
@@ -55,6 +58,7 @@ mod flawless {
         hand_over,
         demand,
         direct_grant,
+        proposed_tokens,
         latches,
         conditions,
         paused,
@@ -77,7 +81,14 @@ fn all_cases() -> Vec<Case<FlawedFixture>> {
 
 /// What each clause is broken by. A clause may stand there twice.
 fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
-    BY_CLAUSE.iter().chain(SHARED).chain(SIGNALS).chain(PARTS).chain(DEMAND).chain(DIRECT_GRANT)
+    BY_CLAUSE
+        .iter()
+        .chain(SHARED)
+        .chain(SIGNALS)
+        .chain(PARTS)
+        .chain(DEMAND)
+        .chain(DIRECT_GRANT)
+        .chain(PROPOSALS)
 }
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
@@ -150,6 +161,7 @@ clauses! {
     broken_grants_of_several_tokens_are_caught "C37"
     broken_demand_is_caught "C38"
     broken_direct_grants_are_caught "C39"
+    broken_proposals_are_caught "C40"
 }
 
 clauses! {
@@ -189,7 +201,7 @@ fn every_case_catches_something() {
 fn every_clause_has_cases() {
     let cases = all_cases();
     let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
-    let all = 1..=39;
+    let all = 1..=40;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
@@ -253,12 +265,13 @@ fn the_generated_tests_are_the_cases() {
 /// No case needs a part that it is not listed under.
 #[test]
 fn every_part_stands_alone() {
-    const ALONE: [&[Part]; 7] = [
+    const ALONE: [&[Part]; 8] = [
         &[Part::Fair],
         &[Part::ReadWrite],
         &[Part::Permits],
         &[Part::HandOver],
         &[Part::Demand],
+        &[Part::ProposedTokens],
         &[Part::Latches],
         &[Part::Conditions],
     ];

@@ -30,6 +30,7 @@ conformance_tests!(
     hand_over,
     demand,
     direct_grant,
+    proposed_tokens,
     latches,
     conditions,
     paused

@@ -11,8 +11,8 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, BackendErrorKind, Clock, LockError, LockName, LockState, Locks, LossReason,
-    Owner,
+    BackendError, BackendErrorKind, Clock, FencingToken, LockError, LockName, LockState, Locks,
+    LossReason, Owner,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
         ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
@@ -155,6 +155,10 @@ impl Backend for HeldForEver {
 
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         self.0.resize(request).await
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        self.0.raise_token(name, token).await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockcore::{
-    BackendError, LockError, LockName, LockState, Locks,
+    BackendError, FencingToken, LockError, LockName, LockState, Locks,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
         ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
@@ -52,6 +52,10 @@ impl Backend for Modest {
 
     async fn resize(&self, _: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         Err(BackendError::unsupported("semaphores"))
+    }
+
+    async fn raise_token(&self, _: &LockName, _: FencingToken) -> Result<(), BackendError> {
+        Err(BackendError::unsupported("proposed tokens"))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -16,6 +16,7 @@
 --       5 id of the hold, empty unless the owner is named
 --       6 number of tokens to issue
 --       7 channel; may be absent unless the owner is named
+--       8 the least token that the grant may have; may be absent
 -- Reply {1, token, micros}  acquired, with the first of the tokens, and with the server's time if
 --                           they were issued now
 --       {0, ms}             held by another owner, whose lease ends in that time; -1 if it has no
@@ -26,4 +27,4 @@ if not count and remaining ~= -2 then
     redis.pcall('PUBLISH', 'redisson_lock__channel' .. KEYS[2]:sub(20) .. ':wanted', '2')
     return {0, remaining}
 end
-local token_count = tonumber(ARGV[6])
+local token_count, least_token = tonumber(ARGV[6]), ARGV[8] and tonumber(ARGV[8])

@@ -74,4 +74,4 @@ if is_held or not count and ARGV[3] == '1' and head and head ~= ARGV[1] then
     end
     return {0, is_held and remaining or kept}
 end
-local token_count = 1
+local token_count, least_token = 1, nil

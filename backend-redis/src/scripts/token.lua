@@ -9,27 +9,27 @@ local DAY = 86400000
 local PERIOD = 10000000000
 
 -- Issues `count` consecutive tokens, all greater than every earlier one, at the server's `time` if
--- the script knows it already. Returns the first, and that time in microseconds. Both are numbers:
--- they are whole and below 2^53, and the server writes all their digits. Lua's own conversion to a
--- string would not.
-local function issue_tokens(count, time)
+-- the script knows it already. If the client proposes `least`, the first is that one, unless it has to
+-- be greater. Returns the first, and that time in microseconds. Both are numbers: they are whole and
+-- below 2^53, and the server writes all their digits. Lua's own conversion to a string would not.
+local function issue_tokens(count, time, least)
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored) or 0
     -- Tokens follow the server's clock in microseconds, so they keep rising if the key is lost.
     time = time or redis.call('TIME')
     local micros = time[1] * 1000000 + time[2]
     -- A key of ours needs a new expiry once in a period, unless it has to live longer than usual.
-    if last < micros and last >= micros - micros % PERIOD and ARGV[4] - DAY <= 0 then
+    if not least and last < micros and last >= micros - micros % PERIOD and ARGV[4] - DAY <= 0 then
         redis.call('SET', KEYS[2], micros + count - 1, 'KEEPTTL')
         return micros, micros
     end
-    local token = last >= micros and last + 1 or micros
-    -- A key that Redisson's fenced lock created has no expiry, and Redisson relies on that.
-    if stored and redis.call('PTTL', KEYS[2]) == -1 then
-        redis.call('SET', KEYS[2], token + count - 1, 'KEEPTTL')
-    else
-        redis.call('SET', KEYS[2], token + count - 1, 'PX', ARGV[4])
+    local bound = micros
+    if least then
+        -- Without the key, the last token may be as late as the clock.
+        bound = stored and least or math.max(micros, least)
     end
+    local token = math.max(last + 1, bound)
+    store_token(KEYS[2], token + count - 1, stored, micros, ARGV[4])
     return token, micros
 end
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
 use lockcore::{
-    BackendError, BackendErrorKind, Holder, LockName, LockState, Mode,
+    BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -71,6 +71,9 @@ impl Backend for FileBackend {
         if request.tokens > 1 {
             return Err(BackendError::unsupported("grants of several tokens"));
         }
+        if request.least_token.is_some() {
+            return Err(BackendError::unsupported("proposed tokens"));
+        }
         self.step(|table, now| table.acquire(request, now)).map_err(failure)
     }
 
@@ -111,6 +114,10 @@ impl Backend for FileBackend {
 
     async fn resize(&self, _: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         Err(BackendError::unsupported("semaphores"))
+    }
+
+    async fn raise_token(&self, _: &LockName, _: FencingToken) -> Result<(), BackendError> {
+        Err(BackendError::unsupported("proposed tokens"))
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -15,7 +15,7 @@ use crate::{BackendError, Mode};
 /// assert!(!capabilities.supports(Mode::Read));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u8);
+pub struct Capabilities(u16);
 
 impl Capabilities {
     /// [`Mode::Exclusive`], which every backend should support.
@@ -39,6 +39,10 @@ impl Capabilities {
     /// [`AcquireRequest::direct_grant`](crate::backend::AcquireRequest::direct_grant): the release
     /// of a fair hold grants the lock to the first in the queue, who hears of it with its wake-up.
     pub const DIRECT_GRANT: Self = Self(1 << 7);
+    /// [`AcquireRequest::least_token`](crate::backend::AcquireRequest::least_token) and
+    /// [`Backend::raise_token`](crate::backend::Backend::raise_token): several stores can agree on
+    /// the token of a grant.
+    pub const PROPOSED_TOKENS: Self = Self(1 << 8);
 
     /// The capability that a backend needs for `mode`.
     #[must_use]

@@ -24,7 +24,7 @@ pub use self::{
         Wakeup,
     },
 };
-use crate::{BackendError, LockName, LockState};
+use crate::{BackendError, FencingToken, LockName, LockState};
 
 /// A store of locks. Each method is one atomic step at the store.
 ///
@@ -90,8 +90,9 @@ use crate::{BackendError, LockName, LockState};
 ///   [`Unsupported`](crate::BackendErrorKind::Unsupported), and the refusal MUST have no effect. So
 ///   MUST several [`tokens`](AcquireRequest::tokens) without [`Capabilities::HAND_OVER`], a
 ///   subscription to [`Awaited::Demand`] without [`Capabilities::DEMAND`] or in another mode than
-///   [`Mode::Exclusive`](crate::Mode::Exclusive), and [`resize`](Self::resize) without
-///   [`Capabilities::PERMITS`].
+///   [`Mode::Exclusive`](crate::Mode::Exclusive), a [`least_token`](AcquireRequest::least_token)
+///   or [`raise_token`](Self::raise_token) without [`Capabilities::PROPOSED_TOKENS`], and
+///   [`resize`](Self::resize) without [`Capabilities::PERMITS`].
 /// - **C17 (cancellation)** Any future may be dropped at any await. Its request may then still take
 ///   effect at the store, or not. Nothing else may be left: no lock on the backend's own state, no
 ///   subscription. The core follows every `acquire` that was dropped, or whose outcome is unknown,
@@ -184,6 +185,14 @@ use crate::{BackendError, LockName, LockState};
 ///   [`Wakeup::Granted`], the token and the number; a later `acquire` of it is a repetition (C5).
 ///   If there is no number, or the store cannot grant, the first is woken as C20 says.
 ///
+/// For a backend with [`Capabilities::PROPOSED_TOKENS`]:
+///
+/// - **C40 (proposed tokens)** A grant to an `acquire` with a
+///   [`least_token`](AcquireRequest::least_token) MUST carry that token or a greater one, and
+///   exactly that one if the store has no reason for a greater one. C4 and C5 apply as without it.
+///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
+///   a token greater than the raised one. Whoever holds the name keeps the hold and its token.
+///
 /// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
 ///
 /// # Errors and time-outs
@@ -226,6 +235,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// semaphore if necessary. The number is remembered for ever. Called only with
     /// [`Capabilities::PERMITS`]; a backend without them returns [`BackendError::unsupported`].
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError>;
+
+    /// Makes sure that every later grant of `name` carries a token greater than `token`. A store
+    /// whose tokens are greater already changes nothing. Called only with
+    /// [`Capabilities::PROPOSED_TOKENS`]; a backend without it returns
+    /// [`BackendError::unsupported`].
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError>;
 
     /// The latches of this store, or `None` if it has none.
     fn latches(&self) -> Option<&dyn Latches>;

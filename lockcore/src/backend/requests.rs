@@ -107,6 +107,11 @@ pub struct AcquireRequest {
     /// outermost hold in [`Mode::Fair`] of an owner without a name that asks for a place and not
     /// for replicas.
     pub direct_grant: Option<u64>,
+    /// The least token that the grant may carry, below 2^52. `None` leaves the token to the store.
+    /// `Some` only for a backend with
+    /// [`Capabilities::PROPOSED_TOKENS`](crate::backend::Capabilities::PROPOSED_TOKENS), and in
+    /// [`Mode::Exclusive`].
+    pub least_token: Option<FencingToken>,
 }
 
 impl AcquireRequest {
@@ -124,6 +129,7 @@ impl AcquireRequest {
             tokens: 1,
             replicas: None,
             direct_grant: None,
+            least_token: None,
         }
     }
 
@@ -173,6 +179,13 @@ impl AcquireRequest {
     #[must_use]
     pub fn direct_grant(mut self, number: Option<u64>) -> Self {
         self.direct_grant = number;
+        self
+    }
+
+    /// Sets the least token that the grant may carry.
+    #[must_use]
+    pub fn least_token(mut self, token: Option<FencingToken>) -> Self {
+        self.least_token = token;
         self
     }
 

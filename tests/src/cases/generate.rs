@@ -15,6 +15,7 @@
 /// | `hand_over` | several tokens with one grant | `Capabilities::HAND_OVER` | C37 |
 /// | `demand` | the demand for exclusive locks | `Capabilities::DEMAND` | C38 |
 /// | `direct_grant` | grants to the first in the queue of a fair lock, beside `fair` | `Capabilities::DIRECT_GRANT` | C39 |
+/// | `proposed_tokens` | tokens that several stores agree on | `Capabilities::PROPOSED_TOKENS` | C40 |
 /// | `latches` | count-down latches | `Backend::latches` | C21, C30 to C32 |
 /// | `conditions` | conditions | `Backend::conditions` | C33 to C36 |
 ///
@@ -148,6 +149,7 @@ macro_rules! if_named {
     (hand_over [hand_over $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (demand [demand $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (direct_grant [direct_grant $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
+    (proposed_tokens [proposed_tokens $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (latches [latches $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (conditions [conditions $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     ($part:ident [] $then:tt { $($else:tt)* }) => { $($else)* };
@@ -179,11 +181,12 @@ mod tests {
     #[test]
     fn each_word_is_equal_to_itself_only() {
         compare!(
-            [fair read_write permits hand_over demand direct_grant latches conditions],
-            [fair read_write permits hand_over demand direct_grant latches conditions]
+            [fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions],
+            [fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions]
         );
-        let words =
-            parts!([fair read_write permits hand_over demand direct_grant latches conditions]);
+        let words = parts!([
+            fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions
+        ]);
         assert_eq!(words, Part::ALL);
     }
 }

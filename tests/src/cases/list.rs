@@ -155,6 +155,7 @@ macro_rules! for_each_case {
                 [not permits] { C16 undeclared_permits_are_refused }
                 [not hand_over] { C16 undeclared_grants_of_several_tokens_are_refused }
                 [not demand] { C16 undeclared_demand_is_refused }
+                [not proposed_tokens] { C16 undeclared_proposals_of_tokens_are_refused }
                 [not latches] { C16 undeclared_latches_are_refused }
                 [not conditions] { C16 undeclared_conditions_are_refused }
             kinds [exclusive] {

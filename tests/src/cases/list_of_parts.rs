@@ -51,6 +51,20 @@ macro_rules! and_for_each_case_of_a_part {
                 C39 who_is_out_of_the_queue_is_granted_nothing
                 C39 a_grant_between_two_waits_is_heard_of
             }
+            proposed_tokens [proposed_tokens] {
+                C40 a_grant_carries_the_token_that_was_proposed
+                C40 a_proposal_that_is_too_late_is_exceeded
+                C40 a_proposal_counts_for_the_first_of_several_tokens
+                C40 a_refused_proposal_changes_nothing_for_the_holder
+                C40 a_repetition_with_another_proposal_is_one_hold
+                C40 a_named_owner_takes_over_with_a_proposed_token
+                C40 grants_without_a_proposal_follow_one_with_it
+                C40 grants_follow_a_raised_token
+                C40 a_token_is_never_lowered
+                C40 who_holds_the_lock_keeps_it_when_the_token_is_raised
+                C40 nothing_is_left_of_a_raised_token
+                C17 a_dropped_raising_can_be_repeated
+            }
             sharing [read_write] {
                 C22 readers_are_in_together
                 C22 a_writer_is_in_alone

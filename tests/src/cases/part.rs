@@ -21,6 +21,8 @@ pub enum Part {
     Demand,
     /// Direct grants of fair locks, which are a part of their own: `direct_grant`.
     DirectGrant,
+    /// Tokens that several stores agree on: `proposed_tokens`.
+    ProposedTokens,
     /// Count-down latches: `latches`.
     Latches,
     /// Conditions: `conditions`.
@@ -29,13 +31,14 @@ pub enum Part {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Fair,
         Self::ReadWrite,
         Self::Permits,
         Self::HandOver,
         Self::Demand,
         Self::DirectGrant,
+        Self::ProposedTokens,
         Self::Latches,
         Self::Conditions,
     ];
@@ -50,6 +53,7 @@ impl Part {
             Self::HandOver => "hand_over",
             Self::Demand => "demand",
             Self::DirectGrant => "direct_grant",
+            Self::ProposedTokens => "proposed_tokens",
             Self::Latches => "latches",
             Self::Conditions => "conditions",
         }
@@ -64,6 +68,7 @@ impl Part {
             Self::HandOver => Some(Capabilities::HAND_OVER),
             Self::Demand => Some(Capabilities::DEMAND),
             Self::DirectGrant => Some(Capabilities::DIRECT_GRANT),
+            Self::ProposedTokens => Some(Capabilities::PROPOSED_TOKENS),
             Self::Latches | Self::Conditions => None,
         }
     }
@@ -77,6 +82,7 @@ impl Part {
             Self::HandOver => "`Capabilities::HAND_OVER`",
             Self::Demand => "`Capabilities::DEMAND`",
             Self::DirectGrant => "`Capabilities::DIRECT_GRANT`",
+            Self::ProposedTokens => "`Capabilities::PROPOSED_TOKENS`",
             Self::Latches => "`Backend::latches`",
             Self::Conditions => "`Backend::conditions`",
         }
@@ -116,6 +122,9 @@ macro_rules! part {
     (direct_grant) => {
         $crate::Part::DirectGrant
     };
+    (proposed_tokens) => {
+        $crate::Part::ProposedTokens
+    };
     (latches) => {
         $crate::Part::Latches
     };
@@ -127,7 +136,8 @@ macro_rules! part {
             "`",
             stringify!($word),
             "` is no word of `conformance_tests!`: the words are `fair`, `read_write`, `permits`, \
-             `hand_over`, `demand`, `direct_grant`, `latches`, `conditions` and `paused`"
+             `hand_over`, `demand`, `direct_grant`, `proposed_tokens`, `latches`, `conditions` and \
+             `paused`"
         ))
     };
 }

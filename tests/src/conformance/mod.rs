@@ -33,6 +33,7 @@ pub mod names;
 pub mod nesting;
 pub mod own_leases;
 pub mod permits;
+pub mod proposed_tokens;
 pub mod refusals;
 pub mod release;
 pub mod renewal;

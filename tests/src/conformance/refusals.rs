@@ -2,7 +2,7 @@
 //! part.
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockError, Locks, Mode,
+    BackendError, BackendErrorKind, FencingToken, LockError, Locks, Mode,
     backend::{AcquireRequest, Awaited, Backend, ResizeRequest, SubscribeRequest},
 };
 
@@ -80,6 +80,15 @@ pub async fn undeclared_demand_is_refused<F: Fixture>(fixture: &F) {
         let answer = soon(client.subscribe(&request.awaited(Awaited::Demand))).await;
         is_unsupported("a subscription to the demand", answer.map(drop));
     }
+    nothing_is_left(fixture, &scene.name).await;
+}
+
+/// C16: without `Capabilities::PROPOSED_TOKENS`, no token can be proposed or raised.
+pub async fn undeclared_proposals_of_tokens_are_refused<F: Fixture>(fixture: &F) {
+    let token = FencingToken::from(1 << 51);
+    are_refused(fixture, "a proposed token", |request| request.least_token(Some(token))).await;
+    let scene = Scene::of(fixture).await;
+    is_unsupported("a raised token", soon(scene.one.raise_token(&scene.name, token)).await);
     nothing_is_left(fixture, &scene.name).await;
 }
 

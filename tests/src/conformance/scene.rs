@@ -40,6 +40,7 @@ pub(crate) struct Rival<'a> {
     within: Option<&'a HoldId>,
     tokens: u32,
     direct_grant: Option<u64>,
+    least_token: Option<FencingToken>,
 }
 
 impl<B: Backend> Scene<B> {
@@ -88,6 +89,7 @@ impl<B: Backend> Scene<B> {
             within: None,
             tokens: 1,
             direct_grant: None,
+            least_token: None,
         }
     }
 }
@@ -185,6 +187,11 @@ impl<'a> Rival<'a> {
         Self { direct_grant: Some(number), ..self }
     }
 
+    /// The same hold, with this token or a later one.
+    pub(crate) fn proposing(self, token: FencingToken) -> Self {
+        Self { least_token: Some(token), ..self }
+    }
+
     /// The same hold, of `count` permits.
     pub(crate) fn taking(self, count: u32) -> Self {
         match self.mode {
@@ -203,6 +210,7 @@ impl<'a> Rival<'a> {
             .within(self.within.cloned())
             .tokens(self.tokens)
             .direct_grant(self.direct_grant)
+            .least_token(self.least_token)
     }
 
     pub(crate) fn renew_request(self, lease: Duration) -> RenewRequest {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName, LockState,
+    BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
         ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
@@ -66,6 +66,8 @@ pub enum Op {
     Subscribe,
     /// [`Backend::resize`].
     Resize,
+    /// [`Backend::raise_token`].
+    RaiseToken,
     /// [`Latches::set_count`].
     SetCount,
     /// [`Latches::count_down`].
@@ -348,6 +350,12 @@ impl<B: Backend> Backend for Faulty<B> {
     async fn resize(&self, request: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
         let request = request.clone();
         self.call(Op::Resize, |backend| async move { backend.resize(&request).await }).await
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        let name = name.clone();
+        self.call(Op::RaiseToken, |backend| async move { backend.raise_token(&name, token).await })
+            .await
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -12,6 +12,7 @@ const REFUSALS: &[&str] = &[
     "undeclared_read_write_locks_are_refused",
     "undeclared_permits_are_refused",
     "undeclared_grants_of_several_tokens_are_refused",
+    "undeclared_proposals_of_tokens_are_refused",
 ];
 
 pub(crate) const PARTS: &[(&str, Flaws)] = &[("C16", C16)];
@@ -26,6 +27,10 @@ const C16: Flaws = &[
     ),
     (Flaw::IsNotNamed(Part::Demand), &[DECLARATION, "undeclared_demand_is_refused"]),
     (Flaw::IsNotNamed(Part::DirectGrant), &[DECLARATION]),
+    (
+        Flaw::IsNotNamed(Part::ProposedTokens),
+        &[DECLARATION, "undeclared_proposals_of_tokens_are_refused"],
+    ),
     (Flaw::IsNotNamed(Part::Latches), &[DECLARATION, "undeclared_latches_are_refused"]),
     (Flaw::IsNotNamed(Part::Conditions), &[DECLARATION, "undeclared_conditions_are_refused"]),
     (Flaw::IsNotDeclared(Part::Fair), &[DECLARATION]),
@@ -34,6 +39,7 @@ const C16: Flaws = &[
     (Flaw::IsNotDeclared(Part::HandOver), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Demand), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::DirectGrant), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::ProposedTokens), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Latches), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Conditions), &[DECLARATION]),
     (Flaw::GrantsUndeclared(Part::Fair), &["undeclared_fair_locks_are_refused"]),
@@ -41,6 +47,7 @@ const C16: Flaws = &[
     (Flaw::GrantsUndeclared(Part::Permits), &["undeclared_permits_are_refused"]),
     (Flaw::GrantsUndeclared(Part::HandOver), &["undeclared_grants_of_several_tokens_are_refused"]),
     (Flaw::GrantsUndeclared(Part::Demand), &["undeclared_demand_is_refused"]),
+    (Flaw::GrantsUndeclared(Part::ProposedTokens), &["undeclared_proposals_of_tokens_are_refused"]),
     (Flaw::ResizesUndeclared, &["undeclared_permits_are_refused"]),
     (Flaw::CallsTheUndeclaredHeld, REFUSALS),
     (Flaw::CallsTheUndeclaredAnotherError, REFUSALS),

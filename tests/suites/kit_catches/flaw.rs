@@ -75,6 +75,18 @@ pub(crate) enum Flaw {
     GivingUpGrantsWhatIsHeld,
     PartialReleaseGrants,
 
+    // C40
+    ProposalIsIgnored,
+    ProposalIsExceeded,
+    ProposalGoesBack,
+    ProposalIsForgotten,
+    ProposalTakesTheLock,
+    ProposalRenumbersARepetition,
+    RaisingDoesNothing,
+    RaisingLowers,
+    RaisingEndsTheHold,
+    RaisingKeepsTheName,
+
     // C5
     CountsRepetitions,
     NewTokenForARepetition,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName, LockState,
+    BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -119,7 +119,7 @@ impl Backend for Flawed {
         if self.has(Flaw::DroppedAcquireArrivesLate) {
             return self.clone().acquire_in_a_pool(request.clone(), busy).await;
         }
-        let token = self.next_tokens(&request.name, &request.hold, request.tokens);
+        let token = self.tokens_for(request);
         let mut outcome = self.acquire_now(request, token);
         if self.has(Flaw::TokensStartAgainAtARefusal)
             && !matches!(outcome, AcquireOutcome::Acquired { .. })
@@ -204,6 +204,13 @@ impl Backend for Flawed {
             return Ok(self.listen_to(Topic::Demand(name)).await);
         }
         Ok(self.listen_to(Topic::Lock(name, request.hold.clone())).await)
+    }
+
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        let busy = self.send(Op::RaiseToken).await;
+        let raised = self.raise_now(name, token);
+        self.reply(busy).await;
+        raised
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -14,6 +14,7 @@ fn part_of(request: &AcquireRequest) -> Option<Part> {
         Mode::Fair => Some(Part::Fair),
         Mode::Read | Mode::Write => Some(Part::ReadWrite),
         Mode::Permit { .. } => Some(Part::Permits),
+        _ if request.least_token.is_some() => Some(Part::ProposedTokens),
         _ => (request.tokens > 1).then_some(Part::HandOver),
     }
 }
@@ -61,6 +62,7 @@ impl Flawed {
             (Part::HandOver, Capabilities::HAND_OVER),
             (Part::Demand, Capabilities::DEMAND),
             (Part::DirectGrant, Capabilities::DIRECT_GRANT),
+            (Part::ProposedTokens, Capabilities::PROPOSED_TOKENS),
         ];
         let exclusive = match self.flaw {
             Flaw::DeclaresNothing => Capabilities::default(),

@@ -53,6 +53,9 @@ impl Flawed {
             return outcome;
         }
         match &mut cell.hold {
+            Some(stored) if self.takes_by_proposal(request) && stored.id != request.hold => {
+                self.grant(cell, request, token, now)
+            }
             Some(stored) if self.is_same_hold(stored, &request.hold) => {
                 self.repeat(stored, request, token, now)
             }
@@ -128,6 +131,7 @@ impl Flawed {
         let renumbers = self.has(Flaw::RepeatedDirectGrantHasANewToken)
             && stored.mode == Mode::Fair
             || self.has(Flaw::NewTokenForARepetition)
+            || self.renumbers_by_proposal(request)
             || (self.has(Flaw::NewTokenForARepetitionByName) && stored.id.is_named());
         if renumbers {
             stored.token = token;

@@ -47,6 +47,7 @@ lockcore_testkit::conformance_tests!(
     hand_over,
     demand,
     direct_grant,
+    proposed_tokens,
     latches,
     conditions,
 );

@@ -45,6 +45,7 @@ lockcore_testkit::conformance_tests!(
     permits,
     hand_over,
     demand,
+    proposed_tokens,
     latches,
     conditions,
 );

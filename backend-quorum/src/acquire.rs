@@ -1,0 +1,232 @@
+//! Outermost acquisitions.
+//!
+//! All members are asked at once, with a proposed token. Which token the hold has follows from two
+//! rules. A majority has granted the hold with that token or an earlier one: every earlier hold left
+//! its token at one of them, so the new one is later. And a majority has issued that token or a
+//! later one, and cannot grant it again: every later hold will meet one of them. If all members of an
+//! odd number answer, the one in the middle always fits.
+
+use std::time::Duration;
+
+use lockcore::{
+    BackendError, BackendErrorKind, FencingToken,
+    backend::{AcquireOutcome, AcquireRequest, Backend, RenewOutcome, RenewRequest},
+};
+use tokio::time::Instant;
+
+use crate::{
+    failure::Failures,
+    member::MemberSet,
+    proposals::last_of,
+    quorum::{Inner, Parts},
+    round::Round,
+    split,
+};
+
+/// How long a majority waits for the others, so that the hold is on all members that are well.
+pub(crate) const GRACE: Duration = Duration::from_millis(10);
+
+/// How long those are waited for that were late, so that a release is on its way.
+pub(crate) const LAST_GRACE: Duration = Duration::from_millis(2);
+
+/// What the members have answered.
+#[derive(Debug, Default)]
+struct Tally {
+    grants: Vec<(usize, FencingToken)>,
+    /// Those that may have lost their data have granted it.
+    rejoining: MemberSet,
+    /// Those that have refused, and when they will be free.
+    held: Vec<Option<Duration>>,
+    pending: usize,
+}
+
+impl Tally {
+    fn of(quorum: &Inner, round: &Round<'_, AcquireOutcome>) -> Self {
+        let mut tally = Self { pending: round.pending().len(), ..Self::default() };
+        for (at, outcome) in round.replies() {
+            match (outcome.token(), outcome) {
+                (Some(token), _) if quorum.members[at].rejoins_in().is_none() => {
+                    tally.grants.push((at, token));
+                }
+                (Some(_), _) => tally.rejoining = tally.rejoining.with(MemberSet::of(at)),
+                (None, AcquireOutcome::Held { remaining }) => tally.held.push(*remaining),
+                (None, _) => {}
+            }
+        }
+        tally.grants.sort_by_key(|(_, token)| *token);
+        tally
+    }
+
+    fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
+        self.grants.len() >= majority || self.grants.len() + self.pending < majority
+    }
+
+    /// The earliest token that fits the first rule, if a majority has granted the hold.
+    fn token(&self, Parts { majority, .. }: Parts) -> Option<FencingToken> {
+        self.grants.get(majority - 1).map(|(_, token)| *token)
+    }
+
+    /// The members that have not issued `token`.
+    fn behind(&self, token: FencingToken) -> MemberSet {
+        self.grants.iter().filter(|(_, own)| *own < token).map(|(at, _)| *at).collect()
+    }
+
+    fn granted(&self) -> MemberSet {
+        self.rejoining.with(self.grants.iter().map(|(at, _)| *at).collect())
+    }
+
+    /// When a majority can be free again, if the members that have refused are needed for it.
+    fn remaining(&self, quorum: &Inner) -> Option<Duration> {
+        let rejoins_in = |at: usize| quorum.members[at].rejoins_in().unwrap_or_default();
+        let rejoining = self.rejoining.iter().map(|at| Some(rejoins_in(at)));
+        let free = self.grants.iter().map(|_| Some(Duration::ZERO));
+        let mut times: Vec<_> = free.chain(rejoining).chain(self.held.iter().copied()).collect();
+        // Without an end comes last.
+        times.sort_by_key(|time| time.unwrap_or(Duration::MAX));
+        times.get(quorum.parts().majority - 1).copied().flatten()
+    }
+}
+
+pub(crate) async fn acquire(
+    quorum: &Inner,
+    request: &AcquireRequest,
+) -> Result<AcquireOutcome, BackendError> {
+    let AcquireRequest { name, hold, lease, tokens, .. } = request;
+    let (parts, start) = (quorum.parts(), Instant::now());
+    let doubtful = quorum.doubts.of(name, hold, *lease);
+    let proposal = quorum.proposals.next(*tokens);
+    let proposing = &request.clone().least_token(Some(proposal));
+    let mut round = quorum.ask(quorum.all().without(doubtful), |member| ask(member, proposing));
+    round.until(|round| Tally::of(quorum, round).is_decided(parts)).await;
+    round.wait_for_prompt(GRACE.min(*lease / 10)).await;
+    let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
+    let failures = Failures::of(&round, start.elapsed());
+    // Before the requests are dropped: from then on, they may be undone at any time.
+    quorum.doubts.note(name, hold, *lease, unsure);
+    drop(round);
+    for (_, token) in &tally.grants {
+        quorum.proposals.learn(*token, *tokens);
+    }
+    let attempt = Attempt { quorum, request, tally, unsure, doubtful, failures };
+    match attempt.tally.token(parts) {
+        Some(token) => attempt.settle(token).await,
+        None => attempt.refuse(start.elapsed()).await,
+    }
+}
+
+/// An acquisition that the members have answered.
+struct Attempt<'a> {
+    quorum: &'a Inner,
+    request: &'a AcquireRequest,
+    tally: Tally,
+    /// The members whose request may have an effect later.
+    unsure: MemberSet,
+    /// The members that were not asked.
+    doubtful: MemberSet,
+    failures: Failures,
+}
+
+impl Attempt<'_> {
+    /// Makes sure that a majority has issued `token`.
+    async fn settle(mut self, token: FencingToken) -> Result<AcquireOutcome, BackendError> {
+        let (quorum, request) = (self.quorum, self.request);
+        let behind = self.tally.behind(token);
+        let missing =
+            (quorum.parts().majority + behind.len()).saturating_sub(self.tally.grants.len());
+        if missing > 0 {
+            let last = last_of(token, request.tokens);
+            let mut round = quorum.ask(behind, |member| raise(member, request, last));
+            round.until(|round| round.replies().count() >= missing).await;
+            if round.replies().count() < missing {
+                for (at, answer) in round.answers() {
+                    if let Err(error) = answer {
+                        self.failures.add(at, error.clone());
+                    }
+                }
+                drop(round);
+                return Err(self.fail().await);
+            }
+        }
+        quorum.watches.refused(&request.name, MemberSet::default());
+        Ok(AcquireOutcome::Acquired { token })
+    }
+
+    /// Undoes what was granted, since it is no majority.
+    async fn refuse(mut self, took: Duration) -> Result<AcquireOutcome, BackendError> {
+        let (quorum, request) = (self.quorum, self.request);
+        let granted = self.tally.granted();
+        let answered = granted.len() + self.tally.held.len();
+        if self.tally.held.is_empty() || answered < quorum.parts().majority {
+            self.failures.add_rejoining(self.tally.rejoining, &quorum.members);
+            return Err(self.fail().await);
+        }
+        quorum.watches.refused(&request.name, granted);
+        self.undo().await;
+        if !granted.is_empty() {
+            split::pause(took).await;
+        }
+        Ok(AcquireOutcome::Held { remaining: self.tally.remaining(quorum) })
+    }
+
+    /// Undoes what was granted, and returns the error.
+    async fn fail(mut self) -> BackendError {
+        let is_undone = self.undo().await;
+        self.failures.add_doubtful(self.doubtful);
+        let error = std::mem::take(&mut self.failures).into_error(self.quorum.parts());
+        // Another hold is to be asked for if this one cannot count at some members.
+        match is_undone && self.doubtful.is_empty() {
+            true => error.not_applied(),
+            false => error,
+        }
+    }
+
+    /// Releases the hold where it was granted or may have been. Returns `true` if it is nowhere.
+    async fn undo(&self) -> bool {
+        let (granted, undo) = (self.tally.granted(), &self.request.undo());
+        let to = granted.with(self.unsure);
+        if to.is_empty() {
+            return true;
+        }
+        let mut round = self.quorum.ask(to, |member| member.release(undo));
+        round.until(|round| round.pending().without(self.unsure).is_empty()).await;
+        round.wait_for_all(LAST_GRACE).await;
+        let AcquireRequest { name, hold, lease, .. } = self.request;
+        self.quorum.doubts.note(name, hold, *lease, round.unsure());
+        self.unsure.is_empty() && round.replies().count() == to.len()
+    }
+}
+
+async fn ask(
+    member: &dyn Backend,
+    request: &AcquireRequest,
+) -> Result<AcquireOutcome, BackendError> {
+    let outcome = member.acquire(request).await?;
+    match outcome {
+        AcquireOutcome::Held { .. } => Ok(outcome),
+        _ if outcome.token().is_some() => Ok(outcome),
+        _ => {
+            let message = "an outermost acquisition was answered as another one";
+            Err(BackendError::new(BackendErrorKind::Protocol, message))
+        }
+    }
+}
+
+/// Has the member issue no token up to `last` any more, and shows that the hold was there until
+/// then: whatever comes after it has a later token.
+async fn raise(
+    member: &dyn Backend,
+    request: &AcquireRequest,
+    last: FencingToken,
+) -> Result<(), BackendError> {
+    let AcquireRequest { name, hold, lease, .. } = request;
+    member.raise_token(name, last).await?;
+    let renewal = RenewRequest::new(name.clone(), hold.clone(), *lease);
+    match member.renew(&[renewal]).await?.as_slice() {
+        [RenewOutcome::Renewed] => Ok(()),
+        [RenewOutcome::Failed(error)] => Err(error.clone()),
+        _ => {
+            let message = "the hold ended before its token was known to a majority";
+            Err(BackendError::new(BackendErrorKind::Unavailable, message))
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! [`QuorumBuilder`].
+
+use std::{fmt, ops::RangeInclusive, pin::Pin, sync::Arc, time::Duration};
+
+use lockcore::{
+    BackendError, BackendErrorKind,
+    backend::{Backend, Capabilities},
+};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout_at};
+
+use crate::{
+    Quorum,
+    doubts::Doubts,
+    failure::Failures,
+    member::{Member, MemberSet, no_answer},
+    proposals::Proposals,
+    quorum::{Inner, Parts},
+};
+
+/// The capabilities that every member needs.
+const NEEDED: [(Capabilities, &str); 2] = [
+    (Capabilities::EXCLUSIVE, "Capabilities::EXCLUSIVE"),
+    (Capabilities::PROPOSED_TOKENS, "Capabilities::PROPOSED_TOKENS"),
+];
+
+/// The pauses between attempts to connect a member, from the first to the longest.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(5);
+
+/// How long the first attempts to connect may take together.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+type Connecting = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>, BackendError>> + Send>>;
+type Connect = Arc<dyn Fn() -> Connecting + Send + Sync>;
+
+/// A member that is not connected yet, by its index.
+type ToConnect = (usize, Connect);
+
+/// Options for a [`Quorum`].
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use lockcore::Locks;
+/// use lockcore_quorum::Quorum;
+/// # use lockcore_memory::MemoryBackend;
+/// # struct RedisBackend;
+/// # impl RedisBackend {
+/// #     async fn connect(_: &str) -> Result<MemoryBackend, lockcore::BackendError> {
+/// #         Ok(MemoryBackend::new())
+/// #     }
+/// # }
+///
+/// # async fn connect() -> Result<(), lockcore::LockError> {
+/// let quorum = Quorum::builder()
+///     .member_from(|| RedisBackend::connect("redis://a.internal"))
+///     .member_from(|| RedisBackend::connect("redis://b.internal"))
+///     .member_from(|| RedisBackend::connect("redis://c.internal"))
+///     .member_timeout(Duration::from_millis(300))
+///     .connect()
+///     .await?;
+/// let locks = Locks::new(quorum);
+/// # Ok(()) }
+/// ```
+#[must_use = "a builder does nothing until `build` or `connect`"]
+pub struct QuorumBuilder {
+    members: Vec<Source>,
+    member_timeout: Duration,
+    rejoin_after: Duration,
+}
+
+/// Where a member comes from.
+enum Source {
+    Connected(Arc<dyn Backend>),
+    Connects(Connect),
+}
+
+impl Default for QuorumBuilder {
+    fn default() -> Self {
+        Self {
+            members: Vec::new(),
+            member_timeout: Duration::from_millis(500),
+            rejoin_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl QuorumBuilder {
+    /// The shortest and the longest [`member_timeout`](Self::member_timeout). An acquisition takes
+    /// up to four of them, and lockcore gives up on it after 5 s.
+    pub const MEMBER_TIMEOUTS: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(1);
+
+    /// Adds a member that is connected.
+    pub fn member(self, backend: impl Backend) -> Self {
+        self.shared_member(Arc::new(backend))
+    }
+
+    /// Adds a member that is connected, as a trait object.
+    pub fn shared_member(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.members.push(Source::Connected(backend));
+        self
+    }
+
+    /// Adds a member that is made by `connect`. If that fails, it is tried again in the background
+    /// until it succeeds, after 100 ms first and every 5 s in the end.
+    pub fn member_from<C, F, B>(mut self, connect: C) -> Self
+    where
+        C: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<B, BackendError>> + Send + 'static,
+        B: Backend,
+    {
+        let connect = move || -> Connecting {
+            let connecting = connect();
+            Box::pin(async move { Ok(Arc::new(connecting.await?) as Arc<dyn Backend>) })
+        };
+        self.members.push(Source::Connects(Arc::new(connect)));
+        self
+    }
+
+    /// How long a member may take for an answer, from 1 ms to 1 s. The default is 500 ms.
+    ///
+    /// While a majority answers in time, nobody waits for longer than the majority takes and 10 ms.
+    /// A member that is down costs time only where it is needed for a majority.
+    pub fn member_timeout(mut self, timeout: Duration) -> Self {
+        self.member_timeout = timeout;
+        self
+    }
+
+    /// For how long the grants of a member do not count after it failed with a connection error and
+    /// then answered again. The default is 30 s, the default lease.
+    ///
+    /// The member may have been restarted without its data. While holds may exist that it has
+    /// forgotten, which is for the longest lease that is in use, it could help a second owner to a
+    /// majority. With less than the longest lease, that is possible. In return, the quorum bears the
+    /// loss of another member sooner. With zero, members count at once: choose that if every member
+    /// keeps its data across a crash.
+    ///
+    /// This is a precaution, not a proof: a client sees only the failures that its own requests run
+    /// into. Whoever has no persistence should also start a crashed server again only after the
+    /// longest lease.
+    pub fn rejoin_after(mut self, time: Duration) -> Self {
+        self.rejoin_after = time;
+        self
+    }
+
+    /// Makes the quorum of members that are all connected.
+    ///
+    /// # Errors
+    /// [`Configuration`](BackendErrorKind::Configuration), if there are no members or more than 63,
+    /// if one of them lacks a capability, if an option is outside of its range, or if a member was
+    /// added with [`member_from`](Self::member_from).
+    pub fn build(self) -> Result<Quorum, BackendError> {
+        if self.members.iter().any(|member| matches!(member, Source::Connects(_))) {
+            return Err(configuration(
+                "a quorum with members from `member_from` is made with `connect`".into(),
+            ));
+        }
+        let (members, _) = self.members()?;
+        self.finish(members, Vec::new())
+    }
+
+    /// Makes the quorum once a majority of its members is connected and the others had a moment for
+    /// it. Has to be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build); and the errors of the members, if no majority can be connected.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no attempt to connect goes on.
+    pub async fn connect(self) -> Result<Quorum, BackendError> {
+        let (members, connects) = self.members()?;
+        let parts = Parts::of(members.len());
+        let (attempted, mut attempts) = mpsc::unbounded_channel();
+        let tasks = Tasks(
+            connects
+                .into_iter()
+                .map(|(at, connect)| {
+                    let (member, attempted) = (members[at].clone(), attempted.clone());
+                    tokio::spawn(keep_connecting(connect, member, move || {
+                        let _ = attempted.send(at);
+                    }))
+                })
+                .collect(),
+        );
+        drop(attempted);
+        let is_connected = |at: &usize| members[*at].backend().is_ok();
+        let all: MemberSet = (0..members.len()).collect();
+        let mut open: MemberSet = all.iter().filter(|at| !is_connected(at)).collect();
+        let limit = tokio::time::Instant::now() + CONNECT_WITHIN;
+        let mut until = limit;
+        while !open.is_empty() {
+            if all.iter().filter(is_connected).count() >= parts.majority && until == limit {
+                until = tokio::time::Instant::now() + self.member_timeout;
+            }
+            match timeout_at(until, attempts.recv()).await {
+                Ok(Some(at)) => open = open.without(MemberSet::of(at)),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if all.iter().filter(is_connected).count() < parts.majority {
+            let mut failures = Failures::default();
+            for at in all.iter() {
+                match members[at].backend() {
+                    Ok(_) => {}
+                    Err(_) if open.contains(at) => failures.add(at, no_answer(CONNECT_WITHIN)),
+                    Err(error) => failures.add(at, error),
+                }
+            }
+            return Err(failures.into_error(parts).not_applied());
+        }
+        self.finish(members, tasks.into_inner())
+    }
+
+    /// The members, and how those are connected that are not yet.
+    fn members(&self) -> Result<(Vec<Arc<Member>>, Vec<ToConnect>), BackendError> {
+        let count = self.members.len();
+        if count == 0 || count > MemberSet::MAX {
+            return Err(configuration(format!(
+                "a quorum has 1 to {} members, and {count} were given",
+                MemberSet::MAX
+            )));
+        }
+        if !Self::MEMBER_TIMEOUTS.contains(&self.member_timeout) {
+            return Err(configuration(format!(
+                "`member_timeout` goes from 1 ms to 1 s, {:?} was given",
+                self.member_timeout
+            )));
+        }
+        let mut connects = Vec::new();
+        let mut members = Vec::with_capacity(count);
+        for (at, source) in self.members.iter().enumerate() {
+            let member = Member::new(self.member_timeout, self.rejoin_after);
+            match source {
+                Source::Connected(backend) => {
+                    check(backend.capabilities())
+                        .map_err(|lack| configuration(format!("store {}: {lack}", at + 1)))?;
+                    member.connected(backend.clone());
+                }
+                Source::Connects(connect) => connects.push((at, connect.clone())),
+            }
+            members.push(Arc::new(member));
+        }
+        Ok((members, connects))
+    }
+
+    fn finish(
+        self,
+        members: Vec<Arc<Member>>,
+        connecting: Vec<JoinHandle<()>>,
+    ) -> Result<Quorum, BackendError> {
+        // One that is not connected yet is taken for one that can do it: if not, its part of a grant
+        // is an error.
+        let hands_over = members
+            .iter()
+            .filter_map(|member| member.backend().ok())
+            .all(|backend| backend.capabilities().contains(Capabilities::HAND_OVER));
+        let capabilities = match hands_over {
+            true => Capabilities::EXCLUSIVE | Capabilities::HAND_OVER,
+            false => Capabilities::EXCLUSIVE,
+        };
+        let connecting = connecting.iter().map(JoinHandle::abort_handle).collect();
+        let inner = Inner {
+            members: members.into(),
+            capabilities,
+            proposals: Proposals::default(),
+            doubts: Doubts::default(),
+            watches: Arc::default(),
+            connecting,
+        };
+        Ok(Quorum { inner: Arc::new(inner) })
+    }
+}
+
+/// Tasks that end with this, unless they are taken out.
+struct Tasks(Vec<JoinHandle<()>>);
+
+impl Tasks {
+    fn into_inner(mut self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Tries to connect `member` until it is. Reports each attempt.
+async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl Fn()) {
+    let mut pause = *PAUSES.start();
+    loop {
+        let connected = connect().await.and_then(|backend| {
+            check(backend.capabilities()).map_err(configuration).map(|()| backend)
+        });
+        match connected {
+            Ok(backend) => {
+                member.connected(backend);
+                attempted();
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a member could not be connected, will be retried");
+                member.not_connected(error);
+                attempted();
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(*PAUSES.end());
+    }
+}
+
+/// Says what a member with these `capabilities` lacks.
+fn check(capabilities: Capabilities) -> Result<(), String> {
+    match NEEDED.iter().find(|(needed, _)| !capabilities.contains(*needed)) {
+        Some((_, name)) => Err(format!("this backend lacks `{name}`, which every member needs")),
+        None => Ok(()),
+    }
+}
+
+fn configuration(message: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
+}
+
+impl fmt::Debug for QuorumBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumBuilder")
+            .field("members", &self.members.len())
+            .field("member_timeout", &self.member_timeout)
+            .field("rejoin_after", &self.rejoin_after)
+            .finish()
+    }
+}

@@ -1,0 +1,181 @@
+//! [`Member`]: one store of the quorum, and what is known of its health.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use lockcore::{BackendError, BackendErrorKind, backend::Backend};
+use tokio::time::{Instant, timeout};
+
+/// A member that was late or failed is not waited for during this time, where a majority is enough.
+const LATE: Duration = Duration::from_secs(1);
+
+/// A set of members, by their index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemberSet(u64);
+
+impl MemberSet {
+    /// The greatest number of members that a set can have.
+    pub(crate) const MAX: usize = 63;
+
+    pub(crate) fn of(member: usize) -> Self {
+        Self(1 << member)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(crate) fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    pub(crate) fn contains(self, member: usize) -> bool {
+        self.0 & (1 << member) != 0
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..=Self::MAX).filter(move |member| self.contains(*member))
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl FromIterator<usize> for MemberSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(members: I) -> Self {
+        members.into_iter().fold(Self::default(), |all, member| all.with(Self::of(member)))
+    }
+}
+
+/// One store of the quorum.
+pub(crate) struct Member {
+    /// Set once it is connected.
+    backend: OnceLock<Arc<dyn Backend>>,
+    patience: Duration,
+    rejoin_after: Duration,
+    health: Mutex<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    late_until: Option<Instant>,
+    /// It has failed with a connection error, and not answered since.
+    is_away: bool,
+    /// When its grants count again.
+    rejoins_at: Option<Instant>,
+    /// Why it is not connected.
+    not_connected: Option<BackendError>,
+}
+
+impl Member {
+    pub(crate) fn new(patience: Duration, rejoin_after: Duration) -> Self {
+        Self { backend: OnceLock::new(), patience, rejoin_after, health: Mutex::default() }
+    }
+
+    /// The store, if it is connected.
+    pub(crate) fn backend(&self) -> Result<&dyn Backend, BackendError> {
+        self.backend.get().map(|backend| &**backend).ok_or_else(|| {
+            let error = self.health().not_connected.clone();
+            let error = error.unwrap_or_else(|| {
+                BackendError::new(BackendErrorKind::Connection, "it is not connected yet")
+            });
+            error.not_applied()
+        })
+    }
+
+    /// Notes that the store is connected.
+    pub(crate) fn connected(&self, backend: Arc<dyn Backend>) {
+        let _ = self.backend.set(backend);
+    }
+
+    /// Notes that the store could not be connected.
+    pub(crate) fn not_connected(&self, error: BackendError) {
+        let mut health = self.health();
+        health.is_away |= error.kind() == BackendErrorKind::Connection;
+        health.not_connected = Some(error);
+    }
+
+    /// Waits for an answer of this member, for as long as it may take.
+    pub(crate) async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let answer = match timeout(self.patience, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(no_answer(self.patience)),
+        };
+        match &answer {
+            Err(error) if error.is_retryable() => self.failed(error),
+            _ => self.answered(),
+        }
+        answer
+    }
+
+    fn answered(&self) {
+        let mut health = self.health();
+        health.late_until = None;
+        if std::mem::take(&mut health.is_away) {
+            health.rejoins_at = Some(Instant::now() + self.rejoin_after);
+        }
+    }
+
+    fn failed(&self, error: &BackendError) {
+        let mut health = self.health();
+        health.late_until = Some(Instant::now() + LATE);
+        health.is_away |= error.kind() == BackendErrorKind::Connection;
+    }
+
+    /// Notes that it took longer than a majority.
+    pub(crate) fn note_slow(&self) {
+        self.health().late_until = Some(Instant::now() + LATE);
+    }
+
+    /// Returns `true` if it is worth waiting for.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.health().late_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// How long its grants do not count, if that is so: it may have been restarted without its data.
+    pub(crate) fn rejoins_in(&self) -> Option<Duration> {
+        let health = self.health();
+        if health.is_away {
+            return Some(self.rejoin_after);
+        }
+        let left = health.rejoins_at?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The backend may have much to show, so it is left out.
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("is_connected", &self.backend.get().is_some())
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn no_answer(after: Duration) -> BackendError {
+    BackendError::new(BackendErrorKind::Timeout, format!("no answer within {after:?}"))
+}

@@ -1,0 +1,77 @@
+//! Nested acquisitions, which need a request only to lengthen the lease or for their count.
+
+use lockcore::{
+    BackendError, FencingToken,
+    backend::{AcquireOutcome, AcquireRequest},
+};
+use tokio::time::Instant;
+
+use crate::{
+    acquire::GRACE,
+    failure::Failures,
+    quorum::{Inner, Parts},
+    round::Round,
+};
+
+/// What the members have answered.
+#[derive(Debug, Default)]
+struct Tally {
+    tokens: Vec<FencingToken>,
+    gone: usize,
+    /// Those where somebody else has the lock, among those where the hold is gone.
+    held: usize,
+}
+
+impl Tally {
+    fn of(round: &Round<'_, AcquireOutcome>) -> Self {
+        let mut tally = Self::default();
+        for (_, outcome) in round.replies() {
+            match outcome.token() {
+                Some(token) => tally.tokens.push(token),
+                None => {
+                    tally.gone += 1;
+                    tally.held += usize::from(matches!(outcome, AcquireOutcome::Held { .. }));
+                }
+            }
+        }
+        tally.tokens.sort();
+        tally
+    }
+
+    fn is_decided(&self, parts: Parts) -> bool {
+        self.tokens.len() >= parts.majority || parts.blocks(self.gone)
+    }
+}
+
+/// Raises the count of a hold where it is. What has been raised stays so if it is no majority: the
+/// count that follows replaces it, and the hold ends as a whole.
+pub(crate) async fn grow(
+    quorum: &Inner,
+    request: &AcquireRequest,
+) -> Result<AcquireOutcome, BackendError> {
+    let AcquireRequest { name, hold, lease, .. } = request;
+    let (parts, start) = (quorum.parts(), Instant::now());
+    // A hold that may still be undone at a member cannot grow there for good.
+    let doubtful = quorum.doubts.of(name, hold, *lease);
+    let mut round = quorum.ask(quorum.all().without(doubtful), |member| member.acquire(request));
+    round.until(|round| Tally::of(round).is_decided(parts)).await;
+    round.wait_for_prompt(GRACE.min(*lease / 10)).await;
+    let tally = Tally::of(&round);
+    if let Some(token) = tally.tokens.get(parts.majority - 1) {
+        return Ok(AcquireOutcome::Acquired { token: *token });
+    }
+    if !parts.blocks(tally.gone) {
+        let mut failures = Failures::of(&round, start.elapsed());
+        failures.add_doubtful(doubtful);
+        return Err(failures.into_error(parts));
+    }
+    if tally.held < parts.majority {
+        return Ok(AcquireOutcome::NotHeld);
+    }
+    let remaining = round.replies().filter_map(|(_, outcome)| match outcome {
+        AcquireOutcome::Held { remaining } => Some(*remaining),
+        _ => None,
+    });
+    let longest = remaining.max_by_key(|remaining| remaining.unwrap_or(std::time::Duration::MAX));
+    Ok(AcquireOutcome::Held { remaining: longest.flatten() })
+}

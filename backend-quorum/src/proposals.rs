@@ -1,0 +1,63 @@
+//! [`Proposals`]: the tokens that a client proposes.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use lockcore::FencingToken;
+
+/// The source of proposals: the time in microseconds, or the last token that this client knows of
+/// and one. Every member can accept a proposal that is greater than all that it has issued, so that
+/// a majority has the token after one round trip.
+#[derive(Debug, Default)]
+pub(crate) struct Proposals(AtomicU64);
+
+impl Proposals {
+    /// The first of so many tokens. Each call returns later ones.
+    pub(crate) fn next(&self, count: u32) -> FencingToken {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        FencingToken::from(self.next_at(now, count))
+    }
+
+    fn next_at(&self, now: u64, count: u32) -> u64 {
+        let first_after = |last: u64| last.saturating_add(1).max(now);
+        let last_of = |last| Some(first_after(last).saturating_add(others(count)));
+        let (Ok(last) | Err(last)) =
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, last_of);
+        first_after(last)
+    }
+
+    /// Notes that a member has issued so many tokens, of which this is the first.
+    pub(crate) fn learn(&self, first: FencingToken, count: u32) {
+        self.0.fetch_max(last_of(first, count).into(), Ordering::Relaxed);
+    }
+}
+
+/// The last of so many tokens.
+pub(crate) fn last_of(first: FencingToken, count: u32) -> FencingToken {
+    FencingToken::from(u64::from(first).saturating_add(others(count)))
+}
+
+fn others(count: u32) -> u64 {
+    u64::from(count.max(1)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proposals_follow_the_clock_and_each_other() {
+        let proposals = Proposals::default();
+        assert_eq!(proposals.next_at(1_000, 1), 1_000);
+        assert_eq!(proposals.next_at(1_000, 5), 1_001);
+        assert_eq!(proposals.next_at(1_003, 1), 1_006, "1,005 was given away");
+        assert_eq!(proposals.next_at(900, 1), 1_007, "the clock was set back");
+        proposals.learn(FencingToken::from(2_000), 10);
+        assert_eq!(proposals.next_at(1_500, 1), 2_010);
+        proposals.learn(FencingToken::from(5), 1);
+        assert_eq!(proposals.next_at(9_000, 1), 9_000);
+    }
+}

@@ -1,0 +1,211 @@
+//! [`Quorum`].
+
+use std::{fmt, sync::Arc};
+
+use lockcore::{
+    BackendError, FencingToken, LockName, LockState, Mode,
+    backend::{
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
+    },
+};
+use tokio::task::AbortHandle;
+
+use crate::{
+    QuorumBuilder, acquire,
+    doubts::Doubts,
+    inspect,
+    member::{Member, MemberSet},
+    nested,
+    proposals::Proposals,
+    release, renew,
+    round::Round,
+    subscription::{self, Watches},
+};
+
+/// A quorum of independent stores: a lock is held while a majority of them has the hold.
+///
+/// Clones share everything. Each client of the locks, which is each process, makes its own `Quorum`
+/// of the same stores.
+///
+/// # Examples
+/// ```
+/// use lockcore::Locks;
+/// use lockcore_memory::MemoryBackend;
+/// use lockcore_quorum::Quorum;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stores = [MemoryBackend::new(), MemoryBackend::new(), MemoryBackend::new()];
+/// let locks = Locks::new(Quorum::new(stores)?);
+/// let guard = locks.lock("order:42").acquire().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Quorum {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the clones of a quorum share.
+pub(crate) struct Inner {
+    pub(crate) members: Arc<[Arc<Member>]>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) proposals: Proposals,
+    pub(crate) doubts: Doubts,
+    pub(crate) watches: Arc<Watches>,
+    /// The tasks that connect members that were down.
+    pub(crate) connecting: Vec<AbortHandle>,
+}
+
+/// The sizes that decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    pub(crate) members: usize,
+    /// Any two sets of so many members have one in common.
+    pub(crate) majority: usize,
+}
+
+impl Parts {
+    pub(crate) fn of(members: usize) -> Self {
+        Self { members, majority: members / 2 + 1 }
+    }
+
+    /// Returns `true` if so many members are too many for the others to be a majority.
+    pub(crate) fn blocks(self, members: usize) -> bool {
+        members > self.members - self.majority
+    }
+}
+
+impl Quorum {
+    /// The quorum of `members`, with the default options of [`QuorumBuilder`].
+    ///
+    /// Three or five independent stores are usual. With an even number, no more members may fail
+    /// than with one member less. The order of the members does not matter.
+    ///
+    /// # Errors
+    /// See [`QuorumBuilder::build`].
+    pub fn new<B: Backend>(members: impl IntoIterator<Item = B>) -> Result<Self, BackendError> {
+        members.into_iter().fold(Self::builder(), QuorumBuilder::member).build()
+    }
+
+    /// Options for a quorum, and members of different kinds.
+    pub fn builder() -> QuorumBuilder {
+        QuorumBuilder::default()
+    }
+}
+
+impl Inner {
+    pub(crate) fn parts(&self) -> Parts {
+        Parts::of(self.members.len())
+    }
+
+    pub(crate) fn all(&self) -> MemberSet {
+        (0..self.members.len()).collect()
+    }
+
+    /// Makes a request to the members in `to`.
+    pub(crate) fn ask<'a, T, F>(
+        &'a self,
+        to: MemberSet,
+        request: impl Fn(&'a dyn Backend) -> F + Copy + Send + 'a,
+    ) -> Round<'a, T>
+    where
+        F: Future<Output = Result<T, BackendError>> + Send + 'a,
+        T: Send + 'a,
+    {
+        Round::new(&self.members, to, move |member| async move { request(member.backend()?).await })
+    }
+
+    fn require(&self, mode: Mode) -> Result<(), BackendError> {
+        self.capabilities.require(mode)
+    }
+
+    /// Refuses what is not declared.
+    fn check(&self, request: &AcquireRequest) -> Result<(), BackendError> {
+        self.require(request.mode)?;
+        if request.tokens > 1 && !self.capabilities.contains(Capabilities::HAND_OVER) {
+            return Err(BackendError::unsupported("grants of several tokens"));
+        }
+        if request.least_token.is_some() {
+            return Err(BackendError::unsupported("proposed tokens"));
+        }
+        if request.replicas.is_some() {
+            return Err(BackendError::unsupported("acknowledgements by replicas"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Backend for Quorum {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
+        self.inner.check(request)?;
+        match request.count {
+            0 | 1 => acquire::acquire(&self.inner, request).await,
+            _ => nested::grow(&self.inner, request).await,
+        }
+    }
+
+    async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+        holds.iter().try_for_each(|hold| self.inner.require(hold.mode))?;
+        renew::renew(&self.inner, holds).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
+        self.inner.require(request.mode)?;
+        release::release(&self.inner, request).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<bool, BackendError> {
+        release::force(&self.inner, name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
+        inspect::inspect(&self.inner, name).await
+    }
+
+    async fn subscribe(
+        &self,
+        request: &SubscribeRequest,
+    ) -> Result<Box<dyn Wakeups>, BackendError> {
+        self.inner.require(request.mode)?;
+        if request.awaited != Awaited::End {
+            return Err(BackendError::unsupported("messages about the demand for locks"));
+        }
+        Ok(Box::new(subscription::subscribe(&self.inner, request).await?))
+    }
+
+    async fn resize(&self, _: &ResizeRequest) -> Result<ResizeOutcome, BackendError> {
+        Err(BackendError::unsupported("semaphores"))
+    }
+
+    async fn raise_token(&self, _: &LockName, _: FencingToken) -> Result<(), BackendError> {
+        Err(BackendError::unsupported("proposed tokens"))
+    }
+
+    fn latches(&self) -> Option<&dyn Latches> {
+        None
+    }
+
+    fn conditions(&self) -> Option<&dyn Conditions> {
+        None
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.connecting.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quorum").field("members", &self.inner.members).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! Releases, by the holder and by force.
+
+use lockcore::{
+    BackendError, LockName,
+    backend::{ReleaseOutcome, ReleaseRequest},
+};
+use tokio::time::Instant;
+
+use crate::{
+    acquire::{GRACE, LAST_GRACE},
+    failure::Failures,
+    quorum::{Inner, Parts},
+    round::Round,
+};
+
+/// Releases a hold, or lowers its count, at all members. A majority has to answer: then no majority
+/// has the hold any more. Where no answer comes, it ends with its lease.
+pub(crate) async fn release(
+    quorum: &Inner,
+    request: &ReleaseRequest,
+) -> Result<ReleaseOutcome, BackendError> {
+    let (parts, start) = (quorum.parts(), Instant::now());
+    let mut round = quorum.ask(quorum.all(), |member| member.release(request));
+    answered(&mut round, parts).await;
+    let gone = round.replies().filter(|(_, outcome)| **outcome == ReleaseOutcome::NotHeld).count();
+    let is_majority = round.replies().count() >= parts.majority;
+    let failures = Failures::of(&round, start.elapsed());
+    drop(round);
+    if !is_majority {
+        return Err(failures.into_error(parts));
+    }
+    if request.remaining == 0 {
+        quorum.doubts.forget(&request.name, &request.hold);
+    }
+    Ok(match request.remaining {
+        _ if parts.blocks(gone) => ReleaseOutcome::NotHeld,
+        0 => ReleaseOutcome::Released,
+        _ => ReleaseOutcome::StillHeld,
+    })
+}
+
+/// Frees `name` at all members. Returns `true` if one of them had a hold.
+pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, BackendError> {
+    let (parts, start) = (quorum.parts(), Instant::now());
+    let mut round = quorum.ask(quorum.all(), |member| member.force_release(name));
+    answered(&mut round, parts).await;
+    if round.replies().count() < parts.majority {
+        return Err(Failures::of(&round, start.elapsed()).into_error(parts));
+    }
+    Ok(round.replies().any(|(_, was_held)| *was_held))
+}
+
+/// Waits until a majority has answered, and a little longer for the others: what does not reach
+/// them keeps the lock from others there.
+async fn answered<T: Send>(round: &mut Round<'_, T>, Parts { majority, .. }: Parts) {
+    round.until(|round| round.replies().count() >= majority).await;
+    round.wait_for_prompt(GRACE).await;
+    round.wait_for_all(LAST_GRACE).await;
+}

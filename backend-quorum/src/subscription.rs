@@ -1,0 +1,308 @@
+//! [`QuorumWakeups`]: the wake-ups of all members as one.
+//!
+//! A lock can be acquired when a majority is free. So a wake-up is passed on when as many members
+//! have woken as were missing at the last refusal, or a little later if there are fewer. Members that
+//! had granted the refused request were free already: what wakes there is the undoing of somebody
+//! else's attempt, and to ask for that would only wake that one in turn.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use lockcore::{
+    BackendError, LockName,
+    backend::{SubscribeRequest, Wakeup, Wakeups, async_trait},
+};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::{
+    acquire::GRACE,
+    failure::Failures,
+    member::{Member, MemberSet, no_answer},
+    quorum::{Inner, Parts},
+};
+
+/// How long the first wake-up waits for those of other members.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// The pauses between attempts to subscribe at a member that failed.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+];
+
+/// The names that this client waits for, each with the members that granted its last request.
+#[derive(Debug, Default)]
+pub(crate) struct Watches(Mutex<HashMap<LockName, Arc<AtomicU64>>>);
+
+impl Watches {
+    /// Notes that a request was refused although these members had granted it.
+    pub(crate) fn refused(&self, name: &LockName, granted: MemberSet) {
+        let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watches.get(name) {
+            watch.store(granted.bits(), Ordering::Relaxed);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, name: &LockName) -> Watch {
+        let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = watches.entry(name.clone()).or_default().clone();
+        Watch { watches: self.clone(), name: name.clone(), granted }
+    }
+}
+
+/// One of those that wait for a name.
+#[derive(Debug)]
+struct Watch {
+    watches: Arc<Watches>,
+    name: LockName,
+    granted: Arc<AtomicU64>,
+}
+
+impl Watch {
+    fn granted(&self) -> MemberSet {
+        MemberSet::from_bits(self.granted.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map has one, and this watch the other.
+        if Arc::strong_count(&self.granted) == 2 {
+            watches.remove(&self.name);
+        }
+    }
+}
+
+type Subscribing = Pin<Box<dyn Future<Output = Result<Box<dyn Wakeups>, BackendError>> + Send>>;
+
+/// The subscription at one member.
+struct Ear {
+    member: Arc<Member>,
+    request: Arc<SubscribeRequest>,
+    state: EarState,
+    failures: usize,
+}
+
+enum EarState {
+    /// Behind a lock that nobody ever waits for: it makes the subscription `Sync`.
+    Subscribing(Mutex<Subscribing>),
+    Listening(Box<dyn Wakeups>),
+    Pausing {
+        until: Instant,
+        error: BackendError,
+    },
+}
+
+impl Ear {
+    fn new(member: &Arc<Member>, request: &Arc<SubscribeRequest>) -> Self {
+        let (member, request) = (member.clone(), request.clone());
+        let state = EarState::Subscribing(subscribing(&member, &request));
+        Self { member, request, state, failures: 0 }
+    }
+
+    fn is_listening(&self) -> bool {
+        matches!(self.state, EarState::Listening(_))
+    }
+
+    /// Resolves when the member has woken, or when it is subscribed again: something may have been
+    /// missed until then. Cancel safe.
+    async fn heard(&mut self) {
+        loop {
+            match &mut self.state {
+                EarState::Listening(wakeups) => {
+                    wakeups.woken().await;
+                    return;
+                }
+                EarState::Subscribing(_) => {
+                    self.subscribed().await;
+                    if self.is_listening() {
+                        return;
+                    }
+                }
+                EarState::Pausing { until, .. } => {
+                    sleep_until(*until).await;
+                    let again = subscribing(&self.member, &self.request);
+                    self.state = EarState::Subscribing(again);
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of an attempt to subscribe, if there is one. Cancel safe.
+    async fn subscribed(&mut self) {
+        let EarState::Subscribing(subscribing) = &mut self.state else { return };
+        let subscribing = subscribing.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.state = match subscribing.as_mut().await {
+            Ok(wakeups) => {
+                self.failures = 0;
+                EarState::Listening(wakeups)
+            }
+            Err(error) => {
+                let pause = PAUSES[self.failures.min(PAUSES.len() - 1)];
+                self.failures += 1;
+                tracing::debug!(%error, "subscription at a member failed, will be retried");
+                EarState::Pausing { until: Instant::now() + pause, error }
+            }
+        };
+    }
+}
+
+fn subscribing(member: &Arc<Member>, request: &Arc<SubscribeRequest>) -> Mutex<Subscribing> {
+    let (member, request) = (member.clone(), request.clone());
+    Mutex::new(Box::pin(async move {
+        member.answer(async { member.backend()?.subscribe(&request).await }).await
+    }))
+}
+
+/// The wake-ups of all members.
+pub(crate) struct QuorumWakeups {
+    ears: Vec<Ear>,
+    parts: Parts,
+    watch: Watch,
+    /// The members that have woken since the last wake-up was passed on. Kept here, so that a
+    /// dropped wait loses none.
+    heard: MemberSet,
+    /// When a wake-up is passed on, if no other follows.
+    until: Option<Instant>,
+}
+
+/// Subscribes at all members. A majority is enough: whoever can be acquired from has then been
+/// subscribed at, or wakes as soon as it is.
+pub(crate) async fn subscribe(
+    quorum: &Inner,
+    request: &SubscribeRequest,
+) -> Result<QuorumWakeups, BackendError> {
+    let (parts, request) = (quorum.parts(), Arc::new(request.clone()));
+    // Before the subscription is in effect, so that no refusal after it is missed.
+    let watch = quorum.watches.begin(&request.name);
+    let ears = quorum.members.iter().map(|member| Ear::new(member, &request)).collect();
+    let mut wakeups =
+        QuorumWakeups { ears, parts, watch, heard: MemberSet::default(), until: None };
+    let start = Instant::now();
+    wakeups.subscribed(parts.majority).await;
+    let prompt = wakeups.prompt();
+    let _ = timeout(GRACE, wakeups.subscribed(prompt)).await;
+    if wakeups.listening() < parts.majority {
+        return Err(wakeups.failures(start.elapsed()).into_error(parts).not_applied());
+    }
+    Ok(wakeups)
+}
+
+impl QuorumWakeups {
+    fn listening(&self) -> usize {
+        self.ears.iter().filter(|ear| ear.is_listening()).count()
+    }
+
+    /// How many members are subscribed, or likely to be so at once.
+    fn prompt(&self) -> usize {
+        self.ears.iter().filter(|ear| ear.is_listening() || ear.member.is_prompt()).count()
+    }
+
+    /// Waits until so many members are subscribed, or no attempt is left.
+    async fn subscribed(&mut self, enough: usize) {
+        let mut listening = self.listening();
+        let mut attempts: Vec<_> = self
+            .ears
+            .iter_mut()
+            .filter(|ear| matches!(ear.state, EarState::Subscribing(_)))
+            .map(|ear| {
+                Some(Box::pin(async move {
+                    ear.subscribed().await;
+                    ear.is_listening()
+                }))
+            })
+            .collect();
+        poll_fn(|context| {
+            for attempt in &mut attempts {
+                if let Some(polled) = attempt
+                    && let Poll::Ready(is_listening) = polled.as_mut().poll(context)
+                {
+                    listening += usize::from(is_listening);
+                    *attempt = None;
+                }
+            }
+            match listening >= enough || attempts.iter().all(Option::is_none) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    fn failures(&self, waited: Duration) -> Failures {
+        let mut failures = Failures::default();
+        for (at, ear) in self.ears.iter().enumerate() {
+            match &ear.state {
+                EarState::Listening(_) => {}
+                EarState::Subscribing(_) => failures.add(at, no_answer(waited)),
+                EarState::Pausing { error, .. } => failures.add(at, error.clone()),
+            }
+        }
+        failures
+    }
+
+    /// Waits until some members have woken, and notes them.
+    async fn listen(&mut self) {
+        let heard = &mut self.heard;
+        let mut ears: Vec<_> = self.ears.iter_mut().map(|ear| Box::pin(ear.heard())).collect();
+        poll_fn(|context| {
+            let woken = ears.iter_mut().map(|ear| ear.as_mut().poll(context).is_ready());
+            let woken: MemberSet =
+                woken.enumerate().filter(|(_, woken)| *woken).map(|(at, _)| at).collect();
+            // At once, since nobody else has it now.
+            *heard = heard.with(woken);
+            if woken.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    /// Returns `true` if what was heard is to be passed on.
+    fn is_enough(&mut self) -> bool {
+        let granted = self.watch.granted();
+        self.heard = self.heard.without(granted);
+        if self.heard.is_empty() {
+            self.until = None;
+            return false;
+        }
+        let now = Instant::now();
+        let until = *self.until.get_or_insert(now + GATHER);
+        let missing = self.parts.majority.saturating_sub(granted.len());
+        self.heard.len() >= missing || until <= now
+    }
+}
+
+#[async_trait]
+impl Wakeups for QuorumWakeups {
+    async fn woken(&mut self) -> Wakeup {
+        while !self.is_enough() {
+            match self.until {
+                Some(until) => {
+                    let _ = tokio::time::timeout_at(until, self.listen()).await;
+                }
+                None => self.listen().await,
+            }
+        }
+        (self.heard, self.until) = (MemberSet::default(), None);
+        Wakeup::Changed
+    }
+}
+
+impl fmt::Debug for QuorumWakeups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listening = self.ears.iter().map(Ear::is_listening).collect::<Vec<_>>();
+        f.debug_struct("QuorumWakeups").field("listening", &listening).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,18 @@
+-- Makes sure that later tokens are greater than a given one.
+--
+-- The lock is not among the keys: a request that needs one key only is carried out while its slot
+-- moves to another node.
+--
+-- KEYS  1 the last token of the name, shared with Redisson's RFencedLock
+-- ARGV  1 the token
+--       2 time to live of the key in ms
+-- Reply 1 if the token was raised, 0 if it was that great already
+local stored = redis.call('GET', KEYS[1])
+local last = stored and tonumber(stored) or 0
+local raised = tonumber(ARGV[1])
+if last >= raised then
+    return 0
+end
+local time = redis.call('TIME')
+store_token(KEYS[1], raised, stored, time[1] * 1000000 + time[2], ARGV[2])
+return 1

@@ -1,0 +1,128 @@
+//! The quorum passes the kit: over memory, over five Redis servers, and over members of two kinds.
+
+use std::sync::{Arc, Weak};
+
+use lockcore::LockName;
+use lockcore_memory::MemoryBackend;
+use lockcore_quorum::Quorum;
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::{Fixture, RedisServer, conformance_tests};
+use tokio::sync::Mutex;
+
+mod three_in_memory {
+    use super::{MemoryFixture, conformance_tests};
+
+    conformance_tests!(MemoryFixture<3>, hand_over, paused);
+}
+
+/// With an even number of members, tokens have to be agreed on more often.
+mod two_in_memory {
+    use super::{MemoryFixture, conformance_tests};
+
+    conformance_tests!(MemoryFixture<2>, hand_over, paused);
+}
+
+mod five_servers {
+    use super::{ServerFixture, conformance_tests};
+
+    conformance_tests!(ServerFixture, hand_over);
+}
+
+mod mixed {
+    use super::{MixedFixture, conformance_tests};
+
+    conformance_tests!(MixedFixture, hand_over);
+}
+
+pub(crate) struct MemoryFixture<const N: usize>([MemoryBackend; N]);
+
+impl<const N: usize> Fixture for MemoryFixture<N> {
+    type Backend = Quorum;
+
+    async fn set_up() -> Self {
+        Self(std::array::from_fn(|_| MemoryBackend::new()))
+    }
+
+    async fn client(&self) -> Quorum {
+        Quorum::new(self.0.clone()).unwrap()
+    }
+
+    async fn left_behind(&self, _: &LockName) -> Vec<String> {
+        let names = self.0.iter().map(MemoryBackend::names_in_use).sum();
+        (0..names).map(|number| format!("name {number} in use")).collect()
+    }
+}
+
+/// Five servers for all tests. They are stopped when no test uses them.
+async fn servers() -> Arc<[RedisServer; 5]> {
+    static SHARED: Mutex<Weak<[RedisServer; 5]>> = Mutex::const_new(Weak::new());
+    let mut shared = SHARED.lock().await;
+    if let Some(servers) = shared.upgrade() {
+        return servers;
+    }
+    let servers = Arc::new(std::array::from_fn(|_| RedisServer::start()));
+    *shared = Arc::downgrade(&servers);
+    servers
+}
+
+/// What is left of `name` at the servers.
+async fn left_at(servers: &[RedisServer], name: &LockName) -> Vec<String> {
+    let mut left = Vec::new();
+    for server in servers {
+        left.extend(server.keys_without_expiry().await);
+        left.extend(server.channels().await);
+    }
+    left.retain(|left| left.contains(name.as_str()));
+    left
+}
+
+pub(crate) struct ServerFixture(Arc<[RedisServer; 5]>);
+
+impl Fixture for ServerFixture {
+    type Backend = Quorum;
+
+    async fn set_up() -> Self {
+        Self(servers().await)
+    }
+
+    async fn client(&self) -> Quorum {
+        let urls = self.0.iter().map(RedisServer::url);
+        let members = urls.fold(Quorum::builder(), |members, url| {
+            members.member_from(move || RedisBackend::connect(url.clone()))
+        });
+        members.connect().await.unwrap()
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        left_at(&self.0[..], name).await
+    }
+}
+
+pub(crate) struct MixedFixture {
+    memory: MemoryBackend,
+    servers: Arc<[RedisServer; 5]>,
+}
+
+impl Fixture for MixedFixture {
+    type Backend = Quorum;
+
+    async fn set_up() -> Self {
+        Self { memory: MemoryBackend::new(), servers: servers().await }
+    }
+
+    async fn client(&self) -> Quorum {
+        let [one, two] = [0, 1].map(|at: usize| RedisBackend::connect(self.servers[at].url()));
+        Quorum::builder()
+            .member(self.memory.clone())
+            .member(one.await.unwrap())
+            .shared_member(Arc::new(two.await.unwrap()))
+            .build()
+            .unwrap()
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        let mut left = left_at(&self.servers[..2], name).await;
+        left.extend((0..self.memory.names_in_use()).map(|_| "a name in memory".to_owned()));
+        left
+    }
+}

@@ -1,0 +1,151 @@
+//! Redis servers as members: killed, stopped, and started again without their data.
+
+use std::time::Duration;
+
+use lockcore::{FencingToken, LockError, LockGuard, Locks};
+use lockcore_quorum::Quorum;
+use lockcore_redis::RedisBackend;
+use lockcore_testkit::RedisServer;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::SECOND;
+
+/// No pause is longer than this while a majority is well.
+const LONGEST: Duration = Duration::from_secs(2);
+
+fn servers<const N: usize>() -> [RedisServer; N] {
+    std::array::from_fn(|_| RedisServer::start())
+}
+
+async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
+    let members = servers.iter().map(RedisServer::url).fold(Quorum::builder(), |members, url| {
+        members.member_from(move || RedisBackend::connect(url.clone()))
+    });
+    members.rejoin_after(rejoin_after).connect().await.unwrap()
+}
+
+async fn client(servers: &[RedisServer]) -> Locks {
+    Locks::builder(quorum(servers, 30 * SECOND).await).lease(3 * SECOND).build().unwrap()
+}
+
+/// Acquires within the longest pause.
+async fn enters(locks: &Locks) -> LockGuard {
+    timeout(LONGEST, locks.lock("a").acquire()).await.expect("the pause is too long").unwrap()
+}
+
+/// Takes turns with two clients for a while, and returns the last token.
+async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToken {
+    for turn in 0..10 {
+        let guard = enters(clients[turn % 2]).await;
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        last = guard.token();
+        guard.release().await.unwrap();
+    }
+    last
+}
+
+#[tokio::test]
+async fn one_of_three_is_killed() {
+    let mut servers = servers::<3>();
+    let [one, other] = [client(&servers).await, client(&servers).await];
+    let guard = enters(&one).await;
+    servers[0].kill();
+    sleep(4 * SECOND).await;
+    assert!(guard.is_held(), "it was not renewed at the others");
+    let token = guard.token();
+    guard.release().await.unwrap();
+    take_turns([&one, &other], token).await;
+    // A client that comes only now.
+    let third = client(&servers).await;
+    enters(&third).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_of_five_are_stopped() {
+    let servers = servers::<5>();
+    let [one, other] = [client(&servers).await, client(&servers).await];
+    let guard = enters(&one).await;
+    servers[1].freeze();
+    servers[3].freeze();
+    sleep(4 * SECOND).await;
+    assert!(guard.is_held(), "it was not renewed at the others");
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let token = take_turns([&one, &other], token).await;
+    servers[1].thaw();
+    servers[3].thaw();
+    take_turns([&other, &one], token).await;
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_while_a_member_is_stopped() {
+    let servers = servers::<3>();
+    let [one, other] = [client(&servers).await, client(&servers).await];
+    servers[2].freeze();
+    let guard = enters(&one).await;
+    let lock = other.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    sleep(SECOND).await;
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(start.elapsed() < SECOND, "it was found after {:?}", start.elapsed());
+    guard.release().await.unwrap();
+    servers[2].thaw();
+}
+
+#[tokio::test]
+async fn tokens_rise_when_members_come_back_empty() {
+    let mut servers = servers::<3>();
+    let [one, other] =
+        [quorum(&servers, Duration::ZERO).await, quorum(&servers, Duration::ZERO).await]
+            .map(Locks::new);
+    let guard = enters(&one).await;
+    let mut last = guard.token();
+    guard.release().await.unwrap();
+    for lost in 0..3 {
+        servers[lost].kill();
+        last = take_turns([&one, &other], last).await;
+        servers[lost].restart();
+        let size: i64 = servers[lost].query(&["DBSIZE"]).await;
+        assert_eq!(size, 0, "it has kept its data");
+        last = take_turns([&other, &one], last).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_majority_there_is_a_clear_error_and_holds_end_with_their_lease() {
+    let mut servers = servers::<3>();
+    let locks = Locks::builder(quorum(&servers, Duration::ZERO).await)
+        .lease(2 * SECOND)
+        .retry_for(SECOND)
+        .build()
+        .unwrap();
+    let guard = locks.lock("b").acquire().await.unwrap();
+    servers[0].kill();
+    servers[1].freeze();
+    let start = Instant::now();
+    let error = timeout(4 * SECOND, locks.lock("a").acquire()).await.unwrap().unwrap_err();
+    assert!(matches!(error, LockError::Backend(_)), "{error:?}");
+    let text = error.to_string();
+    for part in ["`a`", "2 of the 3 stores", "store 1: ", "store 2: "] {
+        assert!(text.contains(part), "`{part}` is missing: {text}");
+    }
+    timeout(4 * SECOND, guard.lost()).await.expect("the holder was not told");
+    assert!(start.elapsed() < 4 * SECOND, "{:?}", start.elapsed());
+    servers[1].thaw();
+    let guard = timeout(4 * SECOND, locks.lock("b").acquire()).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_error_shows_a_password() {
+    let server = RedisServer::start_with(&["--requirepass", "hunter2"]);
+    let port = server.port();
+    let wrong = move || RedisBackend::connect(format!("redis://:hunter3@127.0.0.1:{port}"));
+    let members = Quorum::builder().member_from(wrong.clone()).member_from(wrong);
+    let error = members.connect().await.unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("127.0.0.1"), "{text}");
+    assert!(!text.contains("hunter"), "{text}");
+}

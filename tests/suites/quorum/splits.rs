@@ -1,0 +1,103 @@
+//! Clients that get some members each, and none of them a majority.
+
+use lockcore::{
+    Locks,
+    backend::{AcquireOutcome, Backend},
+};
+use lockcore_testkit::{Fault, Op};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{Bench, LEASE, MS, SECOND, enters, name, request};
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gets_no_majority_undoes_what_it_got() {
+    let bench = Bench::new(5);
+    for member in [0, 1] {
+        enters(&bench.stores[member], "b:1").await;
+    }
+    enters(&bench.stores[2], "c:1").await;
+    let start = Instant::now();
+    let outcome = bench.quorum.acquire(&request("a:1")).await.unwrap();
+    let AcquireOutcome::Held { remaining: Some(remaining) } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(remaining <= LEASE && remaining > LEASE - SECOND, "{remaining:?}");
+    assert!(start.elapsed() <= 200 * MS, "{:?}", start.elapsed());
+    let owners = bench.owners().await;
+    assert_eq!(owners[3..], [None, None]);
+    // Those that have refused have nothing to undo.
+    assert_eq!([0, 1, 2, 3, 4].map(|at| bench.faults[at].calls(Op::Release)), [0, 0, 0, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_remaining_time_is_that_until_a_majority_can_be_free() {
+    let bench = Bench::new(3);
+    for (member, seconds) in [(0, 5), (1, 20), (2, 10)] {
+        let request =
+            lockcore::backend::AcquireRequest::new(name(), crate::hold("b:1"), seconds * SECOND);
+        bench.stores[member].acquire(&request).await.unwrap();
+    }
+    let outcome = bench.quorum.acquire(&request("a:1")).await.unwrap();
+    let AcquireOutcome::Held { remaining: Some(remaining) } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(remaining <= 10 * SECOND && remaining > 9 * SECOND, "{remaining:?}");
+}
+
+/// With one member gone, two clients split the others whenever they meet.
+#[tokio::test(start_paused = true)]
+async fn clients_that_split_the_members_get_in_one_after_the_other() {
+    for round in 0..20 {
+        let bench = Bench::new(3);
+        let mut tasks = JoinSet::new();
+        for client in 0..4_usize {
+            let (quorum, faults) = crate::client(&bench.stores);
+            faults[2].every(Op::Acquire, Fault::Refuse(lockcore::BackendErrorKind::Connection));
+            // Each reaches another member first.
+            faults[client % 2].every(Op::Acquire, Fault::Delay(2 * MS));
+            faults[1 - client % 2].every(Op::Acquire, Fault::DelayReply(2 * MS));
+            let locks = Locks::new(quorum);
+            tasks.spawn(async move {
+                let guard = locks.lock("a").acquire().await.unwrap();
+                sleep(MS).await;
+                guard.release().await.unwrap();
+            });
+        }
+        let all = timeout(3 * SECOND, tasks.join_all()).await;
+        assert!(all.is_ok(), "round {round}: they keep each other out");
+    }
+}
+
+/// A member that the holder could not reach grants the hold to every waiter, and each undoes it.
+#[tokio::test(start_paused = true)]
+async fn waiters_that_meet_at_a_free_member_do_not_wake_each_other_for_ever() {
+    let bench = Bench::new(3);
+    for member in [0, 1] {
+        enters(&bench.stores[member], "b:1").await;
+    }
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let (quorum, faults) = crate::client(&bench.stores);
+            let lock = Locks::new(quorum).lock("a");
+            let waiting = tokio::spawn(async move {
+                let guard = lock.acquire_timeout(9 * SECOND).await.unwrap();
+                guard.release().await.unwrap();
+            });
+            (waiting, faults)
+        })
+        .collect();
+    sleep(8 * SECOND).await;
+    for (_, faults) in &waiters {
+        let asked = faults[2].calls(Op::Acquire);
+        assert!((2..=12).contains(&asked), "asked {asked} times");
+    }
+    for member in [0, 1] {
+        bench.stores[member].release(&crate::release("b:1")).await.unwrap();
+    }
+    for (waiting, _) in waiters {
+        waiting.await.unwrap();
+    }
+}

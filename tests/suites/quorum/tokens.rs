@@ -1,0 +1,166 @@
+//! Tokens rise, whichever members have answered and whatever they had issued before.
+
+use lockcore::{
+    BackendErrorKind, FencingToken, Locks,
+    backend::{AcquireOutcome, Backend},
+};
+use lockcore_memory::MemoryBackend;
+use lockcore_quorum::Quorum;
+use lockcore_testkit::{Fault, Faulty, Op};
+
+use crate::{Bench, MS, enters, name, release, request};
+
+/// Beyond every clock.
+fn far(ahead: u64) -> FencingToken {
+    FencingToken::from((1 << 51) + ahead)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_agreed_on_in_one_round_trip() {
+    let bench = Bench::new(3);
+    let mut last = None;
+    for number in 0..100 {
+        let id = format!("a:{number}");
+        let token = enters(&bench.quorum, &id).await;
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+        bench.quorum.release(&release(&id)).await.unwrap();
+    }
+    assert_eq!(bench.calls(Op::Acquire), 300);
+    assert_eq!(bench.calls(Op::RaiseToken), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_with_different_pasts_agree_without_another_exchange_if_all_answer() {
+    let bench = Bench::new(3);
+    for (member, ahead) in [(0, 500), (1, 100), (2, 900)] {
+        bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+    }
+    assert_eq!(enters(&bench.quorum, "a:1").await, far(501), "a majority cannot grant it again");
+    assert_eq!(bench.calls(Op::RaiseToken), 0);
+    let repeated = enters(&bench.quorum, "a:1").await;
+    assert_eq!(repeated, far(501), "a repetition has the same token");
+    bench.quorum.release(&release("a:1")).await.unwrap();
+    bench.faults[2].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    let next = enters(&bench.other(), "b:1").await;
+    assert!(next > far(501));
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_with_different_pasts_are_brought_together_if_one_does_not_answer() {
+    let bench = Bench::new(3);
+    for (member, ahead) in [(0, 500), (1, 100)] {
+        bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+    }
+    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
+    let token = enters(&bench.quorum, "a:1").await;
+    assert_eq!(token, far(501));
+    assert_eq!([0, 1, 2].map(|at| bench.faults[at].calls(Op::RaiseToken)), [0, 1, 0]);
+    bench.quorum.release(&release("a:1")).await.unwrap();
+    // The member that was ahead has no part in the next hold.
+    let (other, faults) = crate::client(&bench.stores);
+    faults[0].next(Op::Acquire, Fault::LostRequest);
+    let next = enters(&other, "b:1").await;
+    assert!(next > token, "{next} after {token}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_of_several_tokens_are_given_away() {
+    let bench = Bench::new(3);
+    for (member, ahead) in [(0, 500), (1, 100)] {
+        bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+    }
+    bench.faults[2].next(Op::Acquire, Fault::LostRequest);
+    let outcome = bench.quorum.acquire(&request("a:1").tokens(256)).await.unwrap();
+    assert_eq!(outcome.token(), Some(far(501)));
+    bench.quorum.release(&release("a:1")).await.unwrap();
+    let (other, faults) = crate::client(&bench.stores);
+    faults[0].next(Op::Acquire, Fault::LostRequest);
+    let next = enters(&other, "b:1").await;
+    assert!(next > far(501 + 255), "{next} was reserved");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_whose_token_no_majority_can_have_is_undone() {
+    let bench = Bench::new(3);
+    bench.stores[0].raise_token(&name(), far(500)).await.unwrap();
+    bench.faults[2].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    bench.faults[1].next(Op::RaiseToken, Fault::Refuse(BackendErrorKind::Unavailable));
+    let error = bench.quorum.acquire(&request("a:1")).await.unwrap_err();
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error:?}");
+    assert!(bench.is_free_everywhere().await);
+}
+
+/// Somebody else may have had the lock between the grant and the raising, with an earlier token.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_ends_before_its_token_is_known_to_a_majority_is_undone() {
+    let bench = Bench::new(3);
+    bench.stores[0].raise_token(&name(), far(500)).await.unwrap();
+    bench.faults[2].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    bench.faults[1].next(Op::RaiseToken, Fault::Delay(100 * MS));
+    let (quorum, asked) = (bench.quorum.clone(), bench.faults[1].clone());
+    let first = tokio::spawn(async move { quorum.acquire(&request("a:1")).await });
+    asked.reached(Op::RaiseToken, 1).await;
+    bench.other().force_release(&name()).await.unwrap();
+    let (other, faults) = crate::client(&bench.stores);
+    faults[0].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    let second = enters(&other, "b:1").await;
+    assert!(second < far(0));
+    let first = first.await.unwrap();
+    assert!(first.is_err(), "{first:?} was handed out after {second}");
+    assert_eq!(bench.owners().await[1..], [Some("b:1".to_owned()), Some("b:1".to_owned())]);
+}
+
+/// A member that was emptied and is known to have been away does not count.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_came_back_counts_only_after_a_while() {
+    let bench = Bench::new(3);
+    bench.faults[0].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
+    enters(&bench.quorum, "a:1").await;
+    bench.quorum.release(&release("a:1")).await.unwrap();
+    // It answers again. The second member fails now, so only one grant counts.
+    bench.faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    let error = bench.quorum.acquire(&request("a:2")).await.unwrap_err();
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error:?}");
+    assert!(error.to_string().contains("store 1: it was away"), "{error}");
+    assert!(bench.is_free_everywhere().await);
+    // A client that has seen nothing of it does not know.
+    enters(&bench.other(), "b:1").await;
+    bench.other().release(&release("b:1")).await.unwrap();
+    tokio::time::sleep(crate::LEASE).await;
+    enters(&bench.quorum, "a:3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_rise_when_members_lose_their_data_one_after_the_other() {
+    let mut stores = [(); 3].map(|()| MemoryBackend::new());
+    let mut last = None;
+    for round in 0..30 {
+        let members = stores.clone().map(Faulty::new);
+        let faults = members.clone().map(|member| member.faults());
+        let quorum = Quorum::new(members).unwrap();
+        // Each of the others is missing in turn.
+        faults[(round + 1 + round % 2) % 3].every(Op::Acquire, Fault::LostRequest);
+        let id = format!("a:{round}");
+        let outcome = quorum.acquire(&request(&id)).await.unwrap();
+        let AcquireOutcome::Acquired { token } = outcome else { panic!("{outcome:?}") };
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+        quorum.release(&release(&id)).await.unwrap();
+        stores[round % 3] = MemoryBackend::new();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_rise_from_task_to_task_through_the_core() {
+    let bench = Bench::new(3);
+    let [one, other] = [bench.quorum.clone(), bench.other()].map(Locks::new);
+    let mut last = None;
+    for round in 0..20 {
+        let locks = if round % 3 == 0 { &one } else { &other };
+        let guard = locks.lock("a").acquire().await.unwrap();
+        assert!(Some(guard.token()) > last);
+        last = Some(guard.token());
+        guard.release().await.unwrap();
+    }
+}
