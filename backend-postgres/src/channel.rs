@@ -36,7 +36,7 @@ pub(crate) fn place_of(name: &str, count: usize) -> usize {
     let hash = hash(&[name]);
     // Names that differ at their ends only differ in few bits of the hash. This spreads them.
     let spread = (hash ^ (hash >> 64)) & u128::from(u64::MAX);
-    let spread = (spread * u128::from(GOLDEN) >> 32) & u128::from(u32::MAX);
+    let spread = ((spread * u128::from(GOLDEN)) >> 32) & u128::from(u32::MAX);
     let count = u128::try_from(count.max(1)).unwrap_or(1);
     usize::try_from(spread % count).unwrap_or_default()
 }

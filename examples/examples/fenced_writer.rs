@@ -93,7 +93,9 @@ async fn fenced_writer(url: &str) -> Result<(), Failure> {
     slow.write(balance - 20, guard.token()).await?;
     guard.release().await?;
     claim(slow.balance().await? == 50, "both payments are in the balance")?;
-    story.line("\nIn short: check the token in the transaction that writes, and nothing is overwritten.");
+    story.line(
+        "\nIn short: check the token in the transaction that writes, and nothing is overwritten.",
+    );
     slow.client.batch_execute("DROP TABLE fenced_account").await?;
     slow.locks.close().await?;
     quick.locks.close().await?;
