@@ -18,12 +18,12 @@ use tokio_postgres::{
 };
 
 use crate::{
-    builder::{PostgresBackendBuilder, Settings},
+    builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
     connection::{Connection, Parameter},
     error,
-    listener::{Listener, ListenerProgress},
+    listener::{ListenerProgress, WakeupListener},
     schema::Schema,
 };
 
@@ -65,7 +65,7 @@ pub struct PostgresBackend {
 
 struct Inner {
     connections: Vec<Arc<Connection>>,
-    listener: Listener,
+    listener: WakeupListener,
     progress: ListenerProgress,
     calls: Calls,
     schema: Schema,
@@ -122,8 +122,8 @@ impl PostgresBackend {
         self.inner.listener.channels()
     }
 
-    pub(crate) async fn open(settings: Settings) -> Result<Self, BackendError> {
-        let Settings { requests, wakeups, schema, response_timeout, .. } = settings;
+    pub(crate) async fn open(settings: ConnectSettings) -> Result<Self, BackendError> {
+        let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
         let calls = Calls::new(&schema);
         let often = match settings.is_pooled {
@@ -141,7 +141,7 @@ impl PostgresBackend {
         let Some(first) = connections.first().cloned() else {
             return Err(error::configuration("there are no connections"));
         };
-        let (listener, progress) = Listener::start(wakeups, first.clone(), response_timeout);
+        let (listener, progress) = WakeupListener::start(wakeups, first.clone(), response_timeout);
         let sweeper = sweep(first, calls.sweep.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };

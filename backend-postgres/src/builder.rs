@@ -63,7 +63,7 @@ impl fmt::Debug for PostgresBackendBuilder {
 
 /// What [`PostgresBackend`] is made of.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ConnectSettings {
     pub(crate) requests: Target,
     pub(crate) wakeups: Target,
     /// Whether requests go through a pooler: then wake-ups have a URL of their own.
@@ -155,7 +155,7 @@ impl PostgresBackendBuilder {
         PostgresBackend::open(self.settings()?).await
     }
 
-    fn settings(self) -> Result<Settings, BackendError> {
+    fn settings(self) -> Result<ConnectSettings, BackendError> {
         if !CONNECTIONS.contains(&self.connections) {
             let message = format!("`connections` is {}; allowed are 1 to 64", self.connections);
             return Err(error::configuration(message));
@@ -176,7 +176,7 @@ impl PostgresBackendBuilder {
             Some(url) => self.target(url)?,
             None => requests.clone(),
         };
-        Ok(Settings {
+        Ok(ConnectSettings {
             requests,
             wakeups,
             is_pooled: self.listen_url.is_some(),

@@ -6,6 +6,9 @@ use std::fmt::Write;
 const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
+/// 2^64 divided by the golden ratio, whose multiples are spread evenly.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A hash that is the same in every process. Two names with one hash wake each other in vain, which
 /// does no harm.
 fn hash(parts: &[&str]) -> u128 {
@@ -30,8 +33,12 @@ pub(crate) fn channel(parts: &[&str]) -> String {
 /// Which of `count` connections the requests for a name go over: always the same one, so that they
 /// arrive in the order in which they were sent.
 pub(crate) fn place_of(name: &str, count: usize) -> usize {
+    let hash = hash(&[name]);
+    // Names that differ at their ends only differ in few bits of the hash. This spreads them.
+    let spread = (hash ^ (hash >> 64)) & u128::from(u64::MAX);
+    let spread = ((spread * u128::from(GOLDEN)) >> 32) & u128::from(u32::MAX);
     let count = u128::try_from(count.max(1)).unwrap_or(1);
-    usize::try_from((hash(&[name]) >> 64) % count).unwrap_or_default()
+    usize::try_from(spread % count).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! [`Listener`]: the connection on which wake-ups come.
+//! [`WakeupListener`]: the connection on which wake-ups come.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -35,7 +35,7 @@ const MOST: usize = 500;
 
 /// A connection that listens. It is opened again when it is lost, listens to the same channels
 /// then, and wakes everybody: messages may have been missed.
-pub(crate) struct Listener {
+pub(crate) struct WakeupListener {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
     response_timeout: Duration,
@@ -78,10 +78,10 @@ enum Progress {
     Down(BackendError),
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for WakeupListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.shared.board().channels.len();
-        f.debug_struct("Listener")
+        f.debug_struct("WakeupListener")
             .field("address", &self.address)
             .field("channels", &count)
             .finish()
@@ -192,7 +192,7 @@ impl Drop for Subscription {
     }
 }
 
-impl Listener {
+impl WakeupListener {
     /// Begins to connect. `sender` is the connection over which others would send messages.
     pub(crate) fn start(
         target: Target,
@@ -265,7 +265,7 @@ impl Shared {
     }
 }
 
-impl Drop for Listener {
+impl Drop for WakeupListener {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -294,7 +294,7 @@ impl fmt::Debug for ListenerProgress {
     }
 }
 
-/// The task behind a [`Listener`].
+/// The task behind a [`WakeupListener`].
 struct Keeper {
     target: Target,
     sender: Arc<Connection>,

@@ -60,9 +60,9 @@ BEGIN
     RETURN v_until;
 END $$;
 
--- Answers: 0 it is held, `number` is its token; 1 refused for `number` microseconds; 2 the hold that
--- should grow is gone; 3 there are only `number` permits; 4 the name is in use as kind `number`;
--- 5 the request was undone before it came.
+-- Answers: 0 it is held, `number` is its token; 1 refused for `number` microseconds; 2 the hold
+-- that should grow is gone; 3 there are only `number` permits; 4 the name is in use as kind
+-- `number`; 5 the request was undone before it came.
 CREATE FUNCTION lockcore.acquire(
     p_name text, p_id text, p_owner text, p_mode integer, p_lease bigint, p_count bigint,
     p_queue bigint, p_within text, p_tokens bigint, p_permits bigint, p_most bigint,

@@ -15,7 +15,6 @@ BEGIN
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE lockcore.swept SET at = v_now;
-    PERFORM lockcore.raise_tokens_to_clock();
     FOREACH v_table IN ARRAY ARRAY['hold', 'place', 'undone', 'reply', 'waiter'] LOOP
         EXECUTE format(
             'DELETE FROM lockcore.%1$I WHERE ctid = ANY (ARRAY(
@@ -24,6 +23,8 @@ BEGIN
             v_table
         ) USING v_now;
     END LOOP;
+    -- Last, because nobody is granted anything between this and the end of the transaction.
+    PERFORM lockcore.raise_tokens_to_clock();
 END $$;
 
 -- Ends a lost connection of this client at the server, if it is still there, with the request that

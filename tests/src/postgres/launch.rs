@@ -4,7 +4,10 @@ use std::{
     fmt, fs,
     io::{self, BufRead, BufReader},
     net::TcpListener,
-    os::unix::process::CommandExt,
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -140,9 +143,18 @@ pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).map_err(failed)?;
     if let Some((user, group)) = other_user()? {
-        std::os::unix::fs::chown(&directory, Some(user), Some(group)).map_err(failed)?;
+        chown(&directory, Some(user), Some(group)).map_err(failed)?;
     }
     Ok(directory)
+}
+
+/// Gives a file to the server's user, and to nobody else.
+pub(super) fn give(file: &Path) -> Result<(), PostgresStartError> {
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    match other_user()? {
+        Some((user, group)) => chown(file, Some(user), Some(group)).map_err(failed),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn free_port() -> io::Result<u16> {

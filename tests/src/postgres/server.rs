@@ -11,7 +11,7 @@ use std::{
 
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use super::launch::{PostgresStartError, data, failed, free_port, new_directory, run, spawn};
+use super::launch::{PostgresStartError, data, failed, free_port, give, new_directory, run, spawn};
 
 /// How often another port is tried when somebody else was faster.
 const ATTEMPTS: u32 = 20;
@@ -175,6 +175,20 @@ impl PostgresServer {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The server's directory, removed with it. Its data is in the folder `data`.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Gives a file in the server's directory to the user of the server, and to nobody else.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn owns(&self, file: &str) {
+        give(&self.directory.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
     /// Kills the server as a crash would: SIGKILL.

@@ -7,19 +7,24 @@ use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::{Fixture, PostgresServer};
 use uuid::Uuid;
 
-/// A schema of a server that all cases share, and the clients of it.
+/// A server that all cases share, and the clients of one case.
 struct PostgresFixture {
     server: Arc<PostgresServer>,
     schema: String,
     clients: Mutex<Vec<PostgresBackend>>,
 }
 
+impl PostgresFixture {
+    fn with_schema(schema: String) -> Self {
+        Self { server: PostgresServer::shared(), schema, clients: Mutex::default() }
+    }
+}
+
 impl Fixture for PostgresFixture {
     type Backend = PostgresBackend;
 
     async fn set_up() -> Self {
-        let schema = format!("kit_{}", Uuid::new_v4().simple());
-        Self { server: PostgresServer::shared(), schema, clients: Mutex::default() }
+        Self::with_schema("lockcore".to_owned())
     }
 
     async fn client(&self) -> PostgresBackend {
@@ -62,6 +67,26 @@ lockcore_testkit::conformance_tests!(
     conditions,
 );
 
+/// A schema of its own for each case. They all use the same names.
+struct SchemaFixture(PostgresFixture);
+
+impl Fixture for SchemaFixture {
+    type Backend = PostgresBackend;
+
+    async fn set_up() -> Self {
+        let schema = format!("kit_{}", Uuid::new_v4().simple());
+        Self(PostgresFixture::with_schema(schema))
+    }
+
+    async fn client(&self) -> PostgresBackend {
+        self.0.client().await
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        self.0.left_behind(name).await
+    }
+}
+
 mod signals {
-    crate::signals::signal_tests!(super::PostgresFixture, run_case);
+    crate::signals::signal_tests!(super::SchemaFixture, run_case);
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -108,4 +108,48 @@ async fn exclusive() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair() {
     contend(true).await;
+}
+
+/// The server is killed and started again, and connections are killed, while eight tasks work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_crashes_of_the_server() {
+    let mut server = PostgresServer::start();
+    let critical = Arc::new(Critical::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for _ in 0..2 {
+        // A release that a crash takes back leaves the hold to its lease.
+        let builder = Locks::builder(connect(&server).await).lease(Duration::from_secs(2));
+        let locks = builder.retry_for(Duration::from_secs(15)).build().unwrap();
+        for _ in 0..4 {
+            let (lock, critical, stop) = (locks.lock("contended"), critical.clone(), stop.clone());
+            tasks.spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().await.unwrap();
+                    critical.visit(&guard).await;
+                    // Its failure is told, and the lease ends.
+                    let _ = guard.release().await;
+                }
+            });
+        }
+    }
+    for _ in 0..3 {
+        work_goes_on(&critical).await;
+        server.restart();
+        work_goes_on(&critical).await;
+        let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name LIKE 'lockcore %'";
+        server.query(kill).await;
+    }
+    work_goes_on(&critical).await;
+    stop.store(true, Ordering::SeqCst);
+    while let Some(task) = soon("the end", tasks.join_next()).await {
+        task.unwrap();
+    }
+}
+
+/// Waits for more visits than there can have been under way.
+async fn work_goes_on(critical: &Critical) {
+    let before = critical.entries.load(Ordering::SeqCst);
+    until("more visits", || async { critical.entries.load(Ordering::SeqCst) > before + 50 }).await;
 }

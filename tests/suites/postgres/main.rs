@@ -17,5 +17,6 @@ mod schema;
 #[path = "../signals/mod.rs"]
 mod signals;
 mod support;
+mod tls;
 mod tokens;
 mod wakeups;

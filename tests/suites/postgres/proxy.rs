@@ -16,8 +16,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Stands before a server. The server's side of a connection stays open when the client's is cut, as
-/// if a network had failed there.
+/// Stands before a server. The server's side of a connection stays open when the client's is cut,
+/// as if a network had failed there.
 pub(crate) struct PostgresProxy {
     port: u16,
     /// Counts how often all connections were cut.
