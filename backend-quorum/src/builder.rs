@@ -43,13 +43,7 @@ type ToConnect = (usize, Connect);
 ///
 /// use lockcore::Locks;
 /// use lockcore_quorum::Quorum;
-/// # use lockcore_memory::MemoryBackend;
-/// # struct RedisBackend;
-/// # impl RedisBackend {
-/// #     async fn connect(_: &str) -> Result<MemoryBackend, lockcore::BackendError> {
-/// #         Ok(MemoryBackend::new())
-/// #     }
-/// # }
+/// use lockcore_redis::RedisBackend;
 ///
 /// # async fn connect() -> Result<(), lockcore::LockError> {
 /// let quorum = Quorum::builder()
