@@ -122,6 +122,8 @@ impl Member {
         };
         match &answer {
             Err(error) if error.is_retryable() => self.failed(error),
+            // Nobody was asked.
+            _ if self.backend.get().is_none() => {}
             _ => self.answered(),
         }
         answer

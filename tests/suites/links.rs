@@ -12,8 +12,13 @@ const FILES_ON_THE_WEB: [&str; 2] = [
 ];
 
 /// Shown on crates.io and docs.rs as well, where a relative link leads nowhere.
-const PUBLISHED: [&str; 4] =
-    ["README.md", "backend-memory/README.md", "backend-redis/README.md", "tests/README.md"];
+const PUBLISHED: [&str; 5] = [
+    "README.md",
+    "backend-memory/README.md",
+    "backend-quorum/README.md",
+    "backend-redis/README.md",
+    "tests/README.md",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
