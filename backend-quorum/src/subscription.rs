@@ -1,10 +1,10 @@
 //! [`QuorumWakeups`]: the wake-ups of all members as one.
 //!
 //! A lock can be acquired when a majority is free. So a wake-up is passed on when all members have
-//! woken, a moment after as many have as were missing at the last refusal, or a little later if there
-//! are fewer. Members that
-//! had granted the refused request were free already: what wakes there is the undoing of somebody
-//! else's attempt, and to ask for that would only wake that one in turn.
+//! woken, a moment after as many have as were missing at the last refusal, or a little later if
+//! there are fewer. Members that had granted the refused request were free already: what wakes
+//! there is the undoing of somebody else's attempt, and to ask for that would only wake that one in
+//! turn.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,8 @@ use crate::{
     quorum::{Inner, Parts},
 };
 
-/// How long the first wake-up waits for those of other members, if too few have woken for a majority.
+/// How long the first wake-up waits for those of other members, if too few have woken for a
+/// majority.
 const GATHER: Duration = Duration::from_millis(20);
 
 /// The same if enough have woken: a request that overtakes the release at a member would be refused

@@ -44,7 +44,8 @@ impl<B: Backend> Scene<B> {
     }
 }
 
-/// C40: a grant carries the proposed token if the store has not come to it, whichever client it is at.
+/// C40: a grant carries the proposed token if the store has not come to it, whichever client it is
+/// at.
 pub async fn a_grant_carries_the_token_that_was_proposed<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut last = scene.last_token().await;
