@@ -1,10 +1,10 @@
 //! Outermost acquisitions.
 //!
 //! All members are asked at once, with a proposed token. Which token the hold has follows from two
-//! rules. A majority has granted the hold with that token or an earlier one: every earlier hold left
-//! its token at one of them, so the new one is later. And a majority has issued that token or a
-//! later one, and cannot grant it again: every later hold will meet one of them. If all members of an
-//! odd number answer, the one in the middle always fits.
+//! rules. A majority has granted the hold with that token or an earlier one: every earlier hold
+//! left its token at one of them, so the new one is later. And a majority has issued that token or
+//! a later one, and cannot grant it again: every later hold will meet one of them. If all members
+//! of an odd number answer, the one in the middle always fits.
 
 use std::time::Duration;
 

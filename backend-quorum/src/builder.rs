@@ -43,13 +43,7 @@ type ToConnect = (usize, Connect);
 ///
 /// use lockcore::Locks;
 /// use lockcore_quorum::Quorum;
-/// # use lockcore_memory::MemoryBackend;
-/// # struct RedisBackend;
-/// # impl RedisBackend {
-/// #     async fn connect(_: &str) -> Result<MemoryBackend, lockcore::BackendError> {
-/// #         Ok(MemoryBackend::new())
-/// #     }
-/// # }
+/// use lockcore_redis::RedisBackend;
 ///
 /// # async fn connect() -> Result<(), lockcore::LockError> {
 /// let quorum = Quorum::builder()
@@ -87,7 +81,7 @@ impl Default for QuorumBuilder {
 
 impl QuorumBuilder {
     /// The shortest and the longest [`member_timeout`](Self::member_timeout). An acquisition takes
-    /// up to four of them, and lockcore gives up on it after 5 s.
+    /// up to three of them, and lockcore gives up on it after 5 s.
     pub const MEMBER_TIMEOUTS: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_secs(1);
 
@@ -132,8 +126,8 @@ impl QuorumBuilder {
     ///
     /// The member may have been restarted without its data. While holds may exist that it has
     /// forgotten, which is for the longest lease that is in use, it could help a second owner to a
-    /// majority. With less than the longest lease, that is possible. In return, the quorum bears the
-    /// loss of another member sooner. With zero, members count at once: choose that if every member
+    /// majority. With less than the longest lease, that is possible. In return, the quorum bears
+    /// the loss of another member sooner. With zero, members count at once: choose that if every member
     /// keeps its data across a crash.
     ///
     /// This is a precaution, not a proof: a client sees only the failures that its own requests run
@@ -249,8 +243,8 @@ impl QuorumBuilder {
         members: Vec<Arc<Member>>,
         connecting: Vec<JoinHandle<()>>,
     ) -> Result<Quorum, BackendError> {
-        // One that is not connected yet is taken for one that can do it: if not, its part of a grant
-        // is an error.
+        // One that is not connected yet is taken for one that can do it: if not, its part of a
+        // grant is an error.
         let hands_over = members
             .iter()
             .filter_map(|member| member.backend().ok())

@@ -122,6 +122,8 @@ impl Member {
         };
         match &answer {
             Err(error) if error.is_retryable() => self.failed(error),
+            // Nobody was asked.
+            _ if self.backend.get().is_none() => {}
             _ => self.answered(),
         }
         answer
@@ -151,7 +153,8 @@ impl Member {
         self.health().late_until.is_none_or(|until| until <= Instant::now())
     }
 
-    /// How long its grants do not count, if that is so: it may have been restarted without its data.
+    /// How long its grants do not count, if that is so: it may have been restarted without its
+    /// data.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {
         let health = self.health();
         if health.is_away {

@@ -1,9 +1,10 @@
 //! [`QuorumWakeups`]: the wake-ups of all members as one.
 //!
-//! A lock can be acquired when a majority is free. So a wake-up is passed on when as many members
-//! have woken as were missing at the last refusal, or a little later if there are fewer. Members that
-//! had granted the refused request were free already: what wakes there is the undoing of somebody
-//! else's attempt, and to ask for that would only wake that one in turn.
+//! A lock can be acquired when a majority is free. So a wake-up is passed on when all members have
+//! woken, a moment after as many have as were missing at the last refusal, or a little later if
+//! there are fewer. Members that had granted the refused request were free already: what wakes
+//! there is the undoing of somebody else's attempt, and to ask for that would only wake that one in
+//! turn.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use lockcore::{
     BackendError, LockName,
     backend::{SubscribeRequest, Wakeup, Wakeups, async_trait},
 };
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::{
     acquire::GRACE,
@@ -31,8 +32,13 @@ use crate::{
     quorum::{Inner, Parts},
 };
 
-/// How long the first wake-up waits for those of other members.
+/// How long the first wake-up waits for those of other members, if too few have woken for a
+/// majority.
 const GATHER: Duration = Duration::from_millis(20);
+
+/// The same if enough have woken: a request that overtakes the release at a member would be refused
+/// there, and the hold would be on fewer members than it could be.
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// The pauses between attempts to subscribe at a member that failed.
 const PAUSES: [Duration; 4] = [
@@ -175,8 +181,8 @@ pub(crate) struct QuorumWakeups {
     /// The members that have woken since the last wake-up was passed on. Kept here, so that a
     /// dropped wait loses none.
     heard: MemberSet,
-    /// When a wake-up is passed on, if no other follows.
-    until: Option<Instant>,
+    /// When the first of them did.
+    since: Option<Instant>,
 }
 
 /// Subscribes at all members. A majority is enough: whoever can be acquired from has then been
@@ -190,7 +196,7 @@ pub(crate) async fn subscribe(
     let watch = quorum.watches.begin(&request.name);
     let ears = quorum.members.iter().map(|member| Ear::new(member, &request)).collect();
     let mut wakeups =
-        QuorumWakeups { ears, parts, watch, heard: MemberSet::default(), until: None };
+        QuorumWakeups { ears, parts, watch, heard: MemberSet::default(), since: None };
     let start = Instant::now();
     wakeups.subscribed(parts.majority).await;
     let prompt = wakeups.prompt();
@@ -269,33 +275,37 @@ impl QuorumWakeups {
         .await;
     }
 
-    /// Returns `true` if what was heard is to be passed on.
-    fn is_enough(&mut self) -> bool {
+    /// When what was heard is to be passed on, if anything was.
+    fn due(&mut self) -> Option<Instant> {
         let granted = self.watch.granted();
         self.heard = self.heard.without(granted);
         if self.heard.is_empty() {
-            self.until = None;
-            return false;
+            self.since = None;
+            return None;
         }
-        let now = Instant::now();
-        let until = *self.until.get_or_insert(now + GATHER);
+        let since = *self.since.get_or_insert_with(Instant::now);
         let missing = self.parts.majority.saturating_sub(granted.len());
-        self.heard.len() >= missing || until <= now
+        Some(match self.heard.len() {
+            heard if heard + granted.len() == self.parts.members => since,
+            heard if heard >= missing => since + SETTLE,
+            _ => since + GATHER,
+        })
     }
 }
 
 #[async_trait]
 impl Wakeups for QuorumWakeups {
     async fn woken(&mut self) -> Wakeup {
-        while !self.is_enough() {
-            match self.until {
-                Some(until) => {
-                    let _ = tokio::time::timeout_at(until, self.listen()).await;
-                }
+        loop {
+            match self.due() {
                 None => self.listen().await,
+                Some(due) if due <= Instant::now() => break,
+                Some(due) => {
+                    let _ = timeout_at(due, self.listen()).await;
+                }
             }
         }
-        (self.heard, self.until) = (MemberSet::default(), None);
+        (self.heard, self.since) = (MemberSet::default(), None);
         Wakeup::Changed
     }
 }

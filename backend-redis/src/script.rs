@@ -185,17 +185,23 @@ pub(crate) static RELEASE_FAIR: LuaScript = {
 script!(ACQUIRE, "acquire", "store_token" "token" "overtaken" "hold" "acquire" "issue" "grant");
 script!(
     ACQUIRE_FAIR, "acquire",
-    "now" "queue" "places" "store_token" "token" "overtaken" "hold" "acquire_fair" "issue" "leave_fair" "grant"
+    "now" "queue" "places" "store_token" "token" "overtaken" "hold" "acquire_fair" "issue"
+    "leave_fair" "grant"
 );
 script!(
     ACQUIRE_READ, "acquire",
-    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_read" "grant_read_write"
+    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_read"
+    "grant_read_write"
 );
 script!(
     ACQUIRE_WRITE, "acquire",
-    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_write" "grant_read_write"
+    "now" "not_moving" "holds" "store_token" "token" "overtaken" "hold_read_write" "acquire_write"
+    "grant_read_write"
 );
-script!(ACQUIRE_PERMITS, "acquire", "now" "permits" "store_token" "token" "semaphore" "acquire_permits");
+script!(
+    ACQUIRE_PERMITS, "acquire",
+    "now" "permits" "store_token" "token" "semaphore" "acquire_permits"
+);
 script!(
     RENEW, "renew",
     "now" "not_moving" "holds" "permits" "renew_exclusive" "renew_read_write" "renew_permits" "renew"

@@ -12,10 +12,11 @@ const FILES_ON_THE_WEB: [&str; 2] = [
 ];
 
 /// Shown on crates.io and docs.rs as well, where a relative link leads nowhere.
-const PUBLISHED: [&str; 5] = [
+const PUBLISHED: [&str; 6] = [
     "README.md",
     "backend-memory/README.md",
     "backend-postgres/README.md",
+    "backend-quorum/README.md",
     "backend-redis/README.md",
     "tests/README.md",
 ];

@@ -1,6 +1,7 @@
 -- For the scripts that grant an exclusive or fair hold: finds or issues the token, and refuses a
--- nested request without a hold. `least_token` is nil, or the bound of issue_tokens. When a hold is new, this is the first write of the script. If
--- memory is full, it fails, and nothing has been stored.
+-- nested request without a hold. `least_token` is nil, or the bound of issue_tokens. When a hold is
+-- new, this is the first write of the script. If memory is full, it fails, and nothing has been
+-- stored.
 if not is_same_hold and ARGV[3] ~= '1' then
     return {2}
 end

@@ -9,9 +9,10 @@ local DAY = 86400000
 local PERIOD = 10000000000
 
 -- Issues `count` consecutive tokens, all greater than every earlier one, at the server's `time` if
--- the script knows it already. If the client proposes `least`, the first is that one, unless it has to
--- be greater. Returns the first, and that time in microseconds. Both are numbers: they are whole and
--- below 2^53, and the server writes all their digits. Lua's own conversion to a string would not.
+-- the script knows it already. If the client proposes `least`, the first is that one, unless it has
+-- to be greater. Returns the first, and that time in microseconds. Both are numbers: they are whole
+-- and below 2^53, and the server writes all their digits. Lua's own conversion to a string would
+-- not.
 local function issue_tokens(count, time, least)
     local stored = redis.call('GET', KEYS[2])
     local last = stored and tonumber(stored) or 0

@@ -57,9 +57,10 @@ impl Offer {
     }
 }
 
-/// How long after a grant without a request its lease is brought to its full length at the latest.
-/// Most holds that are handed to and fro are over by then.
-const SETTLES: Duration = Duration::from_millis(200);
+/// How long after a grant without a request its lease is brought to its full length at the latest:
+/// until then, a client that is stopped for less than its lease may lose the hold. Most holds that
+/// are handed to and fro are over by then.
+const SETTLES: Duration = Duration::from_millis(20);
 
 /// A grant of the backend. Several holds of one client may have it one after the other.
 #[derive(Clone, Copy, Debug, Hash)]

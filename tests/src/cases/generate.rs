@@ -181,8 +181,10 @@ mod tests {
     #[test]
     fn each_word_is_equal_to_itself_only() {
         compare!(
-            [fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions],
-            [fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions]
+            [fair read_write permits hand_over demand direct_grant proposed_tokens latches
+             conditions],
+            [fair read_write permits hand_over demand direct_grant proposed_tokens latches
+             conditions]
         );
         let words = parts!([
             fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions

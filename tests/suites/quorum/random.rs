@@ -42,7 +42,7 @@ impl Chance {
             5 => Some(Fault::NeverReply),
             6 => Some(Fault::Delay(self.millis(700))),
             7 => Some(Fault::DelayReply(self.millis(700))),
-            // It breaks the contract of an acquisition to come after its release, but a release may.
+            // An acquisition must not come after its release. A release may come late.
             8 if op == Op::Release => Some(Fault::Straggles(self.millis(3_000))),
             number if number % 4 == 3 => Some(Fault::Delay(self.millis(30))),
             number if number % 4 == 2 => Some(Fault::DelayReply(self.millis(30))),

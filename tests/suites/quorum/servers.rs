@@ -103,11 +103,11 @@ async fn tokens_rise_when_members_come_back_empty() {
     let guard = enters(&one).await;
     let mut last = guard.token();
     guard.release().await.unwrap();
-    for lost in 0..3 {
-        servers[lost].kill();
+    for server in &mut servers {
+        server.kill();
         last = take_turns([&one, &other], last).await;
-        servers[lost].restart();
-        let size: i64 = servers[lost].query(&["DBSIZE"]).await;
+        server.restart();
+        let size: i64 = server.query(&["DBSIZE"]).await;
         assert_eq!(size, 0, "it has kept its data");
         last = take_turns([&other, &one], last).await;
     }
@@ -143,7 +143,7 @@ async fn no_error_shows_a_password() {
     let server = RedisServer::start_with(&["--requirepass", "hunter2"]);
     let port = server.port();
     let wrong = move || RedisBackend::connect(format!("redis://:hunter3@127.0.0.1:{port}"));
-    let members = Quorum::builder().member_from(wrong.clone()).member_from(wrong);
+    let members = Quorum::builder().member_from(wrong).member_from(wrong);
     let error = members.connect().await.unwrap_err();
     let text = format!("{error} {error:?}");
     assert!(text.contains("127.0.0.1"), "{text}");

@@ -67,7 +67,7 @@ async fn without_a_majority_of_subscriptions_there_is_an_error_in_time() {
     bench.faults[1].every(Op::Subscribe, Fault::Refuse(BackendErrorKind::Connection));
     bench.faults[2].every(Op::Subscribe, Fault::NeverAnswer);
     let start = Instant::now();
-    let error = bench.quorum.subscribe(&subscription()).await.err().expect("two are missing");
+    let error = bench.quorum.subscribe(&subscription()).await.expect_err("two are missing");
     assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error:?}");
     assert!(start.elapsed() <= MEMBER_TIMEOUT + 20 * MS, "{:?}", start.elapsed());
     assert_eq!(bench.stores[0].names_in_use(), 0, "the subscription of the first is left");

@@ -298,3 +298,78 @@ async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
         }
     }
 }
+
+/// A token that is not yet the time of the server's clock.
+fn ahead(time: u64) -> FencingToken {
+    FencingToken::from(time + 3_600_000_000)
+}
+
+#[tokio::test]
+async fn a_raised_token_is_kept_until_the_clock_has_come_to_it() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let (name, raised) = (lock().name, ahead(time(&server).await));
+    backend.raise_token(&name, raised).await.unwrap();
+    assert_eq!(last_token(&server).await, u64::from(raised));
+    let kept = pttl(&server, TOKEN).await;
+    assert!((DAY + 3_590_000..=DAY + 3_601_000).contains(&kept), "{kept}");
+    // A smaller one changes nothing, nor does the same.
+    let _: i64 = server.query(&["PEXPIRE", TOKEN, "5000"]).await;
+    for token in [1, u64::from(raised) - 1, u64::from(raised)] {
+        backend.raise_token(&name, FencingToken::from(token)).await.unwrap();
+    }
+    assert_eq!(last_token(&server).await, u64::from(raised));
+    assert!(pttl(&server, TOKEN).await <= 5_000);
+    // A proposal is kept as long.
+    let proposed = FencingToken::from(u64::from(raised) + 3_600_000_000);
+    assert_eq!(enters(&backend, &lock().least_token(Some(proposed))).await, proposed);
+    let kept = pttl(&server, TOKEN).await;
+    assert!((DAY + 7_190_000..=DAY + 7_201_000).contains(&kept), "{kept}");
+}
+
+#[tokio::test]
+async fn a_raised_token_of_redissons_fenced_lock_keeps_having_no_expiry() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    set_token(&server, 7, &[]).await;
+    let raised = ahead(time(&server).await);
+    backend.raise_token(&lock().name, raised).await.unwrap();
+    assert_eq!(last_token(&server).await, u64::from(raised));
+    assert_eq!(pttl(&server, TOKEN).await, -1);
+    let proposed = FencingToken::from(u64::from(raised) + 10);
+    assert_eq!(enters(&backend, &lock().least_token(Some(proposed))).await, proposed);
+    assert_eq!(pttl(&server, TOKEN).await, -1);
+}
+
+/// Whoever remembers the last token of a lock, and acquires it without a script, follows the raised
+/// one.
+#[tokio::test]
+async fn a_token_that_another_client_has_raised_is_followed_by_who_remembers_an_older_one() {
+    let server = RedisServer::start();
+    let [backend, other] = [connect(&server).await, connect(&server).await];
+    for near in [10_000, 3_600_000_000] {
+        for _ in 0..5 {
+            enters(&backend, &lock()).await;
+            releases(&backend, &lock()).await;
+        }
+        let raised = FencingToken::from(time(&server).await.max(last_token(&server).await) + near);
+        other.raise_token(&lock().name, raised).await.unwrap();
+        let token = enters(&backend, &lock()).await;
+        assert!(token > raised, "{token} was granted after {raised}");
+        releases(&backend, &lock()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_scripts_cannot_count_on_from_is_refused() {
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let great = FencingToken::from(1 << 53);
+    let raised = backend.raise_token(&lock().name, great).await.unwrap_err();
+    let proposed = backend.acquire(&lock().least_token(Some(great))).await.unwrap_err();
+    for error in [raised, proposed] {
+        assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
+        assert!(!error.is_outcome_unknown(), "{error}");
+    }
+    assert!(!exists(&server, TOKEN).await);
+}
