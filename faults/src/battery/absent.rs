@@ -16,7 +16,7 @@ pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
         (28 | 66, Single | Sentinel) => "there are no slots",
         (29, Single) => "a single server has no replica",
         (29, Sentinel) => "25 is the same with Sentinels",
-        (55..=57, _) => "there is no backend that asks a majority of servers",
+        (55..=57, _) => "the battery has no clients of a quorum; its own suite has these faults",
         (21, Cluster) => "a node of a cluster refuses REPLICAOF; 64 demotes a primary",
         (43, Cluster) => {
             "nodes judge each other by their wall clocks: one whose clock jumps is replaced, as in \
