@@ -132,7 +132,7 @@ impl Scene {
             response_timeout: self.setup.response_timeout,
             connect_timeout: Duration::from_millis(500),
             retry_for: self.setup.retry_for,
-            queue_timeout: Duration::from_secs(1),
+            queue_timeout: self.setup.queue_timeout,
             // Those that keep locks and those that do not have to get on with each other.
             linger: LINGER * u32::from(number % 2 == 1),
             allow_eviction: self.setup.allow_eviction,
