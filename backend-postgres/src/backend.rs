@@ -27,7 +27,8 @@ use crate::{
     schema::Schema,
 };
 
-/// What is refused because all names draw their tokens from one sequence.
+/// The name of a request that is refused: all lock names draw their tokens from one sequence, so no
+/// token can be proposed for one of them.
 const PROPOSED_TOKENS: &str = "proposed tokens";
 
 /// How many holds one statement renews. Each name in it takes a place in the server's table of
@@ -93,8 +94,8 @@ impl PostgresBackend {
     /// creates the schema `lockcore` there if it is missing.
     ///
     /// # Errors
-    /// What was in the way: the server cannot be reached, rejects the credentials, is a replica, or
-    /// the role lacks a right.
+    /// The server cannot be reached, it rejects the credentials, it is a replica, or the role
+    /// lacks a right. The error names the address.
     pub async fn connect(url: impl Into<String>) -> Result<Self, BackendError> {
         Self::builder(url).connect().await
     }
@@ -280,7 +281,7 @@ fn outcome(row: &Row, doing: &str) -> Result<AcquireOutcome, BackendError> {
     })
 }
 
-/// What is known of a name, row by row.
+/// The state of a name, collected row by row.
 #[derive(Default)]
 struct Inspection {
     holders: Vec<Holder>,

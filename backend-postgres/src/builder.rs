@@ -61,12 +61,12 @@ impl fmt::Debug for PostgresBackendBuilder {
     }
 }
 
-/// What [`PostgresBackend`] is made of.
+/// The settings that a [`PostgresBackend`] connects with.
 #[derive(Debug)]
 pub(crate) struct ConnectSettings {
     pub(crate) requests: Target,
     pub(crate) wakeups: Target,
-    /// Whether requests go through a pooler: then wake-ups have a URL of their own.
+    /// Set if requests go through a pooler. Wake-ups have a URL of their own then.
     pub(crate) is_pooled: bool,
     pub(crate) schema: Schema,
     pub(crate) connections: usize,

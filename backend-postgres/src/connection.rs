@@ -33,7 +33,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 /// How often a connection is asked whether it is still there.
 pub(crate) const PING: Duration = Duration::from_secs(5);
 
-/// What a function of the store is given, with its type.
+/// An argument of a function of the store, with its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A connection for requests. They arrive in the order in which they were first polled, also across
@@ -84,7 +84,7 @@ impl Live {
         self.last_answer.fetch_max(passed, Ordering::Relaxed);
     }
 
-    /// Whether nothing has come for so long.
+    /// Returns `true` if the server has sent nothing for this time.
     fn is_silent_for(&self, time: Duration) -> bool {
         let last = Duration::from_millis(self.last_answer.load(Ordering::Relaxed));
         // A millisecond for what was cut off.

@@ -112,7 +112,7 @@ fn kind_of(said: &DbError) -> BackendErrorKind {
     }
 }
 
-/// What the reader of the message should know about the cause.
+/// A sentence about the cause, for whoever reads the message.
 fn hint_about(code: &SqlState) -> &'static str {
     match code.code() {
         "42501" => {

@@ -50,11 +50,11 @@ struct Shared {
     next: AtomicU64,
 }
 
-/// Who listens to what.
+/// The subscribers of each channel.
 #[derive(Default)]
 struct Board {
     channels: HashMap<String, Vec<Arc<Subscriber>>>,
-    /// What the server was told to send, on the connection that there is now.
+    /// The channels that the current connection listens to.
     heard: HashSet<String>,
     /// The channels that may have become necessary or superfluous.
     touched: Vec<String>,
@@ -271,7 +271,7 @@ impl Drop for WakeupListener {
     }
 }
 
-/// What those who wait for a channel look at.
+/// The progress of the listener, for those who wait for a channel.
 #[derive(Clone)]
 pub(crate) struct ListenerProgress(watch::Receiver<Progress>);
 

@@ -7,7 +7,7 @@ use tokio_postgres::{Client, types::Type};
 
 use crate::{connection::Parameter, error, target::Target};
 
-/// What the files are written for.
+/// The prefix of names in the files, which stands for the schema.
 const WRITTEN_FOR: &str = "lockcore.";
 
 /// How long everything may take that is done to the schema, or waited for.
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The longest name of a schema, in bytes.
 const LONGEST: usize = 63;
 
-/// What makes version 1 of the schema.
+/// The files that make version 1 of the schema.
 const FIRST: [&str; 9] = [
     include_str!("sql/tables.sql"),
     include_str!("sql/entering.sql"),
@@ -29,7 +29,7 @@ const FIRST: [&str; 9] = [
     include_str!("sql/fencing.sql"),
 ];
 
-/// What makes each version from the one before it. Versions that were published are never changed,
+/// The files that make each version from the one before it. A published version is never changed,
 /// and a version takes nothing away: clients of earlier ones may still be running.
 const MIGRATIONS: [&[&str]; 1] = [&FIRST];
 

@@ -133,7 +133,7 @@ impl Target {
     }
 }
 
-/// Whether a URL asks for TLS: certainly, if the server has it, or not at all.
+/// The demand for TLS in a URL: required, if the server has it, or not at all.
 pub(crate) fn ssl_mode(config: &Config) -> SslMode {
     config.get_ssl_mode()
 }

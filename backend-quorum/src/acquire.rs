@@ -29,7 +29,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(10);
 /// How long those are waited for that were late, so that a release is on its way.
 pub(crate) const LAST_GRACE: Duration = Duration::from_millis(2);
 
-/// What the members have answered.
+/// The answers of the members so far.
 #[derive(Debug, Default)]
 struct Tally {
     grants: Vec<(usize, FencingToken)>,

@@ -63,7 +63,7 @@ pub struct QuorumBuilder {
     rejoin_after: Duration,
 }
 
-/// Where a member comes from.
+/// A member that is connected, or the way to connect it.
 enum Source {
     Connected(Arc<dyn Backend>),
     Connects(Connect),

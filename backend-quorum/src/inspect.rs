@@ -30,7 +30,7 @@ pub(crate) async fn inspect(quorum: &Inner, name: &LockName) -> Result<LockState
 /// The holds of one owner at the members that have told.
 struct Claim<'a> {
     holders: Vec<&'a Holder>,
-    /// What remains of them, the longest first.
+    /// The remaining leases of them, the longest first.
     remaining: Vec<Option<Duration>>,
 }
 

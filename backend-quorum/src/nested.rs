@@ -13,7 +13,7 @@ use crate::{
     round::Round,
 };
 
-/// What the members have answered.
+/// The answers of the members so far.
 #[derive(Debug, Default)]
 struct Tally {
     tokens: Vec<FencingToken>,

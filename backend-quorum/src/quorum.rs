@@ -48,7 +48,7 @@ pub struct Quorum {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the clones of a quorum share.
+/// The state that the clones of a quorum share.
 pub(crate) struct Inner {
     pub(crate) members: Arc<[Arc<Member>]>,
     pub(crate) capabilities: Capabilities,

@@ -72,7 +72,7 @@ fn lacking() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, "it does not have the hold")
 }
 
-/// What the members have answered for one hold.
+/// The answers of the members for one hold.
 #[derive(Debug, Default)]
 struct Tally {
     renewed: usize,

@@ -161,7 +161,7 @@ pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Where the data of the server in `directory` is.
+/// The place of the data of the server in `directory`.
 pub(super) fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
@@ -175,7 +175,7 @@ pub(super) fn spawn(
     let mut command = program("postgres", directory)?;
     command.arg("-D").arg(data(directory)).args(["-p", &port.to_string()]);
     command.arg("-k").arg(directory);
-    // What a test has written need not survive the machine.
+    // The data of a test need not survive the machine.
     let fixed = ["listen_addresses=127.0.0.1", "fsync=off", "logging_collector=off"];
     let settings = fixed.iter().copied().chain(options.iter().map(String::as_str));
     command.args(settings.flat_map(|setting| ["-c", setting]));

@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 20;
 /// How long the processes of a server that was killed may take to notice it.
 const END: Duration = Duration::from_secs(20);
 
-/// Who may connect: the superuser without a password, all others with theirs.
+/// The rules for connections: the superuser needs no password, all others need theirs.
 const RULES: &str = "local all all trust\n\
                      host all postgres 127.0.0.1/32 trust\n\
                      host replication postgres 127.0.0.1/32 trust\n\
@@ -270,7 +270,7 @@ impl PostgresServer {
     /// Runs SQL as the superuser, on a connection of its own, and returns the rows as text.
     ///
     /// # Errors
-    /// What the server answers.
+    /// The answer of the server.
     pub async fn try_query(&self, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driver = tokio::spawn(connection);

@@ -71,12 +71,12 @@ impl PostgresProxy {
         self.cut.send_modify(|count| *count += 1);
     }
 
-    /// Whether notifications are lost, as in a pooler that shares connections among clients.
+    /// Set to lose notifications, as a pooler does that shares connections among clients.
     pub(crate) fn swallow_notifications(&self, swallows: bool) {
         self.swallows.store(swallows, Ordering::SeqCst);
     }
 
-    /// Whether new connections are closed at once.
+    /// Set to close new connections at once.
     pub(crate) fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::SeqCst);
     }

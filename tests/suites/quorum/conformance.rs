@@ -65,7 +65,7 @@ async fn servers() -> Arc<[RedisServer; 5]> {
     servers
 }
 
-/// What is left of `name` at the servers.
+/// The keys and channels of `name` that are left at the servers.
 async fn left_at(servers: &[RedisServer], name: &LockName) -> Vec<String> {
     let mut left = Vec::new();
     for server in servers {

@@ -19,7 +19,7 @@ const CLIENTS: usize = 4;
 const TASKS: usize = 8;
 const ROUNDS: u64 = 25;
 
-/// What the lock protects: read and written in two steps.
+/// The data that the lock protects, read and written in two steps.
 #[derive(Default)]
 struct Counter(AtomicU64);
 

@@ -31,7 +31,7 @@ impl Chance {
         Duration::from_millis(self.below(limit))
     }
 
-    /// What becomes of one request. A `bad` member fails half the time.
+    /// The fate of one request. A `bad` member fails half the time.
     fn fault(&mut self, op: Op, is_bad: bool) -> Option<Fault> {
         match self.below(if is_bad { 16 } else { 120 }) {
             0 => Some(Fault::Refuse(BackendErrorKind::Unavailable)),
