@@ -8,7 +8,7 @@ use tokio_postgres::{Config, config::SslMode};
 use crate::{
     PostgresBackend, error,
     schema::Schema,
-    target::{Target, Tls, ssl_mode},
+    target::{Target, Tls},
 };
 
 /// How many connections there may be for requests.
@@ -197,7 +197,7 @@ impl PostgresBackendBuilder {
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, reason = "with TLS it is used")]
     fn tls(&self, config: &Config) -> Result<Tls, BackendError> {
-        match ssl_mode(config) {
+        match config.get_ssl_mode() {
             SslMode::Disable | SslMode::Prefer => Ok(Tls::None),
             _ => Err(error::configuration(
                 "the URL asks for TLS; build lockcore-postgres with the feature `tls`",
@@ -207,7 +207,7 @@ impl PostgresBackendBuilder {
 
     #[cfg(feature = "tls")]
     fn tls(&self, config: &Config) -> Result<Tls, BackendError> {
-        match ssl_mode(config) {
+        match config.get_ssl_mode() {
             SslMode::Disable => Ok(Tls::None),
             _ => crate::tls::with_roots(&self.roots).map(Tls::Rustls),
         }

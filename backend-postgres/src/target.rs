@@ -6,7 +6,7 @@ use lockcore::BackendError;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Notification, Socket,
-    config::{Host, SslMode, TargetSessionAttrs},
+    config::{Host, TargetSessionAttrs},
     tls::{MakeTlsConnect, TlsStream},
 };
 use uuid::Uuid;
@@ -131,11 +131,6 @@ impl Target {
             Err(_) => Err(error::not_connected(&self.address, limit)),
         }
     }
-}
-
-/// The demand for TLS in a URL: required, if the server has it, or not at all.
-pub(crate) fn ssl_mode(config: &Config) -> SslMode {
-    config.get_ssl_mode()
 }
 
 async fn connect<T>(

@@ -127,8 +127,8 @@ impl QuorumBuilder {
     /// The member may have been restarted without its data. While holds may exist that it has
     /// forgotten, which is for the longest lease that is in use, it could help a second owner to a
     /// majority. With less than the longest lease, that is possible. In return, the quorum bears
-    /// the loss of another member sooner. With zero, members count at once: choose that if every member
-    /// keeps its data across a crash.
+    /// the loss of another member sooner. With zero, members count at once: choose that if every
+    /// member keeps its data across a crash.
     ///
     /// This is a precaution, not a proof: a client sees only the failures that its own requests run
     /// into. Whoever has no persistence should also start a crashed server again only after the

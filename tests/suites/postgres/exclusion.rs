@@ -3,42 +3,23 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use lockcore::{LockError, LockGuard, Locks, Owner};
+use lockcore::{LockError, Locks, Owner};
 use lockcore_testkit::{PostgresServer, poll_times};
 use tokio::task::JoinSet;
 
-use crate::support::{connect, soon, until};
+use crate::{
+    critical::Critical,
+    support::{connect, soon, until},
+};
 
 const CLIENTS: u64 = 4;
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 12;
-
-/// What the lock protects.
-#[derive(Default)]
-struct Critical {
-    inside: AtomicU64,
-    greatest_token: AtomicU64,
-    entries: AtomicU64,
-}
-
-impl Critical {
-    /// The only one inside, with the greatest token so far.
-    async fn visit(&self, guard: &LockGuard) {
-        let token = u64::from(guard.token());
-        let before = self.inside.swap(token, Ordering::SeqCst);
-        assert_eq!(before, 0, "token {token} met token {before} inside");
-        let greatest = self.greatest_token.swap(token, Ordering::SeqCst);
-        assert!(token > greatest, "token {token} after {greatest}");
-        tokio::task::yield_now().await;
-        assert_eq!(self.inside.swap(0, Ordering::SeqCst), token, "somebody else came in");
-        self.entries.fetch_add(1, Ordering::SeqCst);
-    }
-}
 
 /// One visit, in one of the ways in which locks are used.
 async fn visit(locks: &Locks, fair: bool, critical: &Critical, way: u64) -> Result<(), LockError> {
@@ -92,7 +73,7 @@ async fn contend(fair: bool) {
     while let Some(task) = soon("every visit", tasks.join_next()).await {
         task.unwrap();
     }
-    assert!(critical.entries.load(Ordering::SeqCst) > 64);
+    assert!(critical.entries() > 64);
     until("the last release", || async {
         let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
         server.query(left).await.is_empty()
@@ -150,6 +131,6 @@ async fn through_crashes_of_the_server() {
 
 /// Waits for more visits than there can have been under way.
 async fn work_goes_on(critical: &Critical) {
-    let before = critical.entries.load(Ordering::SeqCst);
-    until("more visits", || async { critical.entries.load(Ordering::SeqCst) > before + 50 }).await;
+    let before = critical.entries();
+    until("more visits", || async { critical.entries() > before + 50 }).await;
 }

@@ -7,6 +7,8 @@
 )]
 
 mod conformance;
+#[path = "../critical.rs"]
+mod critical;
 mod errors;
 mod exclusion;
 mod failover;
@@ -19,4 +21,6 @@ mod signals;
 mod support;
 mod tls;
 mod tokens;
+#[path = "../waiting.rs"]
+mod waiting;
 mod wakeups;

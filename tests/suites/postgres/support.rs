@@ -1,6 +1,6 @@
 //! What the suites share.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use lockcore::{
     FencingToken, LockName,
@@ -9,8 +9,7 @@ use lockcore::{
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
 
-/// Longer than anything here takes on a busy machine: a test that waits so long has failed.
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) use crate::waiting::{soon, until};
 
 /// Longer than any test.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -37,24 +36,6 @@ pub(crate) async fn enters(backend: &PostgresBackend, request: &AcquireRequest) 
 
 pub(crate) async fn is_held(backend: &PostgresBackend, lock: &str) -> bool {
     backend.inspect(&name(lock)).await.unwrap().is_held()
-}
-
-/// Waits for what must happen soon.
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(LONG, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("{what}: not within {LONG:?}"),
-    }
-}
-
-/// Asks the server until it gives the answer that is expected of it. It has no event for that.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    soon(what, async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
 }
 
 /// How many connections of clients of locks the server has.

@@ -1,45 +1,20 @@
 //! Never two inside, whatever happens around: four clients of sixteen tasks on one name, on both backends.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use lockcore::{LockError, LockGuard, Locks, Owner};
+use lockcore::{LockError, Locks, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{RedisServer, poll_times};
 use tokio::task::JoinSet;
 
-use crate::support::{assert_nothing_left, connect, soon};
+use crate::{
+    critical::Critical,
+    support::{assert_nothing_left, connect, soon},
+};
 
 const CLIENTS: usize = 4;
 const TASKS: usize = 16;
 const ROUNDS: u64 = 12;
-
-/// What the lock protects. It is never inside of the system under test, so that it sees what is true.
-#[derive(Default)]
-struct Critical {
-    inside: AtomicU64,
-    greatest_token: AtomicU64,
-    entries: AtomicU64,
-}
-
-impl Critical {
-    /// The only one inside, with the greatest token so far.
-    async fn visit(&self, guard: &LockGuard) {
-        let token = u64::from(guard.token());
-        let before = self.inside.swap(token, Ordering::SeqCst);
-        assert_eq!(before, 0, "token {token} met token {before} inside");
-        let greatest = self.greatest_token.swap(token, Ordering::SeqCst);
-        assert!(token > greatest, "token {token} after {greatest}");
-        tokio::task::yield_now().await;
-        assert_eq!(self.inside.swap(0, Ordering::SeqCst), token, "somebody else came in");
-        self.entries.fetch_add(1, Ordering::SeqCst);
-    }
-}
 
 /// One visit of a task, in one of the ways in which locks are used. The way is a function of who and when, so that a
 /// failure can be repeated.
@@ -107,7 +82,7 @@ async fn contend(clients: Vec<Locks>) -> u64 {
     while let Some(task) = soon("every visit", tasks.join_next()).await {
         task.unwrap();
     }
-    critical.entries.load(Ordering::SeqCst)
+    critical.entries()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

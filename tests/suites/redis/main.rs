@@ -14,6 +14,8 @@ mod command_proxy;
 mod conditions;
 mod conformance;
 mod core;
+#[path = "../critical.rs"]
+mod critical;
 mod demand;
 mod deployments;
 mod direct_grant;
@@ -50,5 +52,7 @@ mod signals;
 mod steps;
 mod support;
 mod tokens;
+#[path = "../waiting.rs"]
+mod waiting;
 mod wakeups;
 mod wire;

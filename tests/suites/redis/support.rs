@@ -1,13 +1,12 @@
 //! What the suites share.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use lockcore::{Locks, LocksBuilder};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
 use lockcore_testkit::RedisServer;
 
-/// Longer than anything here takes on a busy machine: a test that waits so long has failed.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) use crate::waiting::{LONG, soon, until};
 
 pub(crate) async fn connect(server: &RedisServer) -> RedisBackend {
     RedisBackend::connect(server.url()).await.unwrap()
@@ -33,24 +32,6 @@ pub(crate) fn impatient(server: &RedisServer) -> RedisBackendBuilder {
         .url(server.url())
         .response_timeout(Duration::from_millis(300))
         .connect_timeout(Duration::from_millis(500))
-}
-
-/// Waits for what must happen soon.
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(LONG, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("{what}: not within {LONG:?}"),
-    }
-}
-
-/// Asks the server until it gives the answer that is expected of it. The server has no event for what is asked.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    soon(what, async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
 }
 
 /// Has the server load the scripts, which the first call of each does, so that commands can be counted.
