@@ -7,7 +7,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -30,6 +30,9 @@ use crate::{
 /// How many holds one statement renews. Each name in it takes a place in the server's table of
 /// locks, which has some 6,400 with the default settings.
 const RENEWED_TOGETHER: usize = 128;
+
+/// The most tokens of one grant, which are drawn 64 at a time.
+const MOST_TOKENS: u32 = 1 << 16;
 
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
@@ -339,6 +342,10 @@ impl Backend for PostgresBackend {
             | Capabilities::HAND_OVER
             | Capabilities::DIRECT_GRANT
             | Capabilities::PROPOSED_TOKENS
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default().most_tokens(MOST_TOKENS)
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
