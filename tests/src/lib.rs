@@ -7,6 +7,7 @@ mod events;
 mod faulty;
 mod fixture;
 mod history;
+pub mod interruptions;
 mod poll;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -29,6 +30,7 @@ pub use crate::{
     faulty::{Fault, Faults, Faulty, Op},
     fixture::Fixture,
     history::{Belief, History, Inside, Violation},
+    interruptions::Interrupts,
     poll::poll_times,
     proxy::{Conditions, On, Proxy, Way},
     run::{run_case, run_case_paused},

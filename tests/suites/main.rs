@@ -19,6 +19,7 @@ mod faulty_suite;
 mod hand_over;
 mod hooked;
 mod kit_catches;
+mod kit_catches_interruptions;
 mod layers;
 mod limits;
 mod linger;

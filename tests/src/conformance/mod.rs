@@ -39,7 +39,7 @@ pub mod release;
 pub mod renewal;
 pub mod repetition;
 pub mod resizing;
-mod scene;
+pub(crate) mod scene;
 pub mod several_tokens;
 pub mod sharing;
 pub mod takeover;

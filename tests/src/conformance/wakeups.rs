@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Hears what has come so far, whatever it was: waking too often is allowed.
-pub(super) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups>) {
+pub(crate) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups>) {
     const AT_MOST: usize = 20;
     for _ in 0..AT_MOST {
         tokio::select! {

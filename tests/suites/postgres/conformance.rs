@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lockcore::LockName;
 use lockcore_postgres::PostgresBackend;
-use lockcore_testkit::{Fixture, PostgresServer};
+use lockcore_testkit::{Fixture, Interrupts, PostgresServer, Proxy};
 use uuid::Uuid;
 
 /// A server that all cases share, and the clients of one case.
@@ -86,6 +86,38 @@ impl Fixture for SchemaFixture {
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         self.0.left_behind(name).await
     }
+}
+
+/// A network between the clients and the server that can break.
+struct Interrupted(PostgresFixture, Proxy);
+
+impl Fixture for Interrupted {
+    type Backend = PostgresBackend;
+
+    async fn set_up() -> Self {
+        let fixture = PostgresFixture::set_up().await;
+        let proxy = Proxy::start_opaque(fixture.server.port()).await.unwrap();
+        Self(fixture, proxy)
+    }
+
+    async fn client(&self) -> PostgresBackend {
+        let url = format!("postgresql://postgres@127.0.0.1:{}/postgres", self.1.port());
+        PostgresBackend::builder(url).connections(2).connect().await.unwrap()
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        self.0.left_behind(name).await
+    }
+}
+
+impl Interrupts for Interrupted {
+    async fn interrupt(&self) {
+        self.1.reset();
+    }
+}
+
+mod interruptions {
+    lockcore_testkit::interruption_tests!(super::Interrupted);
 }
 
 mod signals {

@@ -7,7 +7,9 @@ use lockcore_memory::MemoryBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fixture, PostgresServer, RedisServer, conformance_tests};
+use lockcore_testkit::{
+    Fixture, Interrupts, PostgresServer, Proxy, RedisServer, conformance_tests,
+};
 use tokio::sync::Mutex;
 
 mod three_in_memory {
@@ -97,6 +99,42 @@ impl Fixture for ServerFixture {
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         left_at(&self.0[..], name).await
     }
+}
+
+/// A network between the clients and the servers that can break, at all of them at once.
+struct Interrupted(ServerFixture, Vec<Proxy>);
+
+impl Fixture for Interrupted {
+    type Backend = Quorum;
+
+    async fn set_up() -> Self {
+        let (fixture, mut proxies) = (ServerFixture::set_up().await, Vec::new());
+        for server in &fixture.0[..3] {
+            proxies.push(Proxy::start(server.port()).await.unwrap());
+        }
+        Self(fixture, proxies)
+    }
+
+    async fn client(&self) -> Quorum {
+        let members = self.1.iter().map(Proxy::url).fold(Quorum::builder(), |members, url| {
+            members.member_from(move || RedisBackend::connect(url.clone()))
+        });
+        members.connect().await.unwrap()
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        self.0.left_behind(name).await
+    }
+}
+
+impl Interrupts for Interrupted {
+    async fn interrupt(&self) {
+        self.1.iter().for_each(Proxy::reset);
+    }
+}
+
+mod interruptions {
+    lockcore_testkit::interruption_tests!(super::Interrupted);
 }
 
 /// Each member is a store of another kind.

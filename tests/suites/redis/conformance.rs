@@ -2,7 +2,7 @@
 
 use lockcore::LockName;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fixture, RedisServer};
+use lockcore_testkit::{Fixture, Interrupts, Proxy, RedisServer};
 
 struct RedisFixture(RedisServer);
 
@@ -36,6 +36,37 @@ lockcore_testkit::conformance_tests!(
     latches,
     conditions,
 );
+
+/// A network between the clients and the server that can break.
+struct Interrupted(RedisServer, Proxy);
+
+impl Fixture for Interrupted {
+    type Backend = RedisBackend;
+
+    async fn set_up() -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::start(server.port()).await.unwrap();
+        Self(server, proxy)
+    }
+
+    async fn client(&self) -> RedisBackend {
+        RedisBackend::connect(self.1.url()).await.unwrap()
+    }
+
+    async fn left_behind(&self, _: &LockName) -> Vec<String> {
+        self.0.keys_without_expiry().await
+    }
+}
+
+impl Interrupts for Interrupted {
+    async fn interrupt(&self) {
+        self.1.reset();
+    }
+}
+
+mod interruptions {
+    lockcore_testkit::interruption_tests!(super::Interrupted);
+}
 
 mod signals {
     crate::signals::signal_tests!(super::RedisFixture, run_case);

@@ -1,0 +1,180 @@
+//! Cases in which connections break: [`interruption_tests!`](crate::interruption_tests).
+
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "the cases are tests: a panic is how they say that the backend breaks a clause"
+)]
+
+use std::{future::Future, time::Duration};
+
+use lockcore::{
+    BackendError,
+    backend::{AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome},
+};
+
+use crate::{
+    Fixture,
+    conformance::scene::{LASTING, Scene, nothing_is_left, soon, stranger},
+    poll_times,
+};
+
+/// A [`Fixture`] that can break connections. A [`Proxy`](crate::Proxy) between the clients and the
+/// store can do that, whatever they speak.
+pub trait Interrupts: Fixture {
+    /// Breaks every connection of this fixture's clients, with the requests on it. New ones can be
+    /// made at once.
+    fn interrupt(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Generates the tests that prove what a backend does when its connections break: one `#[test]` for
+/// each case. The argument is a fixture that [`Interrupts`].
+///
+/// They are beside [`conformance_tests!`](crate::conformance_tests), since not every store has
+/// connections. The fixture's clients are those of one case, so the store may be shared.
+#[macro_export]
+macro_rules! interruption_tests {
+    ($fixture:ty) => {
+        $crate::interruption_tests! {
+            $fixture:
+            a_hold_outlives_an_interruption
+            a_request_fails_for_a_while_and_says_what_is_known
+            an_undone_acquire_stays_undone
+            who_listens_hears_of_an_interruption
+            who_listens_hears_what_comes_after
+        }
+    };
+    ($fixture:ty: $($case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            $crate::run_case::<$fixture>($crate::interruptions::$case);
+        })*
+    };
+}
+
+/// How long to wait before a request that failed is made again.
+const RESPITE: Duration = Duration::from_millis(10);
+
+/// A call is not suspended more often than this; if it is, the rest goes untested.
+const POLLS: usize = 32;
+
+/// The answer to a request that may fail while connections are made again.
+async fn at_last<T, F>(request: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, BackendError>>,
+{
+    soon(async {
+        loop {
+            match request().await {
+                Ok(answer) => return answer,
+                Err(error) if error.is_retryable() => tokio::time::sleep(RESPITE).await,
+                Err(error) => panic!("a broken connection is nothing that lasts: {error:?}"),
+            }
+        }
+    })
+    .await
+}
+
+impl<B: Backend> Scene<B> {
+    fn acquire_of(&self, hold: &HoldId) -> AcquireRequest {
+        AcquireRequest::new(self.name.clone(), hold.clone(), LASTING)
+    }
+
+    fn release_of(&self, hold: &HoldId) -> ReleaseRequest {
+        ReleaseRequest::new(self.name.clone(), hold.clone())
+    }
+}
+
+/// C8 and C10: a hold is no matter of connections. It is renewed and released over the next one.
+pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
+    let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());
+    let token = scene.one(&hold).enters().await;
+    fixture.interrupt().await;
+    let renewal = [scene.one(&hold).renew_request(LASTING)];
+    let renewed = at_last(async || match scene.one.renew(&renewal).await?.remove(0) {
+        RenewOutcome::Failed(error) => Err(error),
+        outcome => Ok(outcome),
+    });
+    assert!(matches!(renewed.await, RenewOutcome::Renewed));
+    at_last(async || scene.two.inspect(&scene.name).await).await;
+    scene.two(&other).is_refused().await;
+    assert_eq!(scene.one(&hold).enters().await, token);
+    scene.one(&hold).releases().await;
+    scene.two(&other).enters().await;
+    scene.two(&other).releases().await;
+    nothing_is_left(fixture, &scene.name).await;
+}
+
+/// A request whose connection breaks ends soon. If its error says that it was not applied, it was
+/// not.
+pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(fixture: &F) {
+    for _ in 0..20 {
+        let (scene, hold) = (Scene::of(fixture).await, stranger());
+        let request = scene.acquire_of(&hold);
+        let (answer, ()) =
+            soon(async { tokio::join!(scene.one.acquire(&request), fixture.interrupt()) }).await;
+        match answer {
+            Ok(outcome) => assert!(outcome.token().is_some(), "{outcome:?}"),
+            Err(error) => {
+                assert!(error.is_retryable(), "{error:?}");
+                if !error.is_outcome_unknown() {
+                    let state = at_last(async || scene.two.inspect(&scene.name).await).await;
+                    assert!(!state.is_held(), "it was applied: {error:?}");
+                }
+            }
+        }
+        at_last(async || scene.one.release(&scene.release_of(&hold)).await).await;
+        nothing_is_left(fixture, &scene.name).await;
+    }
+}
+
+/// C17: an acquire that was dropped does not come about after its undo was answered over another
+/// connection.
+pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
+    for polls in 1..POLLS {
+        let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+        let (request, undo) = (scene.acquire_of(&holds[0]), scene.acquire_of(&holds[0]).undo());
+        let answer = poll_times(polls, scene.one.acquire(&request)).await;
+        fixture.interrupt().await;
+        at_last(async || scene.one.release(&undo).await).await;
+        fixture.pass(fixture.short_lease() / 10).await;
+        let next = scene.acquire_of(&holds[1]);
+        let entered = at_last(async || scene.two.acquire(&next).await).await;
+        assert!(entered.token().is_some(), "after {polls} polls, it was in: {entered:?}");
+        let released = scene.two.release(&scene.release_of(&holds[1])).await;
+        assert_eq!(released.expect("release failed"), ReleaseOutcome::Released);
+        scene.two(&holds[1]).enters().await;
+        scene.two(&holds[1]).releases().await;
+        nothing_is_left(fixture, &scene.name).await;
+        if answer.is_some() {
+            return;
+        }
+    }
+}
+
+/// C12: what happens while nobody can be told wakes afterwards.
+pub async fn who_listens_hears_of_an_interruption<F: Interrupts>(fixture: &F) {
+    for _ in 0..5 {
+        let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());
+        scene.two(&hold).enters().await;
+        let mut wakeups = scene.one(&other).subscribes().await;
+        fixture.interrupt().await;
+        at_last(async || scene.two.release(&scene.release_of(&hold)).await).await;
+        soon(wakeups.woken()).await;
+    }
+}
+
+/// C12: a subscription goes on over the next connection.
+pub async fn who_listens_hears_what_comes_after<F: Interrupts>(fixture: &F) {
+    let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());
+    let mut wakeups = scene.one(&other).subscribes().await;
+    for _ in 0..3 {
+        fixture.interrupt().await;
+        soon(wakeups.woken()).await;
+        let acquire = scene.acquire_of(&hold);
+        at_last(async || scene.two.acquire(&acquire).await).await;
+        crate::conformance::wakeups::drain(fixture, &mut wakeups).await;
+        at_last(async || scene.two.release(&scene.release_of(&hold)).await).await;
+        soon(wakeups.woken()).await;
+    }
+}

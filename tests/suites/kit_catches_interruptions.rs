@@ -1,0 +1,99 @@
+//! The cases of interruptions fail on backends that they are about.
+
+use std::sync::Arc;
+
+use lockcore::{
+    LockName, Mode,
+    backend::{Wakeup, Wakeups, async_trait},
+};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Fault, Faulty, Fixture, Interrupts, Op, interruptions, run_case};
+
+use crate::hooked::{Hooked, Hooks};
+
+/// Its subscriptions are never woken.
+#[derive(Debug, Default)]
+struct Deaf;
+
+#[derive(Debug)]
+struct Silence;
+
+#[async_trait]
+impl Wakeups for Silence {
+    async fn woken(&mut self) -> Wakeup {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Hooks for Deaf {
+    async fn subscribe(&self, _: Option<Mode>) -> Option<Box<dyn Wakeups>> {
+        Some(Box::new(Silence))
+    }
+}
+
+struct DeafFixture(MemoryBackend);
+
+impl Fixture for DeafFixture {
+    type Backend = Hooked<Deaf>;
+
+    async fn set_up() -> Self {
+        Self(MemoryBackend::new())
+    }
+
+    async fn client(&self) -> Hooked<Deaf> {
+        Hooked::new(self.0.clone(), Arc::new(Deaf))
+    }
+
+    async fn left_behind(&self, _: &LockName) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Interrupts for DeafFixture {
+    async fn interrupt(&self) {}
+}
+
+/// What its clients send arrives after they have given it up.
+struct LateFixture(MemoryBackend);
+
+impl Fixture for LateFixture {
+    type Backend = Faulty<MemoryBackend>;
+
+    async fn set_up() -> Self {
+        Self(MemoryBackend::new())
+    }
+
+    async fn client(&self) -> Faulty<MemoryBackend> {
+        let client = Faulty::new(self.0.clone());
+        let late = self.short_lease() / 20;
+        client.faults().next(Op::Acquire, Fault::Straggles(late));
+        client
+    }
+
+    async fn left_behind(&self, _: &LockName) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Interrupts for LateFixture {
+    async fn interrupt(&self) {}
+}
+
+#[test]
+#[should_panic(expected = "this should have come at once")]
+fn a_backend_that_wakes_nobody_after_an_interruption_is_caught() {
+    run_case::<DeafFixture>(interruptions::who_listens_hears_of_an_interruption);
+}
+
+#[test]
+#[should_panic(expected = "it was in")]
+fn a_request_that_comes_after_its_undo_is_caught() {
+    run_case::<LateFixture>(interruptions::an_undone_acquire_stays_undone);
+}
+
+#[test]
+#[should_panic(expected = "acquire failed")]
+fn a_hold_that_no_request_brings_about_is_caught() {
+    run_case::<LateFixture>(interruptions::a_hold_outlives_an_interruption);
+}
