@@ -28,6 +28,8 @@ fn title(on: Deployment) -> &'static str {
         Deployment::Single => "One server",
         Deployment::Sentinel => "A primary with two replicas and three Sentinels",
         Deployment::Cluster => "A cluster of three primaries with a replica each",
+        Deployment::Quorum => "A quorum of five servers",
+        Deployment::Postgres => "PostgreSQL",
     }
 }
 

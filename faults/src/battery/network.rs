@@ -19,10 +19,7 @@ pub(super) async fn connections_killed(run: Run) -> Result<Report> {
     let places = scene.stage("staged", 0, Some(1)).await?;
     let before = scene.connections_so_far().await?;
     for _ in 0..30 {
-        for id in scene.client_ids("normal").await? {
-            // It may have gone by itself.
-            let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
-        }
+        scene.servers.end_connections(On::Commands).await?;
         scene.sleep(100).await;
     }
     let opened = scene.connections_so_far().await? - before;
