@@ -1,9 +1,9 @@
 //! [`Store`]: where a client keeps its locks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockcore::{
-    Locks, LocksBuilder,
+    BackendError, Locks, LocksBuilder,
     backend::{Backend, Capabilities},
 };
 use lockcore_postgres::PostgresBackend;
@@ -36,9 +36,24 @@ pub(crate) struct Connecting {
     pub(crate) linger: Duration,
 }
 
+/// How long it may take to connect, on a machine that is busy with the start of others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Store {
     /// Connects. What is set for locks goes to the builder.
     pub(crate) async fn connect(&self, how: &Connecting) -> Result<LocksBuilder> {
+        let start = Instant::now();
+        loop {
+            match self.attempt(how).await {
+                Err(error) if error.is_retryable() && start.elapsed() < PATIENCE => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                connected => return Ok(connected?),
+            }
+        }
+    }
+
+    async fn attempt(&self, how: &Connecting) -> std::result::Result<LocksBuilder, BackendError> {
         Ok(match self {
             Self::Redis(url) => how.locks(how.redis(url).connect().await?),
             Self::Quorum(urls) => {

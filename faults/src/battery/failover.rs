@@ -172,8 +172,8 @@ pub(super) async fn primary_killed(run: Run) -> Result<Report> {
     finish(scene).await
 }
 
-/// #71: as #25 on PostgreSQL, but the primary waits for its replica with whatever it writes: nothing
-/// that a client was told is lost.
+/// #71: as #25 on PostgreSQL, but the primary waits for its replica: no hold is lost. Releases do not
+/// wait, so a lock may be stranded.
 /// Exclusion, tokens, lost updates; no hold lost; recovery.
 pub(super) async fn synchronous(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced().fails_over()).await?;

@@ -87,7 +87,7 @@ faults! {
     7 "server stopped for two leases" server::stopped_long smoke;
     8 "slow command (DEBUG SLEEP 1)" server::slow_command;
     9 "endless script (BUSY)" server::busy_script smoke;
-    10 "server killed, append-only file kept" restarts::killed_durable smoke smoke_on_postgres;
+    10 "server killed, its data kept" restarts::killed_durable smoke smoke_on_postgres;
     11 "server killed, comes back empty" restarts::killed_empty smoke;
     12 "power lost: append-only file cut short" restarts::power_lost smoke;
     13 "server loading (DEBUG RELOAD)" restarts::loading;
@@ -108,7 +108,7 @@ faults! {
     28 "slots migrate to and fro" slots::migrating smoke_on_cluster;
     29 "primary killed (cluster)" failover::primary_killed smoke_on_cluster;
     30 "names with braces (CROSSSLOT)" slots::odd_names;
-    31 "command connections killed every 100 ms" network::connections_killed smoke smoke_on_postgres;
+    31 "command connections killed again and again" network::connections_killed smoke smoke_on_postgres;
     32 "pub/sub connections killed every 100 ms" network::listeners_killed smoke;
     33 "pub/sub connections closed for their buffers" network::listeners_overrun;
     34 "every second message lost" network::messages_lost;

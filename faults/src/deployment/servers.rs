@@ -302,14 +302,14 @@ impl Servers {
             Group::Quorum(members) => members.iter().filter(|server| server.is_up()).collect(),
             _ => vec![self.server(self.current)?],
         };
-        let kinds = match on {
-            On::Commands => &["normal"][..],
-            On::Messages => &["pubsub"],
-            _ => &["normal", "pubsub"],
-        };
         for server in concerned {
-            for kind in kinds {
-                scene::end_connections(server, kind).await?;
+            if on != On::Messages {
+                scene::end_command_connections(server).await?;
+            }
+            if on != On::Commands {
+                // Those of Sentinels as well, which come back.
+                let kill = ["CLIENT", "KILL", "TYPE", "pubsub"];
+                let () = server.try_query(&kill).await?;
             }
         }
         Ok(())

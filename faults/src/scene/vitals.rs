@@ -48,9 +48,9 @@ impl Scene {
     }
 }
 
-/// Ends the connections of clients to a server of a kind of `CLIENT LIST`.
-pub(crate) async fn end_connections(server: &RedisServer, kind: &str) -> Result<()> {
-    let list: String = server.try_query(&["CLIENT", "LIST", "TYPE", kind]).await?;
+/// Ends the connections of clients to a server that listen to nothing.
+pub(crate) async fn end_command_connections(server: &RedisServer) -> Result<()> {
+    let list: String = server.try_query(&["CLIENT", "LIST", "TYPE", "normal"]).await?;
     for line in list.lines().filter(is_of_client) {
         if let Some(id) = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()) {
             // It may have gone by itself.
