@@ -81,7 +81,7 @@ them fail, and then others: no hold may be lost, no acquisition may fail, and no
 are watched are acquired anew before each of these failures, and are on all members then: a hold is not put on a member later that was
 late, nor again on one that has lost it. Members do not
 have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
-(12, 57 and 69).
+(12, 57, 69 and 72).
 
 PostgreSQL is killed, stopped and cut off as Redis is. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is
 dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where

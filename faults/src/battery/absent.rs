@@ -19,7 +19,7 @@ fn on_redis(number: u32, on: Deployment) -> Option<&'static str> {
         (28 | 66, Single | Sentinel) => "there are no slots",
         (29, Single) => "a single server has no replica",
         (29, Sentinel) => "25 is the same with Sentinels",
-        (55..=57 | 67..=69, _) => "this is no quorum",
+        (55..=57 | 67..=69 | 72, _) => "this is no quorum",
         (70 | 71, _) => "this is no PostgreSQL",
         (21, Cluster) => "a node of a cluster refuses REPLICAOF; 64 demotes a primary",
         (43, Cluster) => {
@@ -75,7 +75,7 @@ fn on_postgres(number: u32) -> Option<&'static str> {
         43 => "its clock cannot be set for one process",
         50 | 54 => "the suite of the backend has it",
         52 => "its files are not flushed to the disk in tests",
-        55..=57 | 67..=69 => "this is no quorum",
+        55..=57 | 67..=69 | 72 => "this is no quorum",
         _ => return None,
     })
 }

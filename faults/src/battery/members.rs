@@ -147,6 +147,35 @@ async fn killed(mut scene: Scene) -> Result<Report> {
     scene.finish(judge()).await
 }
 
+/// #72: a client that reaches three of five members acquires a lock there, and two of these are killed
+/// and come back empty: four members know nothing of the hold. Its holder is told by its deadline,
+/// and nobody gets the lock before, because these two do not count for a lease.
+/// Exclusion, tokens, lost updates; takeover.
+pub(super) async fn forgotten(run: Run) -> Result<Report> {
+    let setup = Setup { proxied: true, ..Setup::default().forgetful() };
+    let mut scene = open(run, setup).await?;
+    for member in [0, 1] {
+        scene.networks[0].set_server(member, &deployment::cut());
+    }
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let killed = scene.fault("two of three members killed");
+    [2, 3].into_iter().for_each(|member| scene.servers.process_mut(member).kill());
+    // Everybody notices.
+    let down = scene.random.ms(300, 900);
+    tokio::time::sleep(down).await;
+    [2, 3].into_iter().for_each(|member| scene.servers.process_mut(member).restart());
+    scene.healed();
+    let notice = scene.until_lost(&places, killed, 2 * LEASE).await?;
+    scene.measure("loss told", notice, LEASE);
+    let taken = scene.until_taken(&places, killed, 4 * LEASE).await?;
+    scene.measure("taken over", taken, down + LEASE + Duration::from_secs(1));
+    scene.networks.iter().for_each(Network::heal);
+    rejoined().await;
+    // The client that is cut off has to wait for those two.
+    let judge = Judge { losses: true, wakeup: 2 * LEASE, ..Judge::default() };
+    scene.finish(Judge { growth: 32_000, ..judge }).await
+}
+
 /// #68: all clients are cut off from two of five members, then two members are slower than they may
 /// be, then each client is cut off from two others.
 /// Everything, as without a fault; no pause of more than 2 s, and 3 s in the end.

@@ -149,6 +149,7 @@ faults! {
     69 "quorum: three of five gone" members::majority_gone smoke_on_quorum;
     70 "PostgreSQL: a transaction stands in the way" postgres::blocked smoke_on_postgres;
     71 "PostgreSQL: primary killed, its replica is synchronous" failover::synchronous smoke_on_postgres;
+    72 "quorum: two of the three members with a hold come back empty" members::forgotten smoke_on_quorum;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.
