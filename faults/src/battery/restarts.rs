@@ -48,6 +48,10 @@ async fn restart(scene: &mut Scene, down: Duration) {
     if let Err(error) = rejoin(scene).await {
         scene.finding(format!("the rig: {error}"));
     }
+    // Releases at PostgreSQL do not wait for the disk.
+    if let (Deployment::Postgres, Ok(stranded)) = (scene.on, scene.stranded().await) {
+        scene.note(format!("{stranded} locks stranded"));
+    }
     scene.healed();
     // Clients do not wait for the battery's own connection.
     if let Err(error) = scene.renew_admin().await {

@@ -90,6 +90,9 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
             tokio::time::sleep(time / 3).await;
             scene.servers.current_mut().restart();
             scene.servers.rejoin().await?;
+            if scene.on == Deployment::Postgres {
+                scene.stranded().await?;
+            }
             scene.renew_admin().await?;
         }
         4 => {
