@@ -1,15 +1,18 @@
 //! Where the servers are, and how to break them.
 
 mod between;
+mod clients;
 mod network;
 mod postgres;
 mod process;
+mod roles;
 mod routes;
 mod servers;
 mod slots;
 
 use std::fmt;
 
+use self::between::Between;
 pub(crate) use self::{
     network::{Network, cut},
     postgres::Postgres,

@@ -1,24 +1,20 @@
 //! [`Servers`]: the servers of a deployment, and which of them the battery acts on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lockcore_testkit::{On, RedisCluster, RedisSentinel, RedisServer};
+use lockcore_testkit::{RedisCluster, RedisSentinel, RedisServer};
 
-use super::{Deployment, Network, Postgres, between::Between, process::Process, routes::Routes};
-use crate::{
-    protocol::{Result, failure},
-    scene,
-    store::Store,
-};
+use super::{Deployment, Postgres, between::Between, process::Process, routes::Routes};
+use crate::protocol::{Result, failure};
 
 /// Longer than any fault: the servers are not to take a server to be down that is to come back.
-const PATIENT: Duration = Duration::from_secs(60);
+pub(super) const PATIENT: Duration = Duration::from_secs(60);
 
 /// After how long without an answer a server is to be down.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// A slot that the first primary has at the start.
-const HOME_SLOT: u16 = 0;
+pub(super) const HOME_SLOT: u16 = 0;
 
 /// The replicas of a group with Sentinels.
 const REPLICAS: usize = 2;
@@ -40,7 +36,7 @@ pub(crate) struct ServerSetup {
 }
 
 #[derive(Debug)]
-enum Group {
+pub(super) enum Group {
     Single(Box<RedisServer>),
     Sentinel(RedisSentinel),
     Cluster(RedisCluster),
@@ -51,10 +47,10 @@ enum Group {
 /// The servers of a deployment. Faults of one server act on the [current](Self::current) one.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    group: Group,
-    current: usize,
+    pub(super) group: Group,
+    pub(super) current: usize,
     /// What is between the first primary and everybody else, if that was asked for.
-    between: Option<Between>,
+    pub(super) between: Option<Between>,
 }
 
 impl Servers {
@@ -163,7 +159,7 @@ impl Servers {
     }
 
     /// How many Redis servers there are.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         match &self.group {
             Group::Single(_) => 1,
             Group::Sentinel(group) => group.server_count(),
@@ -208,227 +204,5 @@ impl Servers {
             Group::Cluster(cluster) => Ok(cluster),
             _ => Err(failure("this is no cluster")),
         }
-    }
-
-    /// How many requests of clients the servers have seen so far.
-    pub(crate) async fn commands(&self) -> u64 {
-        let mut commands = 0;
-        for server in self.primaries().await {
-            commands += server.client_commands().await;
-        }
-        match &self.group {
-            Group::Postgres(postgres) => postgres.transactions(self.current).await.unwrap_or(0),
-            _ => commands,
-        }
-    }
-
-    /// Names and owners of what is held or queued at PostgreSQL, if it is that.
-    pub(crate) async fn postgres_owners(&self) -> Result<Vec<(String, String)>> {
-        match &self.group {
-            Group::Postgres(postgres) => postgres.owners(self.current).await,
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// The connections of clients to PostgreSQL, if it is that.
-    pub(crate) async fn postgres_connections(&self) -> Result<usize> {
-        match &self.group {
-            Group::Postgres(postgres) => postgres.connections(self.current).await,
-            _ => Ok(0),
-        }
-    }
-
-    /// The servers that take writes: running, and no replicas.
-    pub(crate) async fn primaries(&self) -> Vec<&RedisServer> {
-        let mut primaries = Vec::new();
-        for server in self.all().filter(|server| server.is_up()) {
-            let role: redis::RedisResult<Vec<redis::Value>> = server.try_query(&["ROLE"]).await;
-            let is_primary = role.is_ok_and(|role| {
-                role.first() == Some(&redis::Value::BulkString(b"master".to_vec()))
-            });
-            if is_primary {
-                primaries.push(server);
-            }
-        }
-        primaries
-    }
-
-    /// What a client connects to, with `user:password@` or nothing.
-    pub(crate) fn store(&self, user: &str) -> Store {
-        match &self.group {
-            Group::Single(server) => Store::Redis(format!("redis://{user}{}", server.address())),
-            Group::Sentinel(group) => {
-                let (sentinels, name) = (group.addresses().join(","), group.master_name());
-                Store::Redis(format!("redis+sentinel://{user}{sentinels}/{name}"))
-            }
-            Group::Cluster(cluster) => {
-                Store::Redis(format!("redis+cluster://{user}{}", cluster.addresses().join(",")))
-            }
-            Group::Quorum(members) => {
-                let url = |server: &RedisServer| format!("redis://{user}{}", server.address());
-                Store::Quorum(members.iter().map(url).collect())
-            }
-            Group::Postgres(postgres) => {
-                let address = |port: u16| format!("127.0.0.1:{port}");
-                let addresses: Vec<_> = postgres.ports().into_iter().map(address).collect();
-                let addresses = addresses.join(",");
-                Store::Postgres(format!("postgresql://postgres@{addresses}/postgres"))
-            }
-        }
-    }
-
-    /// A network of a client's own, and what the client connects to then.
-    pub(crate) async fn network(&self, user: &str) -> Result<(Network, Store)> {
-        let sentinels: Vec<u16> = self.sentinels().iter().map(|server| server.port()).collect();
-        let network = match &self.group {
-            Group::Single(server) => {
-                let network = Network::to_one(server.port()).await?;
-                let url = format!("redis://{user}127.0.0.1:{}", network.port());
-                return Ok((network, Store::Redis(url)));
-            }
-            Group::Postgres(postgres) => Network::opaque(&postgres.ports()).await?,
-            _ => {
-                let servers: Vec<u16> = self.all().map(RedisServer::port).collect();
-                Network::to_all(&servers, &sentinels).await?
-            }
-        };
-        Ok((network, self.store(user)))
-    }
-
-    /// Ends connections of clients: of the current server, or of all members of a quorum.
-    pub(crate) async fn end_connections(&self, on: On) -> Result<()> {
-        let concerned: Vec<&RedisServer> = match &self.group {
-            Group::Postgres(postgres) => return postgres.end_connections(self.current, on).await,
-            Group::Quorum(members) => members.iter().filter(|server| server.is_up()).collect(),
-            _ => vec![self.server(self.current)?],
-        };
-        for server in concerned {
-            if on != On::Messages {
-                scene::end_command_connections(server).await?;
-            }
-            if on != On::Commands {
-                // Those of Sentinels as well, which come back.
-                let kill = ["CLIENT", "KILL", "TYPE", "pubsub"];
-                let () = server.try_query(&kill).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until a server other than `old` takes writes of the current one's locks, and acts on
-    /// that one from now on. A replica of PostgreSQL is made a primary by the battery.
-    pub(crate) async fn follow(&mut self, old: usize) -> Result<usize> {
-        if let Group::Postgres(postgres) = &self.group {
-            self.current = 1 - old;
-            postgres.promote(self.current).await?;
-            return Ok(self.current);
-        }
-        let start = Instant::now();
-        while start.elapsed() < PATIENT {
-            for index in (0..self.count()).filter(|index| *index != old) {
-                let is_up = self.server(index).is_ok_and(RedisServer::is_up);
-                if is_up && self.takes_writes(index).await {
-                    self.current = index;
-                    return Ok(index);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Err(failure("no replica has taken over"))
-    }
-
-    /// Whether a server takes writes of the locks that faults are about.
-    async fn takes_writes(&self, index: usize) -> bool {
-        if let Group::Postgres(postgres) = &self.group {
-            return postgres.takes_writes(index).await;
-        }
-        // A name in the first slots of a cluster.
-        let probe = super::name_at_home("battery:probe");
-        let write = ["SET", probe.as_str(), "1", "PX", "100"];
-        match self.server(index) {
-            Ok(server) => server.try_query::<()>(&write).await.is_ok(),
-            Err(_) => false,
-        }
-    }
-
-    /// Holds back what the primary sends to its replicas.
-    pub(crate) async fn hold_replication(&self) -> Result<()> {
-        if let Group::Postgres(postgres) = &self.group {
-            postgres.until_streaming(true).await?;
-            postgres.hold_replication().await?;
-            return postgres.until_streaming(false).await;
-        }
-        match &self.between {
-            Some(between) if between.is_in_use() => between.hold_replication(),
-            _ => return Err(failure("the replicas are not behind the network between servers")),
-        }
-        Ok(())
-    }
-
-    /// Lets nothing through between the first primary and the others, if there is a network.
-    pub(crate) fn cut_between(&self) {
-        self.between.iter().for_each(Between::cut);
-    }
-
-    /// Lets through again what is between the servers.
-    pub(crate) async fn heal_between(&self) -> Result<()> {
-        if let Some(between) = &self.between {
-            between.heal();
-        }
-        match &self.group {
-            Group::Postgres(postgres) => postgres.resume_replication().await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits until all Sentinels name the new primary; nodes of a cluster need not agree.
-    pub(crate) async fn agree(&self) {
-        if let Group::Sentinel(group) = &self.group {
-            group.primary().await;
-        }
-    }
-
-    /// Waits until all running servers agree on who has which role.
-    pub(crate) async fn settle(&mut self) {
-        match &self.group {
-            Group::Single(_) | Group::Quorum(_) | Group::Postgres(_) => {}
-            Group::Sentinel(group) => {
-                group.replicas().await;
-                self.current = group.primary().await;
-            }
-            Group::Cluster(cluster) => {
-                cluster.settle().await;
-                self.current = cluster.primary_of(HOME_SLOT).await;
-            }
-        }
-    }
-
-    /// Has a replica take over while the primary runs, and waits until the servers, or the
-    /// Sentinels, agree on that.
-    pub(crate) async fn fail_over(&mut self) -> Result<()> {
-        match &self.group {
-            Group::Sentinel(group) => self.current = group.failover().await,
-            Group::Cluster(cluster) => {
-                let replicas = cluster.replicas_of(self.current).await;
-                let replica = *replicas.first().ok_or_else(|| failure("there are no replicas"))?;
-                let () = cluster.node(replica).try_query(&["CLUSTER", "FAILOVER"]).await?;
-                self.follow(self.current).await?;
-            }
-            _ => return Err(failure("no replica takes over by itself")),
-        }
-        Ok(())
-    }
-
-    /// Waits until the current server serves again after a restart: a node of a cluster refuses
-    /// requests for its first two seconds.
-    pub(crate) async fn rejoin(&self) -> Result<()> {
-        let start = Instant::now();
-        while !self.takes_writes(self.current).await {
-            if start.elapsed() > PATIENT {
-                return Err(failure("the server does not serve again"));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -50,6 +50,8 @@ pub struct PostgresServer {
     directory: PathBuf,
     options: Vec<String>,
     is_ended: bool,
+    /// The ids of the processes that are frozen. Short critical sections.
+    frozen: Mutex<Vec<u32>>,
 }
 
 impl PostgresServer {
@@ -142,7 +144,8 @@ impl PostgresServer {
             match spawn(directory, port, &options) {
                 Ok(process) => {
                     let directory = directory.to_owned();
-                    return Ok(Self { process, port, directory, options, is_ended: false });
+                    let (is_ended, frozen) = (false, Mutex::default());
+                    return Ok(Self { process, port, directory, options, is_ended, frozen });
                 }
                 Err(error) => failure = error,
             }
@@ -226,21 +229,27 @@ impl PostgresServer {
         self.process = spawn(&self.directory, self.port, &self.options)
             .unwrap_or_else(|error| panic!("restart: {error}"));
         self.is_ended = false;
+        self.frozen().clear();
     }
 
     /// Freezes the server, SIGSTOP: its connections stay open, and nothing is answered.
     pub fn freeze(&self) {
-        self.signal_all("STOP");
+        let main = self.process.id();
+        // From then on, there are no new ones.
+        send("STOP", &[main]);
+        let children = self.children();
+        send("STOP", &children);
+        *self.frozen() = [&[main][..], &children].concat();
     }
 
     /// Lets a frozen server go on, SIGCONT.
     pub fn thaw(&self) {
-        self.signal_all("CONT");
+        // At once, so that the server is frozen for as long as the test says.
+        send("CONT", &std::mem::take(&mut *self.frozen()));
     }
 
-    fn signal_all(&self, signal: &str) {
-        // All at once, so that it does not take long on a busy machine.
-        send(signal, &[&[self.process.id()][..], &self.children()].concat());
+    fn frozen(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ids of the processes that the server has started.
