@@ -39,8 +39,7 @@ fn minority(scene: &mut Scene) -> [usize; 2] {
 }
 
 /// A holder and a waiter, for what is about to happen. All members have the hold: only then can two
-/// of them fail. A member that is late for more than 10 ms when the hold is acquired does not get
-/// it, nor does one get it again that has lost it.
+/// of them fail. One that is late may get it later, or not at all.
 async fn stage(scene: &mut Scene, what: &str) -> Result<(Vec<Place>, u64)> {
     for attempt in 0..20 {
         let places = scene.stage(&format!("{what} {attempt}"), 0, Some(1)).await?;
