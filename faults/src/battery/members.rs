@@ -7,7 +7,7 @@ use lockcore_testkit::{Conditions, monotonic};
 
 use crate::{
     deployment::{self, MEMBERS, Network},
-    protocol::{Order, Place, Result, failure},
+    protocol::{Kind, Order, Place, Result, failure},
     report::{Report, Run},
     scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
@@ -109,7 +109,8 @@ pub(super) async fn stopped(run: Run) -> Result<Report> {
 /// different orders: nobody has a majority. Back-offs are random, so somebody soon has.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn split_votes(run: Run) -> Result<Report> {
-    let setup = Setup { clients: 8, tasks: 4, names: 1, hold_ms: (0, 5), ..Setup::default() };
+    let one = Setup { kinds: vec![Kind::Exclusive], names: 1, ..Setup::default() };
+    let setup = Setup { clients: 8, tasks: 4, hold_ms: (0, 5), ..one };
     let mut scene = open(run, Setup { proxied: true, ..setup }).await?;
     let watched = stage(&mut scene, "watched").await?;
     let apart = Conditions { jitter: Duration::from_millis(20), ..Conditions::default() };
