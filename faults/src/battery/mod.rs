@@ -145,7 +145,7 @@ faults! {
     65 "old primary cut off, clients on both sides" failover::partitioned;
     66 "node comes and goes" slots::node_comes_and_goes;
     67 "quorum: two of five killed, come back with their data" members::killed_durable;
-    68 "quorum: two of five cut off, slow" members::cut_off smoke_on_quorum;
+    68 "quorum: two of five cut off, slow" members::cut_off;
     69 "quorum: three of five gone" members::majority_gone smoke_on_quorum;
     70 "PostgreSQL: a transaction stands in the way" postgres::blocked smoke_on_postgres;
     71 "PostgreSQL: primary killed, its replica is synchronous" failover::synchronous smoke_on_postgres;

@@ -72,10 +72,10 @@ pub(crate) struct Scene {
 impl Scene {
     /// Starts everything, and takes the vitals when all connections are there and nobody does anything.
     pub(crate) async fn open(run: Run, mut setup: Setup) -> Result<Self> {
-        // As many locks as where there are all kinds.
         let kinds = setup.kinds.len();
         setup.kinds.retain(|kind| run.on.kinds().contains(kind));
-        setup.names = setup.names * kinds / setup.kinds.len().max(1);
+        // With fewer locks, there would be times when each of them is held for long.
+        setup.long_holds &= setup.kinds.len() == kinds;
         let directory = std::env::temp_dir().join(format!(
             "lockcore-faults-{}-{:x}",
             std::process::id(),
