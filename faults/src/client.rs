@@ -9,11 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockcore::{
-    Clock, Lock, LockError, LockGuard, Locks, Owner,
-    backend::{Backend, Capabilities},
-};
-use lockcore_redis::RedisBackend;
+use lockcore::{Clock, Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_testkit::{EventLog, Share, What, monotonic, span};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -68,25 +64,17 @@ struct Kept {
 }
 
 async fn serve(config: ClientConfig) -> Result<()> {
-    let backend = RedisBackend::builder()
-        .url(&config.url)
-        .response_timeout(config.response_timeout)
-        .connect_timeout(config.connect_timeout);
-    let backend =
-        if config.allow_eviction { backend.allow_eviction() } else { backend }.connect().await?;
-    let hears_demand = backend.capabilities().contains(Capabilities::DEMAND);
+    let locks = config.store.connect(&config.connecting).await?;
     let suspended: Arc<AtomicU64> = Arc::default();
     let host = Clock::system();
     let clock = Clock::with_suspension({
         let suspended = suspended.clone();
         move || Duration::from_nanos(suspended.load(Ordering::SeqCst))
     });
-    let locks = Locks::builder(backend)
+    let locks = locks
         .clock(if config.can_suspend { clock } else { host })
-        .lease(config.lease)
         .retry_for(config.retry_for)
         .queue_timeout(config.queue_timeout)
-        .linger(if hears_demand { config.linger } else { Duration::ZERO })
         .build()?;
     let session = Arc::new(Session {
         log: EventLog::open(&config.log, &config.client)?,
@@ -192,7 +180,7 @@ impl Session {
         let owner = Owner::new();
         let lock = self.lock(place, share).owned_by(&owner);
         let op = self.ask(place, share, None);
-        let patience = 3 * self.config.lease;
+        let patience = 3 * self.config.connecting.lease;
         let guard = match random.below(10) {
             0 => self.try_it(op, &lock).await,
             1 => {
@@ -306,7 +294,7 @@ impl Session {
             self.nest(op, place, share, lock).await;
         }
         let stay = if self.config.long_holds && random.one_in(15) {
-            2 * self.config.lease.mul_f64(0.25 + 0.75 * random.below(100) as f64 / 100.0)
+            2 * self.config.connecting.lease.mul_f64(0.25 + 0.75 * random.below(100) as f64 / 100.0)
         } else {
             random.ms(self.config.hold_ms.0, self.config.hold_ms.1)
         };

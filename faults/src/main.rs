@@ -8,7 +8,8 @@
 //! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
 //! lockcore-faults list                                        which there are
 //! ```
-//! `--on single|sentinel|cluster` says how Redis is deployed; a single server by default.
+//! `--on single|sentinel|cluster|quorum|postgres` says where locks are kept; a single Redis server by
+//! default.
 //!
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
 
@@ -25,6 +26,7 @@ mod resource;
 mod rng;
 mod scene;
 mod shim;
+mod store;
 mod table;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -109,7 +111,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             Ok(report.findings.is_empty())
         }
         _ => Err(failure(
-            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --on single|sentinel|cluster, --seed N, --jobs N, --table FILE",
+            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --on single|sentinel|cluster|quorum|postgres, --seed N, --jobs N, --table FILE",
         )),
     }
 }

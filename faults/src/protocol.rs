@@ -5,6 +5,8 @@ use std::{io, path::PathBuf, time::Duration};
 use lockcore_testkit::Share;
 use serde::{Deserialize, Serialize};
 
+use crate::store::{Connecting, Store};
+
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// An error with a sentence.
@@ -57,15 +59,10 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientConfig {
     pub(crate) client: String,
-    pub(crate) url: String,
-    pub(crate) lease: Duration,
-    pub(crate) response_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
+    pub(crate) store: Store,
+    pub(crate) connecting: Connecting,
     pub(crate) retry_for: Duration,
     pub(crate) queue_timeout: Duration,
-    /// For how long it keeps locks that nobody waits for.
-    pub(crate) linger: Duration,
-    pub(crate) allow_eviction: bool,
     /// Whether the clock of leases can be told that the host was suspended.
     pub(crate) can_suspend: bool,
     pub(crate) tasks: usize,

@@ -28,6 +28,8 @@ fn title(on: Deployment) -> &'static str {
         Deployment::Single => "One server",
         Deployment::Sentinel => "A primary with two replicas and three Sentinels",
         Deployment::Cluster => "A cluster of three primaries with a replica each",
+        Deployment::Quorum => "A quorum of five servers",
+        Deployment::Postgres => "PostgreSQL",
     }
 }
 
@@ -72,5 +74,16 @@ patience to leave it its role. A node of a cluster refuses all requests for two 
 no renewal gets through, and holds end though the node still has them. In 24 to 29 and 63 to 65 they replace it after a second. A failover loses what the new primary had not
 been sent; *forgotten* holds are those that another client got while their holders believed in them, which must end with their next
 renewal, and *stranded* locks were released at the old primary only and stay held until their lease ends.
+
+A quorum has five servers and exclusive locks only. No server's truth is that of everybody there, so beliefs are checked against each other
+(`C1` to `C3`), and not against a server (`C4`). Where a fault is about one server, one of the five has it. In 55 to 57, 67 and 68 two of
+them fail, and then others: no hold may be lost, no acquisition may fail, and nobody may get a lock for at most two seconds. The holds that
+are watched are acquired anew before each of these failures, and are on all members then: a hold is not put again on a member that has
+lost it. Members do not have to stay away after a lost connection (`rejoin_after` is zero), except for a lease where they come back without their data
+(12, 57, 69 and 72).
+
+PostgreSQL is killed, stopped and cut off as Redis is. There, the battery promotes the replica (24, 25 and 71) as soon as the primary is
+dead, and the primary stays down. The replica is asynchronous in 24 and 25, and may lack the last holds; it is synchronous in 71, where
+no hold may be lost. Between clients and PostgreSQL the proxy cannot see single requests.
 
 Run one again with its number, deployment and seed: `./scripts/faults run 39 --on sentinel --seed 7`.\n";

@@ -1,9 +1,11 @@
 -- Ends of holds, and their renewal.
 
 -- Grants a free fair lock to the first in the queue, if its last request said how it would hear of
--- that. The hold takes the place of the waiter, and ends with it.
-CREATE FUNCTION lockcore.grant_directly(p_name text, p_now timestamptz, p_channel text)
-RETURNS boolean
+-- that. The hold takes the place of the waiter, and ends with it. As every grant, it has to outlast
+-- a crash: the transaction commits as `p_commit` says.
+CREATE FUNCTION lockcore.grant_directly(
+    p_name text, p_now timestamptz, p_channel text, p_commit text
+) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_first record;
@@ -22,18 +24,19 @@ BEGIN
     v_token := lockcore.tokens_of(p_name, NULL, 1);
     INSERT INTO lockcore.hold
         VALUES (p_name, v_first.id, v_first.owner, 1, 2, 1, 0, 0, v_token, v_first.until);
+    PERFORM set_config('synchronous_commit', p_commit, true);
     PERFORM pg_notify(p_channel, format('grant %s %s %s', v_token, v_first.request, v_first.id));
     RETURN true;
 END $$;
 
 -- Grants the lock to the first in the queue, if that may be, or else wakes.
 CREATE FUNCTION lockcore.pass_on(
-    p_name text, p_grants boolean, p_now timestamptz, p_channel text
+    p_name text, p_grants boolean, p_now timestamptz, p_channel text, p_commit text
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF p_grants THEN
-        IF lockcore.grant_directly(p_name, p_now, p_channel) THEN
+        IF lockcore.grant_directly(p_name, p_now, p_channel, p_commit) THEN
             RETURN;
         END IF;
     END IF;
@@ -52,8 +55,10 @@ DECLARE
     v_now timestamptz;
     v_mode integer;
     v_until timestamptz;
+    v_commit text;
 BEGIN
     v_now := lockcore.enter(p_name);
+    v_commit := current_setting('synchronous_commit');
     -- A release that a crash of the server takes back leaves a hold that ends with its lease. It
     -- need not wait for the disk. What comes after it does, and makes it last as well.
     IF NOT p_undo THEN
@@ -71,12 +76,12 @@ BEGIN
     DELETE FROM lockcore.hold WHERE name = p_name AND id = p_id
         RETURNING mode, until INTO v_mode, v_until;
     IF v_until > v_now THEN
-        PERFORM lockcore.pass_on(p_name, v_mode = 2, v_now, p_channel);
+        PERFORM lockcore.pass_on(p_name, v_mode = 2, v_now, p_channel, v_commit);
         RETURN 0;
     END IF;
     DELETE FROM lockcore.place WHERE name = p_name AND id = p_id RETURNING until INTO v_until;
     IF v_until > v_now THEN
-        PERFORM lockcore.pass_on(p_name, true, v_now, p_channel);
+        PERFORM lockcore.pass_on(p_name, true, v_now, p_channel, v_commit);
     END IF;
     RETURN 2;
 END $$;

@@ -1,14 +1,17 @@
 //! Faults that a deployment cannot have, and why.
 
-use crate::{
-    deployment::Deployment,
-    protocol::{Result, failure},
-    report::{Report, Run},
-};
+use crate::deployment::Deployment::{self, Cluster, Postgres, Quorum, Sentinel, Single};
 
 /// Why there is no such fault on a deployment; `None` if there is.
 pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
-    use Deployment::{Cluster, Sentinel, Single};
+    match on {
+        Single | Sentinel | Cluster => on_redis(number, on),
+        Quorum => on_quorum(number),
+        Postgres => on_postgres(number),
+    }
+}
+
+fn on_redis(number: u32, on: Deployment) -> Option<&'static str> {
     Some(match (number, on) {
         (23..=26 | 63..=65, Single) => "a single server has no replica",
         (27, Single | Cluster) => "there are no Sentinels",
@@ -16,7 +19,8 @@ pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
         (28 | 66, Single | Sentinel) => "there are no slots",
         (29, Single) => "a single server has no replica",
         (29, Sentinel) => "25 is the same with Sentinels",
-        (55..=57, _) => "the battery has no clients of a quorum; its own suite has these faults",
+        (55..=57 | 67..=69 | 72, _) => "this is no quorum",
+        (70 | 71, _) => "this is no PostgreSQL",
         (21, Cluster) => "a node of a cluster refuses REPLICAOF; 64 demotes a primary",
         (43, Cluster) => {
             "nodes judge each other by their wall clocks: one whose clock jumps is replaced, as in \
@@ -30,7 +34,48 @@ pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
     })
 }
 
-/// What a fault that no deployment has is made with.
-pub(super) async fn never(run: Run) -> Result<Report> {
-    Err(failure(format!("this fault cannot be made on {}", run.on)))
+fn on_quorum(number: u32) -> Option<&'static str> {
+    Some(match number {
+        23..=26 | 29 | 63..=65 => "the members have no replicas",
+        27 => "there are no Sentinels",
+        28 | 66 => "there are no slots",
+        7 => "one that is stopped for long is one of the two in 55",
+        11 => "one that comes back empty is one of the two in 57",
+        15..=17 | 19..=21 => {
+            "one that has lost a hold or refuses everything is one of the two in 55, 57 and 67 to \
+             69"
+        }
+        32 | 33 | 35 => {
+            "it is about the connection to one server, which each member has for itself"
+        }
+        50 | 54 => "it is about one connection to one server, which is that of a member",
+        70 | 71 => "this is no PostgreSQL",
+        _ => return None,
+    })
+}
+
+fn on_postgres(number: u32) -> Option<&'static str> {
+    Some(match number {
+        8 | 9 => "70 is the same with a transaction",
+        11 | 12 | 15..=20 | 22 | 46..=49 | 51 => "it is about Redis; a database has other ways",
+        13 => "it loads nothing while it runs; 10 has it recover",
+        14 => "there are no scripts",
+        21 => "a primary cannot be made a replica while it runs; 25 has clients meet a replica",
+        26 | 63..=65 => {
+            "whoever promotes a replica has to see to it that the old primary stays down"
+        }
+        27 => "there are no Sentinels",
+        28 | 66 => "there are no slots",
+        29 => "25 is the same",
+        33 | 35 => "messages come from the database only, and its queue holds 8 GB",
+        34 | 37 | 39 | 40 => {
+            "the proxy does not know the messages of PostgreSQL; 36 and 38 break connections \
+             anywhere, and the suite of the backend has it"
+        }
+        43 => "its clock cannot be set for one process",
+        50 | 54 => "the suite of the backend has it",
+        52 => "its files are not flushed to the disk in tests",
+        55..=57 | 67..=69 | 72 => "this is no quorum",
+        _ => return None,
+    })
 }

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command, time::Duration};
 
 use lockcore::{BackendErrorKind, Locks};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{On, RedisServer};
 use rustix::process::{Pid, Rlimit, prlimit};
 
 use crate::{
@@ -32,7 +32,7 @@ pub(super) async fn command_forbidden(run: Run) -> Result<Report> {
     scene.fault("ACL -pexpire");
     scene.tell(&["ACL", "SETUSER", USER, "-pexpire"]).await?;
     scene.sleep(1500).await;
-    let endless = scene.server().keys_without_expiry().await;
+    let endless = scene.server()?.keys_without_expiry().await;
     scene.expect(endless.is_empty(), format!("I7: keys without expiry: {endless:?}"));
     scene.sleep(1000).await;
     scene.tell(&["ACL", "SETUSER", USER, "+pexpire"]).await?;
@@ -67,11 +67,7 @@ pub(super) async fn logged_out(run: Run) -> Result<Report> {
     scene.fault("WRONGPASS");
     for change in [["resetpass", ">another"], ["off", "resetpass"]] {
         scene.tell(&["ACL", "SETUSER", USER, change[0], change[1]]).await?;
-        for kind in ["normal", "pubsub"] {
-            for id in scene.client_ids(kind).await? {
-                let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
-            }
-        }
+        scene.servers.end_connections(On::All).await?;
         scene.sleep(1000).await;
     }
     let password = format!(">{SECRET}");
@@ -217,7 +213,7 @@ pub(super) async fn slow_disk(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let Some(mut strace) =
-        Strace::attach(Some(scene.server().pid()), "fdatasync:delay_exit=400000:when=1+25")?
+        Strace::attach(Some(scene.server()?.pid()), "fdatasync:delay_exit=400000:when=1+25")?
     else {
         return Ok(Report::impossible(run, "there is no strace, or it may not trace"));
     };

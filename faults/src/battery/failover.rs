@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore_testkit::monotonic;
+use lockcore_testkit::{On, monotonic};
 
 use crate::{
-    deployment::{Between, Network},
+    deployment::{Deployment, Network, cut},
     protocol::{Order, Place, Result},
     report::{Report, Run},
     scene::{Judge, LONG_LEASE, SLACK, Scene, Setup, TIMEOUT},
@@ -107,7 +107,7 @@ async fn finish(mut scene: Scene) -> Result<Report> {
 /// Tokens, lost updates with fencing; losses told; recovery.
 pub(super) async fn unreplicated(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().between()).await?;
-    hold_replication(&mut scene).await?;
+    hold_replication(&scene).await?;
     let places = scene.stage("unsent", 0, Some(1)).await?;
     scene.sleep(700).await;
     let killed = scene.fault("primary killed whose replicas are behind");
@@ -120,26 +120,24 @@ pub(super) async fn unreplicated(run: Run) -> Result<Report> {
     let down = Duration::from_nanos(healed - killed);
     scene.note(format!("{} ms without a primary", down.as_millis()));
     scene.release(0).await?;
-    restart_old(&mut scene, old);
+    restart_old(&mut scene, old).await?;
     finish(scene).await
 }
 
-async fn hold_replication(scene: &mut Scene) -> Result<()> {
-    let between = scene.servers.between.as_ref();
-    let in_use = between.is_some_and(Between::is_in_use);
-    scene.expect(in_use, "the rig: the replicas are not behind the network between servers");
-    if let Some(between) = &scene.servers.between {
-        between.hold_replication();
-    }
+async fn hold_replication(scene: &Scene) -> Result<()> {
+    scene.servers.hold_replication().await?;
     scene.sleep(300).await;
     Ok(())
 }
 
-fn restart_old(scene: &mut Scene, old: usize) {
-    if let Some(between) = &scene.servers.between {
-        between.heal();
+/// Starts the old primary again, which becomes a replica. One of PostgreSQL would become another
+/// primary: whoever promotes a replica has to see to it that it stays down.
+async fn restart_old(scene: &mut Scene, old: usize) -> Result<()> {
+    if scene.on != Deployment::Postgres {
+        scene.servers.heal_between().await?;
+        scene.servers.process_mut(old).restart();
     }
-    scene.servers.server_mut(old).restart();
+    Ok(())
 }
 
 /// #23: what the primary does reaches its replicas three seconds late, twice. Nobody waits for replicas, so nobody notices.
@@ -149,11 +147,9 @@ pub(super) async fn lagging(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..2 {
-        hold_replication(&mut scene).await?;
+        hold_replication(&scene).await?;
         scene.sleep(3000).await;
-        if let Some(between) = &scene.servers.between {
-            between.heal();
-        }
+        scene.servers.heal_between().await?;
         scene.sleep(500).await;
     }
     scene.expect_held(&places)?;
@@ -172,8 +168,22 @@ pub(super) async fn primary_killed(run: Run) -> Result<Report> {
     let healed = recover(&mut scene, &places, RECOVERY).await?;
     let down = Duration::from_nanos(healed - killed);
     scene.note(format!("{} ms without a primary", down.as_millis()));
-    scene.servers.server_mut(old).restart();
+    restart_old(&mut scene, old).await?;
     finish(scene).await
+}
+
+/// #71: as #25 on PostgreSQL, but the primary waits for its replica: no hold is lost. Releases do not
+/// wait, so a lock may be stranded.
+/// Exclusion, tokens, lost updates; no hold lost; recovery.
+pub(super) async fn synchronous(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default().unfenced().fails_over()).await?;
+    scene.servers.postgres()?.replicate_synchronously().await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    scene.fault("primary killed");
+    scene.servers.current_mut().kill();
+    recover(&mut scene, &places, RECOVERY).await?;
+    scene.finish(Judge { exclusion: true, losses: false, told: None, ..judge() }).await
 }
 
 /// #26: the primary is killed and comes back once a replica has taken its place: for a while, it takes itself for the primary. Nobody locks
@@ -188,10 +198,10 @@ pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     scene.servers.follow(old).await?;
     // A client that asks before would be sent to the old primary, by every Sentinel.
     scene.servers.agree().await;
-    scene.servers.server_mut(old).restart();
+    scene.servers.process_mut(old).restart();
     let healed = scene.healed();
     goes_on(&mut scene, &places, healed, RECOVERY).await?;
-    let scripts = scene.servers.server(old).calls_of("evalsha").await;
+    let scripts = scene.servers.server(old)?.calls_of("evalsha").await;
     scene.expect(scripts == 0, format!("I1: {scripts} scripts ran at the stale primary"));
     finish(scene).await
 }
@@ -205,7 +215,7 @@ pub(super) async fn primary_stopped(run: Run) -> Result<Report> {
     let old = scene.servers.current_index();
     scene.servers.current().freeze();
     recover(&mut scene, &places, RECOVERY).await?;
-    scene.servers.server(old).thaw();
+    scene.servers.process(old).thaw();
     scene.sleep(2000).await;
     finish(scene).await
 }
@@ -235,11 +245,9 @@ pub(super) async fn partitioned(run: Run) -> Result<Report> {
     scene.sleep(300).await;
     let start = scene.fault("old primary cut off");
     let old = scene.servers.current_index();
-    if let Some(between) = &scene.servers.between {
-        between.cut();
-    }
+    scene.servers.cut_between();
     scene.networks[0].cut_all_but(old);
-    scene.networks[1..].iter().for_each(|network| network.cut_server(old));
+    scene.networks[1..].iter().for_each(|network| network.set_server(old, &cut()));
     let cut_off = scene.stage("cut-off", 0, None).await?;
     scene.servers.follow(old).await?;
     let healed = scene.healed();
@@ -252,9 +260,7 @@ pub(super) async fn partitioned(run: Run) -> Result<Report> {
     scene.release_well(1).await?;
     scene.sleep(3000).await;
     scene.expect_held(&places)?;
-    if let Some(between) = &scene.servers.between {
-        between.heal();
-    }
+    scene.servers.heal_between().await?;
     scene.networks.iter().for_each(Network::heal);
     let back = scene.healed();
     for place in scene.staged("rejoined") {
@@ -283,20 +289,14 @@ pub(super) async fn sentinels_lost(run: Run) -> Result<Report> {
     for index in 0..2 {
         scene.servers.sentinel_mut(index)?.kill();
     }
-    for id in scene.client_ids("normal").await? {
-        let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
-    }
+    scene.servers.end_connections(On::Commands).await?;
     scene.sleep(1500).await;
     scene.servers.sentinel_mut(2)?.kill();
     scene.sleep(2000).await;
     scene.expect_held(&places)?;
     scene.release_well(0).await?;
     scene.fault("connections broken without a Sentinel");
-    for kind in ["normal", "pubsub"] {
-        for id in scene.client_ids(kind).await? {
-            let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
-        }
-    }
+    scene.servers.end_connections(On::All).await?;
     scene.sleep(1500).await;
     for index in 0..3 {
         scene.servers.sentinel_mut(index)?.restart();

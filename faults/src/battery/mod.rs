@@ -6,7 +6,9 @@ mod cancelling;
 mod clients;
 mod failover;
 mod hostile;
+mod members;
 mod network;
+mod postgres;
 mod restarts;
 mod server;
 mod slots;
@@ -48,12 +50,14 @@ impl Fault {
             Deployment::Single => "smoke",
             Deployment::Sentinel => "smoke_on_sentinel",
             Deployment::Cluster => "smoke_on_cluster",
+            Deployment::Quorum => "smoke_on_quorum",
+            Deployment::Postgres => "smoke_on_postgres",
         };
         self.smoke.contains(&word)
     }
 }
 
-/// `1 "title" path::to::function [smoke] [smoke_on_sentinel] [smoke_on_cluster] [alone];`
+/// `1 "title" path::to::function [smoke] [smoke_on_sentinel, and so on] [alone];`
 macro_rules! faults {
     ($($number:literal $title:literal $($function:ident)::+ $($flag:ident)*;)*) => {
         /// All faults that there are.
@@ -74,7 +78,7 @@ macro_rules! faults {
 
 faults! {
     0 "control: no fencing, careless holders stopped; updates must be lost" clients::control smoke;
-    1 "holder killed (SIGKILL)" clients::holder_killed smoke;
+    1 "holder killed (SIGKILL)" clients::holder_killed smoke smoke_on_quorum smoke_on_postgres;
     2 "holder stopped longer than its lease" clients::holder_stopped_long smoke;
     3 "holder stopped for less than its lease" clients::holder_stopped_short smoke;
     4 "client gets 5 % of a processor" clients::client_starved;
@@ -83,7 +87,7 @@ faults! {
     7 "server stopped for two leases" server::stopped_long smoke;
     8 "slow command (DEBUG SLEEP 1)" server::slow_command;
     9 "endless script (BUSY)" server::busy_script smoke;
-    10 "server killed, append-only file kept" restarts::killed_durable smoke;
+    10 "server killed, its data kept" restarts::killed_durable smoke smoke_on_postgres;
     11 "server killed, comes back empty" restarts::killed_empty smoke;
     12 "power lost: append-only file cut short" restarts::power_lost smoke;
     13 "server loading (DEBUG RELOAD)" restarts::loading;
@@ -98,13 +102,13 @@ faults! {
     22 "too few replicas (NOREPLICAS)" server::no_replicas;
     23 "replicas behind by 3 s" failover::lagging;
     24 "primary killed whose replicas are behind" failover::unreplicated smoke_on_sentinel;
-    25 "primary killed (Sentinel)" failover::primary_killed smoke_on_sentinel;
+    25 "primary killed (Sentinel, PostgreSQL)" failover::primary_killed smoke_on_sentinel;
     26 "killed primary comes back as one" failover::stale_primary;
     27 "Sentinels killed, and connections" failover::sentinels_lost;
     28 "slots migrate to and fro" slots::migrating smoke_on_cluster;
     29 "primary killed (cluster)" failover::primary_killed smoke_on_cluster;
     30 "names with braces (CROSSSLOT)" slots::odd_names;
-    31 "command connections killed every 100 ms" network::connections_killed smoke;
+    31 "command connections killed again and again" network::connections_killed smoke smoke_on_postgres;
     32 "pub/sub connections killed every 100 ms" network::listeners_killed smoke;
     33 "pub/sub connections closed for their buffers" network::listeners_overrun;
     34 "every second message lost" network::messages_lost;
@@ -128,9 +132,9 @@ faults! {
     52 "fsync takes 400 ms" access::slow_disk;
     53 "sends and receives fail (ECONNRESET)" access::failing_calls;
     54 "server that answers what nobody expects" hostile::answers smoke;
-    55 "quorum: servers down, slow, paused" absent::never;
-    56 "quorum: split votes" absent::never;
-    57 "quorum: a server comes back empty" absent::never;
+    55 "quorum: two of five stopped" members::stopped smoke_on_quorum;
+    56 "quorum: split votes" members::split_votes;
+    57 "quorum: two of five killed, come back empty" members::killed_empty smoke_on_quorum;
     58 "acquisitions dropped at every await" cancelling::cancelled smoke;
     59 "client forked or cloned" cancelling::cloned;
     60 "SIGTERM, and a runtime dropped, while holding and waiting" clients::terminated;
@@ -140,6 +144,12 @@ faults! {
     64 "failover by hand, twice" failover::by_hand smoke_on_sentinel;
     65 "old primary cut off, clients on both sides" failover::partitioned;
     66 "node comes and goes" slots::node_comes_and_goes;
+    67 "quorum: two of five killed, come back with their data" members::killed_durable;
+    68 "quorum: two of five cut off, slow" members::cut_off;
+    69 "quorum: three of five gone" members::majority_gone smoke_on_quorum;
+    70 "PostgreSQL: a transaction stands in the way" postgres::blocked smoke_on_postgres;
+    71 "PostgreSQL: primary killed, its replica is synchronous" failover::synchronous smoke_on_postgres;
+    72 "quorum: two of the three members with a hold come back empty" members::forgotten smoke_on_quorum;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.

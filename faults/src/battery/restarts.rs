@@ -20,7 +20,10 @@ const LOADING: &[&str] = &["Backend(Unavailable)"];
 /// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
 /// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
 pub(super) async fn killed_durable(run: Run) -> Result<Report> {
-    let mut scene = Scene::open(run, Setup::default().durable()).await?;
+    let setup = Setup::default().durable();
+    // PostgreSQL takes about as long to recover as the lease of other faults.
+    let setup = if run.on == Deployment::Postgres { setup.patient() } else { setup };
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let down = scene.random.ms(0, 500);
@@ -44,6 +47,10 @@ async fn restart(scene: &mut Scene, down: Duration) {
     scene.servers.current_mut().restart();
     if let Err(error) = rejoin(scene).await {
         scene.finding(format!("the rig: {error}"));
+    }
+    // Releases at PostgreSQL do not wait for the disk.
+    if let (Deployment::Postgres, Ok(stranded)) = (scene.on, scene.stranded().await) {
+        scene.note(format!("{stranded} locks stranded"));
     }
     scene.healed();
     // Clients do not wait for the battery's own connection.
@@ -82,14 +89,14 @@ pub(super) async fn killed_empty(run: Run) -> Result<Report> {
 /// #12: power is lost: the end of the append-only file is missing. As #11 for what is lost; tokens rise all the same.
 /// Tokens, lost updates with fencing, recovery.
 pub(super) async fn power_lost(run: Run) -> Result<Report> {
-    let mut scene = Scene::open(run, Setup::default().durable()).await?;
+    let mut scene = Scene::open(run, Setup::default().durable().forgetful()).await?;
     scene.play().await?;
     scene.stage("staged", 0, Some(1)).await?;
     scene.fault("power lost");
     scene.servers.current_mut().kill();
     let cut = 200 + scene.random.below(40_000);
-    let mut files = vec![scene.server().directory().join("appendonly.aof")];
-    if let Ok(entries) = fs::read_dir(scene.server().directory().join("appendonlydir")) {
+    let mut files = vec![scene.server()?.directory().join("appendonly.aof")];
+    if let Ok(entries) = fs::read_dir(scene.server()?.directory().join("appendonlydir")) {
         files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "aof"));
         files.retain(|path| path.to_string_lossy().contains(".incr."));
@@ -104,9 +111,10 @@ pub(super) async fn power_lost(run: Run) -> Result<Report> {
     scene.healed();
     scene.renew_admin().await?;
     scene.sleep(1500).await;
-    scene
-        .finish(Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() })
-        .await
+    // The other members of a quorum have what one has lost.
+    let forgets = scene.on != Deployment::Quorum;
+    let judge = Judge { exclusion: !forgets, losses: forgets, ..Judge::default() };
+    scene.finish(Judge { failures: LOADING, ..judge }).await
 }
 
 /// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.

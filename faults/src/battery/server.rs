@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::Signal;
+use lockcore_testkit::monotonic;
 
 use crate::{
     deployment::{ServerSetup, name_at_home},
@@ -25,9 +25,9 @@ pub(super) async fn stopped_short(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..8 {
-        scene.signal_server(Signal::STOP)?;
+        scene.servers.current().freeze();
         scene.sleep(200).await;
-        scene.signal_server(Signal::CONT)?;
+        scene.servers.current().thaw();
         let pause = scene.random.ms(50, 400);
         tokio::time::sleep(pause).await;
     }
@@ -41,11 +41,13 @@ pub(super) async fn stopped_long(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
-    let stopped = scene.fault("server stopped");
-    scene.signal_server(Signal::STOP)?;
+    scene.fault("server stopped");
+    scene.servers.current().freeze();
+    // PostgreSQL has many processes: the last one may have renewed until now.
+    let stopped = monotonic();
     scene.sleep(4000).await;
     let notice = scene.loss_notice(&places, stopped)?;
-    scene.signal_server(Signal::CONT)?;
+    scene.servers.current().thaw();
     scene.healed();
     scene.measure("loss told after SIGSTOP of the server", notice, LEASE);
     scene
@@ -77,7 +79,7 @@ pub(super) async fn busy_script(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     scene.fault("BUSY");
-    let mut looping = scene::admin(&scene.server().url()).await?;
+    let mut looping = scene::admin(&scene.server()?.url()).await?;
     let endless = tokio::spawn(async move {
         redis::cmd("EVAL")
             .arg("while true do end")
@@ -137,7 +139,7 @@ pub(super) async fn overwritten(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
-    let overwritten = lockcore_testkit::monotonic();
+    let overwritten = monotonic();
     for place in &places {
         scene.tell(&["DEL", &place.name]).await?;
         scene.tell(&["RPUSH", &place.name, "foreign"]).await?;
@@ -147,7 +149,7 @@ pub(super) async fn overwritten(run: Run) -> Result<Report> {
     scene.measure("loss told", notice, LEASE);
     for place in &places {
         let stored: Vec<String> =
-            scene.server().try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
+            scene.server()?.try_query(&["LRANGE", &place.name, "0", "-1"]).await?;
         scene.expect(
             stored == ["foreign"],
             format!("what was stored under `{}` was touched: {stored:?}", place.name),
@@ -182,7 +184,7 @@ pub(super) async fn ttl_removed(run: Run) -> Result<Report> {
     let commands = scene.commands_so_far().await - before;
     scene.expect(commands < 80, format!("I10: two waiters sent {commands} commands in 4 s"));
     scene.note(format!("{commands} commands of two waiters in 4 s"));
-    let deleted = lockcore_testkit::monotonic();
+    let deleted = monotonic();
     for place in &places {
         scene.tell(&["DEL", &place.name]).await?;
     }
@@ -216,7 +218,7 @@ pub(super) async fn evicting(run: Run) -> Result<Report> {
     let setup = setup.server(&["--maxmemory", "1gb", "--maxmemory-policy", "volatile-ttl"]);
     let mut scene = Scene::open(run, setup).await?;
     let mut strict = scene.clients[0].config.clone();
-    strict.allow_eviction = false;
+    strict.connecting.allow_eviction = false;
     strict.log = strict.log.with_file_name("strict.log");
     let refusal = ClientProcess::start(strict, &[]).await;
     let reason = refusal.err().map(|error| error.to_string()).unwrap_or_default();
@@ -227,7 +229,7 @@ pub(super) async fn evicting(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let evicted = scene.fault("eviction");
-    let used: String = scene.server().try_query(&["INFO", "memory"]).await?;
+    let used: String = scene.server()?.try_query(&["INFO", "memory"]).await?;
     let used =
         used.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok());
     let limit = (used.ok_or_else(|| failure("no used_memory"))? + 2_000_000).to_string();
@@ -267,7 +269,7 @@ pub(super) async fn misconf(run: Run) -> Result<Report> {
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     // A directory in its place cannot be replaced by the file, not even by root.
-    let file = scene.server().directory().join("dump.rdb");
+    let file = scene.server()?.directory().join("dump.rdb");
     if file.exists() {
         fs::remove_file(&file)?;
     }

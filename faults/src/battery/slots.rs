@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, Locks};
-use lockcore_redis::RedisBackend;
+use lockcore::LockError;
 use lockcore_testkit::monotonic;
 
+use super::cancelling::{connect, whole};
 use crate::{
     deployment::{ServerSetup, Servers, slot_of},
     protocol::{Order, Result},
@@ -94,14 +94,12 @@ const NAMES: [&str; 9] = ["o{1", "a}b", "{}x", "a{", "{", "}", "{}", "{a}b", "x{
 /// refused with an error that says why.
 pub(super) async fn odd_names(run: Run) -> Result<Report> {
     let servers = Servers::start(run.on, &ServerSetup::default()).await?;
-    let mut report = Report::new(run, &crate::protocol::Kind::ALL);
-    let connect = || async { RedisBackend::builder().url(servers.url("")).connect().await };
-    let [one, other] = [Locks::new(connect().await?), Locks::new(connect().await?)];
+    let mut report = Report::new(run, run.on.kinds());
+    let [one, other] = [connect(&servers.store("")).await?, connect(&servers.store("")).await?];
     let mut refused = 0;
     for name in NAMES {
-        for kind in crate::protocol::Kind::ALL {
-            let [mine, theirs] =
-                [&one, &other].map(|locks| super::cancelling::whole(locks, kind, name));
+        for kind in run.on.kinds().iter().copied() {
+            let [mine, theirs] = [&one, &other].map(|locks| whole(locks, kind, name));
             match mine.acquire().await {
                 Ok(guard) => {
                     let is_free = theirs.try_acquire().await?.is_some();

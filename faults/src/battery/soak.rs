@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lockcore_testkit::{Conditions, On};
-use rustix::process::Signal;
 
 use crate::{
-    deployment::Network,
+    deployment::{Deployment, MEMBERS, Network},
     protocol::{Order, Result},
     report::{Report, Run},
     scene::{Judge, LEASE, Scene, Setup, TIMEOUT},
@@ -29,8 +28,14 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
         // What the server had is known from its MONITOR as long as it lives: with odd seeds it does.
         let fault = match scene.random.below(FAULTS) {
             RESTART if run.seed % 2 == 1 => RESTART - 1,
+            fault if scene.on == Deployment::Postgres => FAULTS_OF_ALL[fault as usize % 8],
             fault => fault,
         };
+        if scene.on == Deployment::Quorum {
+            let member = scene.random.below(MEMBERS as u64) as usize;
+            scene.servers.turn_to(member);
+            scene.renew_admin().await?;
+        }
         one(&mut scene, fault).await?;
         let peace = scene.random.ms(500, 2000);
         tokio::time::sleep(LEASE + peace).await;
@@ -49,6 +54,9 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
 
 const FAULTS: u64 = 11;
 const RESTART: u64 = 3;
+
+/// Those that are not about Redis.
+const FAULTS_OF_ALL: [u64; 8] = [0, 1, 2, RESTART, 4, 6, 7, 8];
 
 /// A client that runs, by chance.
 fn victim(scene: &mut Scene) -> usize {
@@ -73,23 +81,22 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
             scene.continue_client(index)?;
         }
         2 => {
-            scene.signal_server(Signal::STOP)?;
+            scene.servers.current().freeze();
             tokio::time::sleep(time).await;
-            scene.signal_server(Signal::CONT)?;
+            scene.servers.current().thaw();
         }
         RESTART => {
             scene.servers.current_mut().kill();
             tokio::time::sleep(time / 3).await;
             scene.servers.current_mut().restart();
             scene.servers.rejoin().await?;
+            if scene.on == Deployment::Postgres {
+                scene.stranded().await?;
+            }
             scene.renew_admin().await?;
         }
         4 => {
-            for kind in ["normal", "pubsub"] {
-                for id in scene.client_ids(kind).await? {
-                    let _ = scene.tell(&["CLIENT", "KILL", "ID", &id]).await;
-                }
-            }
+            scene.servers.end_connections(On::All).await?;
         }
         5 => {
             scene.tell(&["SCRIPT", "FLUSH"]).await?;

@@ -26,7 +26,7 @@ pub(crate) struct Between {
 impl Between {
     /// Leads what the servers say to the first primary, and what it says, through proxies.
     pub(super) async fn start(routes: Routes, servers: &Servers) -> Result<Self> {
-        let first = servers.server(0);
+        let first = servers.server(0)?;
         let replication = Proxy::start_opaque(first.port()).await?;
         let mut lines = vec![(EVERYBODY, first.port(), replication.port())];
         let mut watching = None;
@@ -56,7 +56,7 @@ impl Between {
 
     /// Ends the connections that were there before the routes.
     async fn reconnect(&self, servers: &Servers) -> Result<()> {
-        let first = servers.server(0);
+        let first = servers.server(0)?;
         for kind in ["replica", "pubsub", "normal"] {
             let () = first.try_query(&["CLIENT", "KILL", "TYPE", kind]).await?;
         }

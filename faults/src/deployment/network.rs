@@ -40,6 +40,18 @@ impl Network {
         Ok(Self { servers, sentinels, routes: Some(routes) })
     }
 
+    /// The network in front of servers that do not speak the protocol of Redis: it can be slow, cut
+    /// and reset, and sees no requests. The client is led through it by its environment.
+    pub(crate) async fn opaque(ports: &[u16]) -> Result<Self> {
+        let (routes, mut servers) = (Routes::make()?, Vec::new());
+        for port in ports {
+            servers.push(Proxy::start_opaque(*port).await?);
+        }
+        let ways = ports.iter().zip(&servers);
+        routes.lead(ways.map(|(port, proxy)| (EVERYBODY, *port, proxy.port())))?;
+        Ok(Self { servers, sentinels: Vec::new(), routes: Some(routes) })
+    }
+
     /// The port that leads to the single server.
     pub(crate) fn port(&self) -> u16 {
         self.servers[0].port()
@@ -55,9 +67,9 @@ impl Network {
         self.servers.iter().chain(&self.sentinels).for_each(|proxy| proxy.set(conditions.clone()));
     }
 
-    /// Lets nothing through to or from one server, the others being reached as before.
-    pub(crate) fn cut_server(&self, index: usize) {
-        self.servers[index].set(cut());
+    /// Changes what the network does on the way to one server.
+    pub(crate) fn set_server(&self, index: usize, conditions: &Conditions) {
+        self.servers[index].set(conditions.clone());
     }
 
     /// Lets nothing through but to and from one server.

@@ -2,6 +2,7 @@
 
 mod forgotten;
 mod judge;
+mod pause;
 mod setup;
 mod staging;
 mod stall;
@@ -19,15 +20,16 @@ use lockcore_testkit::{EventLog, RedisServer, What, checks::Vitals, monotonic};
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 
-pub(crate) use self::{judge::Judge, setup::Setup, stall::Stall};
+pub(crate) use self::{judge::Judge, setup::Setup, stall::Stall, vitals::end_command_connections};
 use crate::{
-    deployment::{Deployment, Network, Servers},
+    deployment::{Deployment, MEMBERS, Network, Servers},
     monitor::Monitor,
-    process::{ClientProcess, signal_process},
-    protocol::{ClientConfig, Order, Place, Result},
+    process::ClientProcess,
+    protocol::{ClientConfig, Order, Place, Result, failure},
     report::{Measure, Report, Run},
     resource::Resource,
     rng::Random,
+    store::Connecting,
 };
 
 /// The lease of all locks, but where holds are to outlive a failover.
@@ -54,8 +56,8 @@ pub(crate) struct Scene {
     pub(crate) clients: Vec<ClientProcess>,
     pub(crate) log: EventLog,
     pub(crate) report: Report,
-    /// A connection that stays open, for when there are no new ones.
-    pub(crate) admin: MultiplexedConnection,
+    /// A connection that stays open, for when there are no new ones; to Redis only.
+    admin: Option<MultiplexedConnection>,
     directory: PathBuf,
     monitors: Vec<Monitor>,
     _resource: Resource,
@@ -69,7 +71,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Starts everything, and takes the vitals when all connections are there and nobody does anything.
-    pub(crate) async fn open(run: Run, setup: Setup) -> Result<Self> {
+    pub(crate) async fn open(run: Run, mut setup: Setup) -> Result<Self> {
+        let kinds = setup.kinds.len();
+        setup.kinds.retain(|kind| run.on.kinds().contains(kind));
+        // With fewer locks, there would be times when each of them is held for long.
+        setup.long_holds &= setup.kinds.len() == kinds;
         let directory = std::env::temp_dir().join(format!(
             "lockcore-faults-{}-{:x}",
             std::process::id(),
@@ -82,11 +88,8 @@ impl Scene {
             EventLog::open(&directory.join("resource.jsonl"), "resource")?,
             setup.fenced,
         )?;
-        let mut monitors = Vec::new();
-        for primary in servers.primaries().await {
-            monitors.push(Monitor::start(primary.port()).await?);
-        }
-        let admin = admin(&servers.current().url()).await?;
+        let monitors = monitors(run.on, &servers).await?;
+        let admin = admin_of(&servers).await?;
         let mut scene = Self {
             random: Random::new(run.seed),
             log: EventLog::open(&directory.join("rig.jsonl"), "rig")?,
@@ -110,6 +113,11 @@ impl Scene {
             scene.add_client().await?;
         }
         scene.warm_up().await?;
+        // A waiter that is soon woken has not got to every member.
+        let all = 2 * MEMBERS * scene.clients.len();
+        while run.on == Deployment::Quorum && scene.client_connections().await? < all {
+            scene.warm_up().await?;
+        }
         scene.before = scene.vitals().await?;
         Ok(scene)
     }
@@ -119,23 +127,26 @@ impl Scene {
         let number = self.clients.len();
         let client = format!("client{number}");
         let mut environment = self.setup.client_environment.clone();
-        let mut url = self.servers.url(&self.setup.user);
+        let mut store = self.servers.store(&self.setup.user);
         if self.setup.proxied {
             let (network, entrance) = self.servers.network(&self.setup.user).await?;
             environment.extend(network.environment());
             self.networks.push(network);
-            url = entrance;
+            store = entrance;
         }
         let config = ClientConfig {
-            url,
-            lease: self.setup.lease,
-            response_timeout: self.setup.response_timeout,
-            connect_timeout: Duration::from_millis(500),
+            store,
+            connecting: Connecting {
+                response_timeout: self.setup.response_timeout,
+                connect_timeout: Duration::from_millis(500),
+                allow_eviction: self.setup.allow_eviction,
+                lease: self.setup.lease,
+                rejoin_after: self.setup.rejoin_after,
+                // Those that keep locks and those that do not have to get on with each other.
+                linger: LINGER * u32::from(number % 2 == 1),
+            },
             retry_for: self.setup.retry_for,
             queue_timeout: self.setup.queue_timeout,
-            // Those that keep locks and those that do not have to get on with each other.
-            linger: LINGER * u32::from(number % 2 == 1),
-            allow_eviction: self.setup.allow_eviction,
             can_suspend: self.setup.can_suspend,
             long_holds: self.setup.long_holds,
             tasks: self.setup.tasks,
@@ -151,7 +162,8 @@ impl Scene {
         Ok(number)
     }
 
-    fn places(&self) -> Vec<Place> {
+    /// The locks that all clients work on.
+    pub(crate) fn places(&self) -> Vec<Place> {
         let kinds = self.setup.kinds.iter();
         kinds
             .flat_map(|kind| {
@@ -234,13 +246,9 @@ impl Scene {
         Ok(t)
     }
 
-    pub(crate) fn signal_server(&self, signal: Signal) -> Result<()> {
-        signal_process(Some(self.server().pid()), signal)
-    }
-
-    /// The server that faults of one server act on.
-    pub(crate) fn server(&self) -> &RedisServer {
-        self.servers.current()
+    /// The server that faults of one server act on, if it is Redis.
+    pub(crate) fn server(&self) -> Result<&RedisServer> {
+        self.servers.server(self.servers.current_index())
     }
 
     /// Tells the server something, on the connection that stays open.
@@ -249,30 +257,30 @@ impl Scene {
         for part in command {
             request.arg(part);
         }
-        Ok(request.query_async(&mut self.admin.clone()).await?)
+        Ok(request.query_async(&mut self.admin()?).await?)
     }
 
     /// Opens that connection again, after the server was started anew.
     pub(crate) async fn renew_admin(&mut self) -> Result<()> {
-        self.admin = admin(&self.server().url()).await?;
+        self.admin = admin_of(&self.servers).await?;
         Ok(())
+    }
+
+    fn admin(&self) -> Result<MultiplexedConnection> {
+        self.admin.clone().ok_or_else(|| failure("this is no Redis"))
     }
 
     /// How many connections this server has been asked for so far.
     pub(crate) async fn connections_so_far(&self) -> Result<u64> {
         let told =
-            redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin.clone()).await?;
+            redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin()?).await?;
         let count = told.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
     /// How many commands clients have sent so far.
     pub(crate) async fn commands_so_far(&self) -> u64 {
-        let mut commands = 0;
-        for server in self.servers.primaries().await {
-            commands += server.client_commands().await;
-        }
-        commands
+        self.servers.commands().await
     }
 
     /// Puts a measured time down, which must not be longer than `bound` and what the machine itself was late by.
@@ -295,15 +303,23 @@ impl Scene {
             self.finding(message);
         }
     }
+}
 
-    /// Connections of clients to the current server, by their ids.
-    pub(crate) async fn client_ids(&self, kind: &str) -> Result<Vec<String>> {
-        let list: String = self.server().try_query(&["CLIENT", "LIST", "TYPE", kind]).await?;
-        Ok(list
-            .lines()
-            .filter(is_of_client)
-            .filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned))
-            .collect())
+/// What is told to servers, where one server's truth is that of everybody.
+async fn monitors(on: Deployment, servers: &Servers) -> Result<Vec<Monitor>> {
+    let mut monitors = Vec::new();
+    if on.members() == 1 {
+        for primary in servers.primaries().await {
+            monitors.push(Monitor::start(primary.port()).await?);
+        }
+    }
+    Ok(monitors)
+}
+
+async fn admin_of(servers: &Servers) -> Result<Option<MultiplexedConnection>> {
+    match servers.server(servers.current_index()) {
+        Ok(server) => Ok(Some(admin(&server.url()).await?)),
+        Err(_) => Ok(None),
     }
 }
 

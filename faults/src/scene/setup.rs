@@ -25,6 +25,8 @@ pub(crate) struct Setup {
     pub(crate) can_suspend: bool,
     pub(crate) long_holds: bool,
     pub(crate) retry_for: Duration,
+    /// For how long the grants of a member of a quorum do not count after it was away.
+    pub(crate) rejoin_after: Duration,
     pub(crate) response_timeout: Duration,
 }
 
@@ -48,6 +50,7 @@ impl Default for Setup {
             can_suspend: false,
             long_holds: false,
             retry_for: Duration::from_secs(5),
+            rejoin_after: Duration::ZERO,
             response_timeout: TIMEOUT,
         }
     }
@@ -64,10 +67,20 @@ impl Setup {
         self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
     }
 
+    /// A server comes back without what it had been told.
+    pub(crate) fn forgetful(self) -> Self {
+        Self { rejoin_after: self.lease, ..self }
+    }
+
+    /// Holds outlive a failover, or a server that takes its time to come back.
+    pub(crate) fn patient(self) -> Self {
+        Self { lease: LONG_LEASE, retry_for: LONG_LEASE, ..self }
+    }
+
     /// A primary that does not answer is replaced, and holds outlive that.
     pub(crate) fn fails_over(mut self) -> Self {
         self.servers.fails_over = true;
-        Self { lease: LONG_LEASE, retry_for: LONG_LEASE, ..self }
+        self.patient()
     }
 
     /// There is a network between the servers that can be made bad.

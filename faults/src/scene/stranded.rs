@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lockcore_testkit::{Operations, RedisServer, checks::Ending, monotonic};
+use lockcore_testkit::{Operations, RedisServer, What, checks::Ending, monotonic};
 
 use super::Scene;
 use crate::protocol::Result;
@@ -14,7 +14,7 @@ const ARRIVED: u64 = 200_000_000;
 const WRITER: &str = ":lockcore:write";
 
 impl Scene {
-    /// Looks for locks whose release was confirmed and that the primaries have all the same. They
+    /// Looks for locks that were released, as far as the old primary can tell, and that the primaries have all the same. They
     /// stay held until their lease ends, which the judgement at the end knows. Returns their number.
     pub(crate) async fn stranded(&mut self) -> Result<usize> {
         let looked = monotonic();
@@ -23,13 +23,21 @@ impl Scene {
             // One that is cut off may refuse to tell.
             stored.extend(owners(server).await.unwrap_or_default());
         }
-        let operations = Operations::of(&self.events()?);
+        stored.extend(self.servers.postgres_owners().await.unwrap_or_default());
+        let events = self.events()?;
+        let operations = Operations::of(&events);
+        let faults = events.iter().filter(|event| matches!(event.what, What::Fault { .. }));
+        let fault = faults.map(|event| event.t).max().unwrap_or(0);
+        // Whoever drops a guard is told nothing, but the release is on its way at once.
+        let is_released = |end: Option<(u64, Ending)>| match end {
+            Some((t, Ending::Released)) => t + ARRIVED < looked,
+            Some((t, Ending::Dropped)) => t < fault,
+            _ => false,
+        };
         let released: BTreeSet<_> = operations
             .granted()
             .filter(|operation| operation.nested_in.is_none())
-            .filter(|operation| {
-                matches!(operation.end, Some((t, Ending::Released)) if t + ARRIVED < looked)
-            })
+            .filter(|operation| is_released(operation.end))
             .map(|operation| operation.owner.as_str())
             .collect();
         let stranded = stored.into_iter().filter(|(_, owner)| released.contains(owner.as_str()));

@@ -23,6 +23,8 @@ impl Scene {
         for server in self.servers.primaries().await {
             look_at_keys(server, &mut vitals).await?;
         }
+        let rows = self.servers.postgres_owners().await?;
+        vitals.lock_keys.extend(rows.into_iter().map(|(name, owner)| format!("{name} {owner}")));
         for server in self.servers.all().filter(|server| server.is_up()) {
             vitals.channels.extend(channels(self.on, server).await?.into_iter().map(|it| it.name));
         }
@@ -32,7 +34,7 @@ impl Scene {
 
     /// The connections of clients to all servers that run.
     pub(super) async fn client_connections(&self) -> Result<usize> {
-        let mut count = 0;
+        let mut count = self.servers.postgres_connections().await?;
         for server in self.servers.all().filter(|server| server.is_up()) {
             let list: String = server.try_query(&["CLIENT", "LIST"]).await?;
             count += list.lines().filter(is_of_client).count();
@@ -42,8 +44,20 @@ impl Scene {
 
     /// The channels of the current server that clients listen to.
     pub(crate) async fn channels(&self) -> Result<Vec<Channel>> {
-        channels(self.on, self.server()).await
+        channels(self.on, self.server()?).await
     }
+}
+
+/// Ends the connections of clients to a server that listen to nothing.
+pub(crate) async fn end_command_connections(server: &RedisServer) -> Result<()> {
+    let list: String = server.try_query(&["CLIENT", "LIST", "TYPE", "normal"]).await?;
+    for line in list.lines().filter(is_of_client) {
+        if let Some(id) = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()) {
+            // It may have gone by itself.
+            let _ = server.try_query::<redis::Value>(&["CLIENT", "KILL", "ID", id]).await;
+        }
+    }
+    Ok(())
 }
 
 /// A channel that somebody listens to.

@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -50,6 +50,8 @@ pub struct PostgresServer {
     directory: PathBuf,
     options: Vec<String>,
     is_ended: bool,
+    /// The ids of the processes that are frozen. Short critical sections.
+    frozen: Mutex<Vec<u32>>,
 }
 
 impl PostgresServer {
@@ -142,7 +144,8 @@ impl PostgresServer {
             match spawn(directory, port, &options) {
                 Ok(process) => {
                     let directory = directory.to_owned();
-                    return Ok(Self { process, port, directory, options, is_ended: false });
+                    let (is_ended, frozen) = (false, Mutex::default());
+                    return Ok(Self { process, port, directory, options, is_ended, frozen });
                 }
                 Err(error) => failure = error,
             }
@@ -199,9 +202,7 @@ impl PostgresServer {
         let _ = self.process.wait();
         self.is_ended = true;
         // Its processes notice that by themselves, but a stopped one only when it goes on.
-        for child in &children {
-            send("KILL", *child);
-        }
+        send("KILL", &children);
         let end = Instant::now() + END;
         while children.iter().any(|child| is_alive(*child)) && Instant::now() < end {
             thread::sleep(Duration::from_millis(2));
@@ -212,7 +213,7 @@ impl PostgresServer {
     /// ended.
     pub fn stop(&mut self) {
         if !self.is_ended {
-            send("INT", self.process.id());
+            send("INT", &[self.process.id()]);
             let _ = self.process.wait();
             self.is_ended = true;
         }
@@ -228,23 +229,27 @@ impl PostgresServer {
         self.process = spawn(&self.directory, self.port, &self.options)
             .unwrap_or_else(|error| panic!("restart: {error}"));
         self.is_ended = false;
+        self.frozen().clear();
     }
 
     /// Freezes the server, SIGSTOP: its connections stay open, and nothing is answered.
     pub fn freeze(&self) {
-        self.signal_all("STOP");
+        let main = self.process.id();
+        // From then on, there are no new ones.
+        send("STOP", &[main]);
+        let children = self.children();
+        send("STOP", &children);
+        *self.frozen() = [&[main][..], &children].concat();
     }
 
     /// Lets a frozen server go on, SIGCONT.
     pub fn thaw(&self) {
-        self.signal_all("CONT");
+        // At once, so that the server is frozen for as long as the test says.
+        send("CONT", &std::mem::take(&mut *self.frozen()));
     }
 
-    fn signal_all(&self, signal: &str) {
-        send(signal, self.process.id());
-        for child in self.children() {
-            send(signal, child);
-        }
+    fn frozen(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ids of the processes that the server has started.
@@ -296,10 +301,14 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Sends a signal. That there is no such process any more is no failure.
-fn send(signal: &str, id: u32) {
+/// Sends a signal to processes. That there is no such process any more is no failure.
+fn send(signal: &str, ids: &[u32]) {
+    if ids.is_empty() {
+        return;
+    }
     let mut command = Command::new("kill");
-    let _ = command.arg(format!("-{signal}")).arg(id.to_string()).stderr(Stdio::null()).status();
+    command.arg(format!("-{signal}")).args(ids.iter().map(u32::to_string));
+    let _ = command.stderr(Stdio::null()).status();
 }
 
 /// One that nobody has waited for yet counts as gone.

@@ -32,6 +32,28 @@ async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
     assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
 }
 
+/// A release need not outlast a crash, but a hold that it grants has to: its holder is told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_a_release_has_granted_outlasts_a_crash() {
+    // Nothing gets to the disk but what waits for that.
+    let mut server = PostgresServer::start_with(&["wal_writer_delay=10s"]);
+    let backend = connect(&server).await;
+    let fair = |hold| {
+        let request = request("order", hold).mode(lockcore::Mode::Fair);
+        request.queue(Some(Duration::from_secs(60))).direct_grant(Some(1))
+    };
+    let (holder, heir) = (fair("holder"), fair("heir"));
+    enters(&backend, &holder).await;
+    let refused = backend.acquire(&heir).await.unwrap();
+    assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+    assert_eq!(backend.release(&holder.release()).await.unwrap(), ReleaseOutcome::Released);
+    server.restart();
+    until("an answer", || async { backend.inspect(&name("order")).await.is_ok() }).await;
+    let state = backend.inspect(&name("order")).await.unwrap();
+    let owners: Vec<_> = state.holders().iter().map(|holder| holder.owner().to_owned()).collect();
+    assert_eq!(owners, ["heir"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_are_killed_are_opened_again() {
     let server = PostgresServer::start();

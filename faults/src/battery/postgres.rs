@@ -1,0 +1,41 @@
+//! Faults that only PostgreSQL has.
+
+use std::time::Duration;
+
+use crate::{
+    protocol::Result,
+    report::{Report, Run},
+    scene::{Judge, LEASE, SLACK, Scene, Setup},
+};
+
+/// #70: somebody's transaction keeps the names of locks to itself, for half a lease; then all holds,
+/// as a change of the schema does; then the names again, for two leases. What takes less than a
+/// lease costs no hold; if it takes longer, holders are told by their deadlines.
+/// Exclusion, tokens, lost updates with fencing; recovery.
+pub(super) async fn blocked(run: Run) -> Result<Report> {
+    let mut scene = Scene::open(run, Setup::default()).await?;
+    scene.play().await?;
+    let places = scene.stage("staged", 0, Some(1)).await?;
+    let enter = |place: &crate::protocol::Place| format!("lockcore.enter('{}')", place.name);
+    let names: Vec<_> = places.iter().map(enter).collect();
+    let names = names.join(", ");
+    for sql in [
+        format!("SELECT {names}, pg_sleep(1)"),
+        "BEGIN; LOCK TABLE lockcore.hold; SELECT pg_sleep(1); COMMIT".to_owned(),
+    ] {
+        scene.fault(&sql);
+        scene.servers.postgres()?.ask(&sql).await?;
+        scene.healed();
+        scene.sleep(1500).await;
+        scene.expect_held(&places)?;
+    }
+    let kept = scene.fault("names kept for two leases");
+    let long = format!("SELECT {names}, pg_sleep({})", 2 * LEASE.as_secs());
+    scene.servers.postgres()?.ask(&long).await?;
+    scene.healed();
+    let notice = scene.loss_notice(&places, kept)?;
+    scene.measure("loss told", notice, LEASE + SLACK);
+    scene.release(0).await?;
+    let judge = Judge { losses: true, failures: &["Backend(Unavailable)"], ..Judge::default() };
+    scene.finish(Judge { recovery: Duration::from_secs(2), ..judge }).await
+}

@@ -1,0 +1,98 @@
+//! What clients have to do with the servers: their ways to them, and what they leave there.
+
+use lockcore_testkit::{On, RedisServer};
+
+use super::{Network, Servers, servers::Group};
+use crate::{protocol::Result, scene, store::Store};
+
+impl Servers {
+    /// How many requests of clients the servers have seen so far.
+    pub(crate) async fn commands(&self) -> u64 {
+        let mut commands = 0;
+        for server in self.primaries().await {
+            commands += server.client_commands().await;
+        }
+        match &self.group {
+            Group::Postgres(postgres) => postgres.transactions(self.current).await.unwrap_or(0),
+            _ => commands,
+        }
+    }
+
+    /// Names and owners of what is held or queued at PostgreSQL, if it is that.
+    pub(crate) async fn postgres_owners(&self) -> Result<Vec<(String, String)>> {
+        match &self.group {
+            Group::Postgres(postgres) => postgres.owners(self.current).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The connections of clients to PostgreSQL, if it is that.
+    pub(crate) async fn postgres_connections(&self) -> Result<usize> {
+        match &self.group {
+            Group::Postgres(postgres) => postgres.connections(self.current).await,
+            _ => Ok(0),
+        }
+    }
+
+    /// What a client connects to, with `user:password@` or nothing.
+    pub(crate) fn store(&self, user: &str) -> Store {
+        match &self.group {
+            Group::Single(server) => Store::Redis(format!("redis://{user}{}", server.address())),
+            Group::Sentinel(group) => {
+                let (sentinels, name) = (group.addresses().join(","), group.master_name());
+                Store::Redis(format!("redis+sentinel://{user}{sentinels}/{name}"))
+            }
+            Group::Cluster(cluster) => {
+                Store::Redis(format!("redis+cluster://{user}{}", cluster.addresses().join(",")))
+            }
+            Group::Quorum(members) => {
+                let url = |server: &RedisServer| format!("redis://{user}{}", server.address());
+                Store::Quorum(members.iter().map(url).collect())
+            }
+            Group::Postgres(postgres) => {
+                let address = |port: u16| format!("127.0.0.1:{port}");
+                let addresses: Vec<_> = postgres.ports().into_iter().map(address).collect();
+                let addresses = addresses.join(",");
+                Store::Postgres(format!("postgresql://postgres@{addresses}/postgres"))
+            }
+        }
+    }
+
+    /// A network of a client's own, and what the client connects to then.
+    pub(crate) async fn network(&self, user: &str) -> Result<(Network, Store)> {
+        let sentinels: Vec<u16> = self.sentinels().iter().map(|server| server.port()).collect();
+        let network = match &self.group {
+            Group::Single(server) => {
+                let network = Network::to_one(server.port()).await?;
+                let url = format!("redis://{user}127.0.0.1:{}", network.port());
+                return Ok((network, Store::Redis(url)));
+            }
+            Group::Postgres(postgres) => Network::opaque(&postgres.ports()).await?,
+            _ => {
+                let servers: Vec<u16> = self.all().map(RedisServer::port).collect();
+                Network::to_all(&servers, &sentinels).await?
+            }
+        };
+        Ok((network, self.store(user)))
+    }
+
+    /// Ends connections of clients: of the current server, or of all members of a quorum.
+    pub(crate) async fn end_connections(&self, on: On) -> Result<()> {
+        let concerned: Vec<&RedisServer> = match &self.group {
+            Group::Postgres(postgres) => return postgres.end_connections(self.current, on).await,
+            Group::Quorum(members) => members.iter().filter(|server| server.is_up()).collect(),
+            _ => vec![self.server(self.current)?],
+        };
+        for server in concerned {
+            if on != On::Messages {
+                scene::end_command_connections(server).await?;
+            }
+            if on != On::Commands {
+                // Those of Sentinels as well, which come back.
+                let kill = ["CLIENT", "KILL", "TYPE", "pubsub"];
+                let () = server.try_query(&kill).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Postgres`]: a PostgreSQL server, and its replica if it has one.
+
+use std::time::{Duration, Instant};
+
+use lockcore_testkit::{On, PostgresServer};
+
+use crate::protocol::{Result, failure};
+
+/// How long a replica may take to become a primary.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A PostgreSQL server, and its replica if it has one.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    /// The first one is the primary at the start.
+    servers: Vec<PostgresServer>,
+}
+
+/// The connections of clients.
+const OF_CLIENTS: &str = "application_name LIKE 'lockcore %'";
+
+impl Postgres {
+    pub(super) fn start(with_replica: bool) -> Result<Self> {
+        let primary = PostgresServer::try_start(&[])?;
+        let replica = with_replica.then(|| primary.start_replica());
+        Ok(Self { servers: [primary].into_iter().chain(replica).collect() })
+    }
+
+    pub(super) fn server(&self, index: usize) -> &PostgresServer {
+        &self.servers[index]
+    }
+
+    pub(super) fn server_mut(&mut self, index: usize) -> &mut PostgresServer {
+        &mut self.servers[index]
+    }
+
+    /// The ports of all servers.
+    pub(super) fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(PostgresServer::port).collect()
+    }
+
+    /// Makes a primary of the replica.
+    pub(super) async fn promote(&self, index: usize) -> Result<()> {
+        let replica = self.servers.get(index).ok_or_else(|| failure("there is no replica"))?;
+        replica.try_query("SELECT pg_promote(wait => false)").await?;
+        let start = Instant::now();
+        while !self.takes_writes(index).await {
+            if start.elapsed() > PATIENCE {
+                return Err(failure("the replica has not taken over"));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if a server runs and is no replica.
+    pub(super) async fn takes_writes(&self, index: usize) -> bool {
+        let role = self.servers[index].try_query("SELECT pg_is_in_recovery()").await;
+        role.is_ok_and(|role| role == [["f"]])
+    }
+
+    /// Has the replica get nothing any more of what the primary writes.
+    pub(super) async fn hold_replication(&self) -> Result<()> {
+        self.stream_from("").await
+    }
+
+    /// Has the replica get what the primary has written meanwhile.
+    pub(super) async fn resume_replication(&self) -> Result<()> {
+        let port = self.servers[0].port();
+        self.stream_from(&format!("host=127.0.0.1 port={port} user=postgres")).await
+    }
+
+    async fn stream_from(&self, primary: &str) -> Result<()> {
+        let replica = self.servers.get(1).ok_or_else(|| failure("there is no replica"))?;
+        replica.try_query(&format!("ALTER SYSTEM SET primary_conninfo = '{primary}'")).await?;
+        replica.try_query("SELECT pg_reload_conf()").await?;
+        Ok(())
+    }
+
+    /// Waits until the primary has a replica that gets what it writes, or has none.
+    pub(crate) async fn until_streaming(&self, streams: bool) -> Result<()> {
+        let start = Instant::now();
+        let sql = "SELECT pid FROM pg_stat_replication WHERE state = 'streaming'";
+        while self.servers[0].try_query(sql).await?.is_empty() == streams {
+            if start.elapsed() > PATIENCE {
+                return Err(failure("the replica does not do what it is told"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Has the primary wait for its replica with whatever it writes.
+    pub(crate) async fn replicate_synchronously(&self) -> Result<()> {
+        self.until_streaming(true).await?;
+        let primary = &self.servers[0];
+        primary.try_query("ALTER SYSTEM SET synchronous_standby_names = '*'").await?;
+        primary.try_query("SELECT pg_reload_conf()").await?;
+        let start = Instant::now();
+        let sql = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while primary.try_query(sql).await?.is_empty() {
+            if start.elapsed() > PATIENCE {
+                return Err(failure("the replica is not synchronous"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Has the primary carry out SQL.
+    pub(crate) async fn ask(&self, sql: &str) -> Result<()> {
+        self.servers[0].try_query(sql).await?;
+        Ok(())
+    }
+
+    /// How many connections of clients a server has.
+    pub(super) async fn connections(&self, index: usize) -> Result<usize> {
+        let sql = format!("SELECT pid FROM pg_stat_activity WHERE {OF_CLIENTS}");
+        Ok(self.servers[index].try_query(&sql).await?.len())
+    }
+
+    /// Ends connections of clients.
+    pub(super) async fn end_connections(&self, index: usize, on: On) -> Result<()> {
+        // One that listens does nothing else.
+        let which = match on {
+            On::Commands => "query NOT LIKE '%LISTEN %'",
+            On::Messages => "query LIKE '%LISTEN %'",
+            _ => "true",
+        };
+        let sql = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OF_CLIENTS} AND {which}"
+        );
+        self.servers[index].try_query(&sql).await?;
+        Ok(())
+    }
+
+    /// Names and owners of the holds, and of the places in queues.
+    pub(super) async fn owners(&self, index: usize) -> Result<Vec<(String, String)>> {
+        let parts = ["hold", "place"].map(|table| {
+            format!("SELECT name, owner FROM lockcore.{table} WHERE until > clock_timestamp()")
+        });
+        let rows = self.servers[index].try_query(&parts.join(" UNION ALL ")).await?;
+        let pair = |row: Vec<String>| {
+            let [name, owner] = <[String; 2]>::try_from(row).ok()?;
+            Some((name, owner))
+        };
+        Ok(rows.into_iter().filter_map(pair).collect())
+    }
+
+    /// How many transactions there have been since the server was started, as far as it knows by
+    /// now: each request of a client is one.
+    pub(super) async fn transactions(&self, index: usize) -> Result<u64> {
+        let sql = "SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database";
+        let rows = self.servers[index].try_query(sql).await?;
+        let count = rows.first().and_then(|row| row.first()?.parse().ok());
+        count.ok_or_else(|| failure("PostgreSQL does not count transactions"))
+    }
+}
