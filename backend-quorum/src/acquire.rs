@@ -175,9 +175,7 @@ impl Attempt<'_> {
             let undone = self.undo().await;
             return Err(self.fail(undone));
         }
-        // They might grant another hold, which this one is to make room for.
-        let is_shut_out =
-            !self.doubtful.is_empty() && !quorum.parts().blocks(self.tally.held.len());
+        let is_shut_out = self.is_shut_out();
         quorum.watches.answered(&request.name, &request.hold, granted);
         let undone = self.undo().await;
         // A part that stays somewhere is one that the caller has to undo as well.
@@ -188,6 +186,17 @@ impl Attempt<'_> {
             split::pause(took).await;
         }
         Ok(AcquireOutcome::Held { remaining: self.tally.remaining(quorum) })
+    }
+
+    /// Returns `true` if members that are not asked any more, because of an old request for this
+    /// hold, might grant another one, which this one is to make room for. That is an error, so it
+    /// is not so for every attempt while members are slow: each might leave such a request.
+    fn is_shut_out(&self) -> bool {
+        let Self { quorum, request, tally, doubtful, .. } = self;
+        let able = doubtful.iter().filter(|at| quorum.members[*at].is_prompt()).count();
+        able > 0
+            && tally.grants.len() + able >= quorum.parts().majority
+            && quorum.doubts.is_old(&request.name, &request.hold)
     }
 
     /// The error of an attempt that was undone as it says.

@@ -19,6 +19,9 @@ use crate::{member::MemberSet, round::Round};
 /// How long a doubt is kept beyond the life of its hold.
 const KEEP: Duration = Duration::from_secs(60);
 
+/// A waiter with a doubt for longer than this had better ask for another hold.
+const OLD: Duration = Duration::from_secs(5);
+
 /// With fewer doubts than this, nobody looks for those that are over.
 const FEW: usize = 64;
 
@@ -39,6 +42,7 @@ struct Notes {
 
 struct Doubt {
     members: MemberSet,
+    since: Instant,
     until: Instant,
     late: Option<Late>,
 }
@@ -162,6 +166,13 @@ impl Doubts {
         doubt.members
     }
 
+    /// Returns `true` if there has been a doubt about `hold` for a while.
+    pub(crate) fn is_old(&self, name: &LockName, hold: &HoldId) -> bool {
+        let notes = self.lock();
+        let doubt = notes.doubts.get(&(name.clone(), hold.clone()));
+        doubt.is_some_and(|doubt| doubt.since.elapsed() > OLD)
+    }
+
     /// Forgets a hold that is over.
     pub(crate) fn forget(&self, name: &LockName, hold: &HoldId) {
         let mut notes = self.lock();
@@ -190,7 +201,8 @@ impl Notes {
 
 impl Default for Doubt {
     fn default() -> Self {
-        Self { members: MemberSet::default(), until: Instant::now(), late: None }
+        let now = Instant::now();
+        Self { members: MemberSet::default(), since: now, until: now, late: None }
     }
 }
 

@@ -105,6 +105,12 @@ async fn a_waiter_with_a_doubt_is_not_shut_out() {
     let refused = bench.quorum.acquire(&request("a:1")).await.unwrap();
     assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
     bench.stores[1].release(&release("dead")).await.unwrap();
+    let refused = bench.quorum.acquire(&request("a:1")).await.unwrap();
+    assert!(
+        matches!(refused, AcquireOutcome::Held { .. }),
+        "it would be silent again: {refused:?}"
+    );
+    sleep(2 * SECOND).await;
     // Others enter with the last two members.
     let error = bench.quorum.acquire(&request("a:1")).await.unwrap_err();
     assert!(error.is_retryable() && error.is_outcome_unknown(), "{error:?}");
