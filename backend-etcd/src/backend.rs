@@ -113,7 +113,8 @@ impl EtcdBackend {
         // A read that needs the leader, and the right to read.
         let read =
             TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix().with_count_only()));
-        members.call("connecting", &Transact(Txn::new().and_then([read]))).await?;
+        let read = Transact(Txn::new().and_then([read]));
+        members.call("connecting", &read).await.map_err(BackendError::not_applied)?;
         let listener = WakeupListener::start(members.clone(), prefix.clone());
         Ok(Self { inner: Arc::new(Inner { members, listener, prefix }) })
     }
@@ -252,7 +253,7 @@ impl Backend for EtcdBackend {
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name);
         let inspect = release::inspect(&self.inner.members, &keys, name);
-        self.within("inspecting", inspect).await
+        self.within("inspecting", inspect).await.map_err(BackendError::not_applied)
     }
 
     async fn subscribe(

@@ -422,7 +422,12 @@ impl Keeper {
         let answer = answers.message().await.map_err(failed)?;
         match answer {
             Some(answer) if answer.created() && !answer.canceled() => {}
-            Some(answer) => return Err(self.refused(&answer, &address)),
+            Some(answer) => {
+                // A server that was started again does not know the token. The client asks for
+                // another one by itself, but not for a stream.
+                let _ = client.refresh_token().await;
+                return Err(self.refused(&answer, &address));
+            }
             None => return Err(self.lost(&address)),
         }
         Ok(Stream { sender, answers, address, last_answer: Instant::now() })

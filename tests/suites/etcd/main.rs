@@ -7,6 +7,13 @@
 )]
 
 mod conformance;
+#[path = "../critical.rs"]
+mod critical;
+mod errors;
+mod exclusion;
+mod outage;
 mod support;
+mod tokens;
 #[path = "../waiting.rs"]
 mod waiting;
+mod wakeups;
