@@ -9,7 +9,7 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, ConditionId, Conditions,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -90,6 +90,10 @@ impl Backend for MemoryBackend {
             | Capabilities::DEMAND
             | Capabilities::DIRECT_GRANT
             | Capabilities::PROPOSED_TOKENS
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -7,7 +7,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -27,13 +27,12 @@ use crate::{
     schema::Schema,
 };
 
-/// The name of a request that is refused: all lock names draw their tokens from one sequence, so no
-/// token can be proposed for one of them.
-const PROPOSED_TOKENS: &str = "proposed tokens";
-
 /// How many holds one statement renews. Each name in it takes a place in the server's table of
 /// locks, which has some 6,400 with the default settings.
 const RENEWED_TOGETHER: usize = 128;
+
+/// The most tokens of one grant, which are drawn 64 at a time.
+const MOST_TOKENS: u32 = 1 << 16;
 
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
@@ -254,6 +253,12 @@ fn mode_of(number: i32, permits: u32, most: u32) -> Option<Mode> {
     })
 }
 
+/// A token as the database stores it. One that it cannot store is one that it cannot exceed, which
+/// it says.
+fn signed(token: FencingToken) -> i64 {
+    i64::try_from(u64::from(token)).unwrap_or(i64::MAX)
+}
+
 fn check_id(hold: &HoldId) -> Result<(), BackendError> {
     if hold.id().len() <= LONGEST_ID {
         return Ok(());
@@ -336,15 +341,17 @@ impl Backend for PostgresBackend {
             | Capabilities::PERMITS
             | Capabilities::HAND_OVER
             | Capabilities::DIRECT_GRANT
+            | Capabilities::PROPOSED_TOKENS
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default().most_tokens(MOST_TOKENS)
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         const DOING: &str = "acquiring";
         let AcquireRequest { name, hold, mode, .. } = request;
         self.capabilities().require(*mode)?;
-        if request.least_token.is_some() {
-            return Err(BackendError::unsupported(PROPOSED_TOKENS));
-        }
         check_id(hold)?;
         let (permits, most) = match *mode {
             Mode::Permit { count, limit, .. } => (i64::from(count), i64::from(limit)),
@@ -356,7 +363,8 @@ impl Backend for PostgresBackend {
         let within = request.within.as_ref().map(HoldId::id);
         let tokens = i64::from(request.tokens.max(1));
         let number = request.direct_grant.map(u64::cast_signed);
-        let parameters: [Parameter<'_>; 13] = [
+        let least = request.least_token.map(signed);
+        let parameters: [Parameter<'_>; 14] = [
             (&name.as_str(), Type::TEXT),
             (&id, Type::TEXT),
             (&owner, Type::TEXT),
@@ -369,6 +377,7 @@ impl Backend for PostgresBackend {
             (&permits, Type::INT8),
             (&most, Type::INT8),
             (&number, Type::INT8),
+            (&least, Type::INT8),
             (&self.channel_of(name), Type::TEXT),
         ];
         let connection = self.connection(name);
@@ -473,8 +482,12 @@ impl Backend for PostgresBackend {
         }
     }
 
-    async fn raise_token(&self, _: &LockName, _: FencingToken) -> Result<(), BackendError> {
-        Err(BackendError::unsupported(PROPOSED_TOKENS))
+    async fn raise_token(&self, name: &LockName, token: FencingToken) -> Result<(), BackendError> {
+        let parameters: [Parameter<'_>; 2] =
+            [(&name.as_str(), Type::TEXT), (&signed(token), Type::INT8)];
+        let connection = self.connection(name);
+        connection.call("raising a token", &self.calls().raise_token, &parameters).await?;
+        Ok(())
     }
 
     fn latches(&self) -> Option<&dyn Latches> {

@@ -16,6 +16,7 @@ pub(crate) struct Calls {
     pub(crate) force_release: String,
     pub(crate) inspect: String,
     pub(crate) resize: String,
+    pub(crate) raise_token: String,
     pub(crate) change_latch: String,
     pub(crate) read_latch: String,
     pub(crate) join: String,
@@ -32,12 +33,13 @@ impl Calls {
             schema.sql(&format!("SELECT * FROM lockcore.{function}({})", numbers.join(", ")))
         };
         Self {
-            acquire: rows("acquire", 13),
+            acquire: rows("acquire", 14),
             renew: rows("renew", 3),
             release: rows("release", 5),
             force_release: rows("force_release", 2),
             inspect: rows("inspect", 1),
             resize: rows("resize", 4),
+            raise_token: rows("raise_token", 2),
             change_latch: rows("change_latch", 4),
             read_latch: rows("read_latch", 3),
             join: rows("join_condition", 4),

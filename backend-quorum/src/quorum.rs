@@ -1,13 +1,13 @@
 //! [`Quorum`].
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::task::AbortHandle;
@@ -23,6 +23,9 @@ use crate::{
     round::Round,
     subscription::{self, Watches},
 };
+
+/// The shortest lease: the members have to answer twice before a hold is known to be there.
+const SHORTEST_LEASE: Duration = Duration::from_millis(50);
 
 /// A quorum of independent stores: a lock is held while a majority of them has the hold.
 ///
@@ -118,6 +121,13 @@ impl Inner {
         Round::new(&self.members, to, move |member| async move { request(member.backend()?).await })
     }
 
+    /// What all connected members can do.
+    fn limits(&self) -> Limits {
+        let own = Limits::default().shortest_lease(SHORTEST_LEASE);
+        let members = self.members.iter().filter_map(|member| member.backend().ok());
+        members.fold(own, |limits, member| limits.of_both(member.limits()))
+    }
+
     fn require(&self, mode: Mode) -> Result<(), BackendError> {
         self.capabilities.require(mode)
     }
@@ -142,6 +152,10 @@ impl Inner {
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

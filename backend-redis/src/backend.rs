@@ -6,8 +6,8 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use redis::Value;
@@ -286,6 +286,10 @@ impl Backend for RedisBackend {
             | Capabilities::HAND_OVER
             | Capabilities::REPLICAS
             | Capabilities::PROPOSED_TOKENS
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -10,7 +10,7 @@ use lockcore::{
     BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
@@ -233,6 +233,10 @@ impl Observed {
 impl Backend for Observed {
     fn capabilities(&self) -> Capabilities {
         self.truth.store.capabilities()
+    }
+
+    fn limits(&self) -> Limits {
+        self.truth.store.limits()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -78,8 +78,9 @@ pub trait Fixture: Sized + Send + Sync + 'static {
         false
     }
 
-    /// The lease of holds that are to end during a test. Longer than a few round trips and than the pauses of a busy
-    /// machine: default 500 ms.
+    /// The lease of holds that are to end during a test: at least five times the backend's
+    /// [shortest](lockcore::backend::Limits::shortest_lease), and longer than a few round trips and than the pauses of a
+    /// busy machine. Default 500 ms.
     fn short_lease(&self) -> Duration {
         Duration::from_millis(500)
     }

@@ -6,7 +6,7 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
@@ -23,6 +23,10 @@ pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
     /// Whether [`acquire`](Self::acquire) heeds the replicas that are asked for.
     fn has_replicas(&self) -> bool {
         false
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     fn renew(&self, _: &[RenewRequest]) {}
@@ -65,6 +69,10 @@ impl<H: Hooks> Backend for Hooked<H> {
             true => self.store.capabilities() | Capabilities::REPLICAS,
             false => self.store.capabilities(),
         }
+    }
+
+    fn limits(&self) -> Limits {
+        self.hooks.limits()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -8,6 +8,7 @@
 
 mod abandoning;
 mod asking;
+mod backend_limits;
 mod circles;
 mod clients;
 mod core;

@@ -14,9 +14,9 @@ use lockcore::{
     BackendError, BackendErrorKind, Clock, FencingToken, LockError, LockName, LockState, Locks,
     LossReason, Owner,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -124,6 +124,10 @@ struct HeldForEver(MemoryBackend);
 impl Backend for HeldForEver {
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
     }
 
     async fn acquire(&self, _: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

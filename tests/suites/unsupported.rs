@@ -5,9 +5,9 @@ use std::time::Duration;
 use lockcore::{
     BackendError, FencingToken, LockError, LockName, LockState, Locks,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -21,6 +21,10 @@ struct Modest(Faulty<MemoryBackend>);
 impl Backend for Modest {
     fn capabilities(&self) -> Capabilities {
         Capabilities::EXCLUSIVE
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

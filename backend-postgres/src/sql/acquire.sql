@@ -66,7 +66,7 @@ END $$;
 CREATE FUNCTION lockcore.acquire(
     p_name text, p_id text, p_owner text, p_mode integer, p_lease bigint, p_count bigint,
     p_queue bigint, p_within text, p_tokens bigint, p_permits bigint, p_most bigint,
-    p_request bigint, p_channel text, OUT answer integer, OUT number bigint
+    p_request bigint, p_least bigint, p_channel text, OUT answer integer, OUT number bigint
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -150,7 +150,7 @@ BEGIN
             RETURNING until
     )
     SELECT greatest(v_told, max(until)) INTO v_told FROM gone;
-    number := lockcore.draw_tokens(p_tokens);
+    number := lockcore.tokens_of(p_name, p_least, p_tokens);
     INSERT INTO lockcore.hold
         VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);
     IF v_told > v_until THEN

@@ -67,7 +67,36 @@ BEGIN
     RETURN v_first;
 END $$;
 
--- Makes all later tokens greater than `p_least`.
+-- The first of so many new tokens of the name, `p_least` or a greater one. The name was entered.
+CREATE FUNCTION lockcore.tokens_of(p_name text, p_least bigint, p_tokens bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_first bigint := lockcore.draw_tokens(p_tokens);
+    v_last bigint;
+BEGIN
+    SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name;
+    IF v_last >= v_first OR p_least > v_first THEN
+        v_first := greatest(v_last + 1, p_least, v_first);
+        PERFORM lockcore.note_token(p_name, v_first + p_tokens - 1);
+    END IF;
+    RETURN v_first;
+END $$;
+
+-- Makes all later tokens of the name greater than `p_token`. The name was entered.
+CREATE FUNCTION lockcore.note_token(p_name text, p_token bigint) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO lockcore.proposed AS noted VALUES (p_name, p_token)
+        ON CONFLICT (name) DO UPDATE SET token = greatest(noted.token, excluded.token)
+$$;
+
+CREATE FUNCTION lockcore.raise_token(p_name text, p_token bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.enter(p_name);
+    PERFORM lockcore.note_token(p_name, p_token);
+END $$;
+
+-- Makes all later tokens of all names greater than `p_least`.
 CREATE FUNCTION lockcore.raise_tokens(p_least bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -81,9 +110,15 @@ BEGIN
     END IF;
 END $$;
 
+-- The server's clock in microseconds.
+CREATE FUNCTION lockcore.clock() RETURNS bigint
+LANGUAGE sql AS $$
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+$$;
+
 -- Raises the tokens to the clock. They are far behind it in a database that was restored, or that a
 -- replica has taken over, and could repeat there.
 CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
 LANGUAGE sql AS $$
-    SELECT lockcore.raise_tokens(floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    SELECT lockcore.raise_tokens(lockcore.clock())
 $$;

@@ -6,6 +6,7 @@ CREATE FUNCTION lockcore.sweep(p_pause bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_passed bigint;
     v_table text;
 BEGIN
     IF (SELECT at > v_now - p_pause * interval '1 microsecond' AND at <= v_now FROM lockcore.swept)
@@ -23,6 +24,11 @@ BEGIN
             v_table
         ) USING v_now;
     END LOOP;
+    -- After a crash or a failover, the sequence is raised to the clock, and to no more than that.
+    SELECT least(last_value, lockcore.clock()) INTO v_passed FROM lockcore.token;
+    DELETE FROM lockcore.proposed WHERE name = ANY (ARRAY(
+        SELECT name FROM lockcore.proposed WHERE token < v_passed LIMIT 10000 FOR UPDATE SKIP LOCKED
+    ));
     -- Last, because nobody is granted anything between this and the end of the transaction.
     PERFORM lockcore.raise_tokens_to_clock();
 END $$;

@@ -19,7 +19,7 @@ BEGIN
     END IF;
     DELETE FROM lockcore.place WHERE name = p_name AND id = v_first.id;
     DELETE FROM lockcore.hold WHERE name = p_name AND until <= p_now;
-    v_token := lockcore.draw_tokens(1);
+    v_token := lockcore.tokens_of(p_name, NULL, 1);
     INSERT INTO lockcore.hold
         VALUES (p_name, v_first.id, v_first.owner, 1, 2, 1, 0, 0, v_token, v_first.until);
     PERFORM pg_notify(p_channel, format('grant %s %s %s', v_token, v_first.request, v_first.id));

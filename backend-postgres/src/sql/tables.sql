@@ -87,5 +87,11 @@ CREATE TABLE lockcore.swept (
 );
 INSERT INTO lockcore.swept VALUES ('-infinity');
 
+-- The last token of each name whose tokens were proposed, as long as the sequence may be behind it.
+CREATE TABLE lockcore.proposed (
+    name text COLLATE "C" PRIMARY KEY,
+    token bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 -- Each number stands for 64 tokens, so that most grants of several tokens draw few of them.
 CREATE SEQUENCE lockcore.token AS bigint INCREMENT BY 64;

@@ -6,7 +6,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
@@ -64,6 +64,10 @@ fn failure(error: io::Error) -> BackendError {
 impl Backend for FileBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities::EXCLUSIVE
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

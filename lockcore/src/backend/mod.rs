@@ -7,6 +7,7 @@
 mod capabilities;
 mod conditions;
 mod latches;
+mod limits;
 mod requests;
 
 use std::fmt;
@@ -18,6 +19,7 @@ pub use self::{
     capabilities::Capabilities,
     conditions::{ConditionId, Conditions, Departure},
     latches::Latches,
+    limits::Limits,
     requests::{
         AcquireOutcome, AcquireRequest, Awaited, HoldId, ReleaseOutcome, ReleaseRequest,
         RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
@@ -209,6 +211,10 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The modes that this backend supports.
     fn capabilities(&self) -> Capabilities;
+
+    /// How small and how large requests may be: [`Limits::default`] if the store does not care.
+    /// Every clause applies to requests within the limits. The core sends no others.
+    fn limits(&self) -> Limits;
 
     /// Takes the hold if the name is free, or held by the same owner.
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError>;

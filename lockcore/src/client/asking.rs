@@ -39,6 +39,10 @@ impl Contender<'_> {
         let client = self.client();
         let number = *self.number.get_or_insert_with(|| client.draw_number());
         let id = client.hold_id(&self.asker.owner, number);
+        let tokens = match tokens {
+            1 => 1,
+            _ => tokens.min(client.backend.limits().most_tokens).max(1),
+        };
         let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
         let request = request.direct_grant(self.offer());
         let mut call = client.backend.acquire(&request);

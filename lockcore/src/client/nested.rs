@@ -166,7 +166,7 @@ impl Held {
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let Self { client, cell, number, mode, .. } = self;
         let lock = cell.name();
-        lease::check(lease, "extend", Some(lock))?;
+        lease::check(lease, client.shortest_lease(), "extend", Some(lock))?;
         let over = |growth| match growth {
             Growth::Lost(reason) => Err(LockError::Lost { lock: lock.clone(), reason }),
             Growth::Ended => Err(LockError::NotHeld { lock: lock.clone() }),

@@ -199,6 +199,11 @@ impl Client {
         Err(LockError::Unsupported { lock: name.clone(), what: mode.plural() })
     }
 
+    /// The shortest lease that the backend can keep.
+    pub(crate) fn shortest_lease(&self) -> Duration {
+        self.backend.limits().shortest_lease
+    }
+
     /// Until the result is dropped, `close()` waits.
     pub(crate) fn acquiring(&self) -> Counting<&Tally> {
         self.acquiring.count()

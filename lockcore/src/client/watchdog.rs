@@ -20,13 +20,10 @@ use super::{
 };
 use crate::{
     BackendError, BackendErrorKind,
-    backend::{RenewOutcome, RenewRequest},
+    backend::{Limits, RenewOutcome, RenewRequest},
     engine::HoldNumber,
     time::{Clock, Moment, lease},
 };
-
-/// Holds for each call to the backend.
-const BATCH: usize = 128;
 
 /// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
 const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
@@ -104,8 +101,9 @@ impl Client {
                 self.look_at_lane(&cell, until, now, &mut renewals, &mut requests);
             }));
         }
+        let most = self.backend.limits().largest_renewal.clamp(1, Limits::LARGEST_RENEWAL);
         while !requests.is_empty() {
-            let at = requests.len().min(BATCH);
+            let at = requests.len().min(most);
             let rest = (renewals.split_off(at), requests.split_off(at));
             work.spawn(self.clone().renew(renewals, requests, now));
             (renewals, requests) = rest;

@@ -176,7 +176,7 @@ impl LocksBuilder {
     /// [`LockError::InvalidOption`] for an option that is out of range, and
     /// [`LockError::InvalidName`] for a namespace that no valid name can begin with.
     pub fn build(self) -> Result<Locks, LockError> {
-        lease::check(self.lease, "lease", None)?;
+        lease::check(self.lease, self.backend.limits().shortest_lease, "lease", None)?;
         if !(Duration::from_millis(30)..=Duration::from_secs(3600)).contains(&self.queue_timeout) {
             let reason = format!("it is 30 ms to 1 h, not {:?}", self.queue_timeout);
             return Err(LockError::InvalidOption { lock: None, option: "queue_timeout", reason });

@@ -447,7 +447,7 @@ impl Lock {
         let lease = match self.fixed_lease {
             None => Lease::Renewed(self.client.settings.lease),
             Some(lease) => {
-                lease::check(lease, "lease", Some(&name))?;
+                lease::check(lease, self.client.shortest_lease(), "lease", Some(&name))?;
                 Lease::Fixed(lease)
             }
         };

@@ -26,20 +26,24 @@ impl Lease {
     }
 }
 
-/// Refuses a lease that a backend could not keep: zero would delete a Redis key at once, and one
-/// that does not fit the server's arithmetic would leave it for ever.
+/// Refuses a lease that a backend could not keep, whose `shortest` one is 1 ms or more: zero would
+/// delete a Redis key at once, and one that does not fit the server's arithmetic would leave it for
+/// ever.
 pub(crate) fn check(
     lease: Duration,
+    shortest: Duration,
     option: &'static str,
     lock: Option<&LockName>,
 ) -> Result<(), LockError> {
-    if (MIN..=MAX).contains(&lease) {
+    let shortest = shortest.max(MIN);
+    if (shortest..=MAX).contains(&lease) {
         return Ok(());
     }
+    let keeper = if shortest > MIN { " with this backend" } else { "" };
     Err(LockError::InvalidOption {
         lock: lock.cloned(),
         option,
-        reason: format!("a lease goes from 1 ms to 365 days, {lease:?} was given"),
+        reason: format!("a lease goes from {shortest:?} to 365 days{keeper}, {lease:?} was given"),
     })
 }
 
@@ -86,14 +90,17 @@ mod tests {
 
     #[test]
     fn leases_outside_the_range_are_refused() {
-        assert!(check(MIN, "lease", None).is_ok() && check(MAX, "lease", None).is_ok());
+        for lease in [MIN, MAX] {
+            assert!(check(lease, Duration::ZERO, "lease", None).is_ok(), "{lease:?}");
+        }
+        assert!(check(MIN, MIN * 2, "lease", None).is_err());
         for lease in [
             Duration::ZERO,
             Duration::from_micros(999),
             MAX + Duration::from_nanos(1),
             Duration::MAX,
         ] {
-            assert!(check(lease, "lease", None).is_err(), "{lease:?}");
+            assert!(check(lease, MIN, "lease", None).is_err(), "{lease:?}");
         }
     }
 }

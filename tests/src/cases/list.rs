@@ -27,7 +27,7 @@ macro_rules! for_each_case {
                 C3 a_hold_does_not_end_before_its_lease
                 C3 a_renewed_hold_lasts_as_long_as_its_renewed_lease
                 C3 every_hold_of_a_name_has_an_end_of_its_own
-                C3 a_lease_of_a_millisecond_ends
+                C3 the_shortest_lease_ends
                 C3 a_lease_of_a_year_is_kept_whole
                 C3 an_ended_hold_cannot_be_revived
             }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use lockcore::backend::Backend;
+
 use crate::{
     Fixture,
     conformance::scene::{LASTING, Scene, state, stranger},
@@ -65,10 +67,11 @@ pub async fn every_hold_of_a_name_has_an_end_of_its_own<F: Fixture>(fixture: &F)
 }
 
 /// C3: the shortest lease ends as well, it is not taken for none.
-pub async fn a_lease_of_a_millisecond_ends<F: Fixture>(fixture: &F) {
+pub async fn the_shortest_lease_ends<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
-    scene.one(&holds[0]).enters_for(MILLISECOND).await;
-    fixture.pass(5 * MILLISECOND).await;
+    let lease = scene.one.limits().shortest_lease;
+    scene.one(&holds[0]).enters_for(lease).await;
+    fixture.pass(lease + 4 * MILLISECOND).await;
     scene.two(&holds[1]).enters().await;
 }
 

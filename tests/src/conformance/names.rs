@@ -112,10 +112,10 @@ pub async fn nothing_is_left_of_a_released_name<F: Fixture>(fixture: &F) {
 pub async fn nothing_is_left_of_a_hold_that_ended_otherwise<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let forced = unique_name(":forced");
-    scene.one(&hold).enters_for(Duration::from_millis(20)).await;
+    scene.one(&hold).enters_for(scene.brief()).await;
     scene.one(&hold).under(&forced).enters().await;
     assert!(force(&scene.two, &forced).await);
-    fixture.pass(Duration::from_millis(25)).await;
+    fixture.pass(scene.brief() + Duration::from_millis(5)).await;
     nothing_is_left(fixture, &scene.name).await;
     nothing_is_left(fixture, &forced).await;
 }

@@ -49,6 +49,11 @@ impl<B: Backend> Scene<B> {
         Self { name: unique_name(""), one, two, mode: Mode::Exclusive }
     }
 
+    /// A lease that is over soon.
+    pub(crate) fn brief(&self) -> Duration {
+        self.one.limits().shortest_lease.max(Duration::from_millis(20))
+    }
+
     /// The scene of locks that are held in `mode`.
     pub(crate) async fn in_mode<F: Fixture<Backend = B>>(fixture: &F, mode: Mode) -> Self {
         Self { mode, ..Self::of(fixture).await }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{FencingToken, Locks};
+use lockcore::{FencingToken, Locks, backend::Backend};
 use tokio::{sync::Mutex, task::JoinSet};
 
 use crate::{
@@ -11,12 +11,17 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
 };
 
-/// How many tokens are wanted at once: more than microseconds pass between two grants, where tokens follow a clock.
+/// How many tokens are wanted at once, if there may be so many: more than microseconds pass between two grants, where
+/// tokens follow a clock.
 const SEVERAL: u32 = 100_000;
 
+fn several(client: &impl Backend) -> u32 {
+    client.limits().most_tokens.min(SEVERAL)
+}
+
 /// Shows that `later` comes after all tokens of a grant whose first is `first`.
-fn assert_beyond(first: FencingToken, later: FencingToken) {
-    let last = u64::from(first) + u64::from(SEVERAL) - 1;
+fn assert_beyond(first: FencingToken, several: u32, later: FencingToken) {
+    let last = u64::from(first) + u64::from(several) - 1;
     assert!(
         u64::from(later) > last,
         "{later} was given away with {first} already, whose last is {last}"
@@ -30,18 +35,18 @@ pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fix
     let earlier = stranger();
     scene.one(&earlier).enters().await;
     scene.one(&earlier).releases().await;
-    let mut granted = Vec::new();
+    let (mut granted, several) = (Vec::new(), several(&scene.one));
     for round in 0..6 {
         let hold = stranger();
         let holder = if round % 2 == 0 { scene.one(&hold) } else { scene.two(&hold) };
-        granted.push(holder.with_tokens(SEVERAL).enters().await);
+        granted.push(holder.with_tokens(several).enters().await);
         holder.releases().await;
     }
     for pair in granted.windows(2) {
-        assert_beyond(pair[0], pair[1]);
+        assert_beyond(pair[0], several, pair[1]);
     }
     let single = stranger();
-    assert_beyond(granted[5], scene.one(&single).enters().await);
+    assert_beyond(granted[5], several, scene.one(&single).enters().await);
 }
 
 /// C37: they stay given away when their hold has ended otherwise than by its release.
@@ -50,26 +55,24 @@ pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F
 ) {
     let scene = Scene::of(fixture).await;
     let (first, second, third) = (stranger(), stranger(), stranger());
-    let expired = {
-        let request = scene.one(&first).with_tokens(SEVERAL);
-        request.enters_for(Duration::from_millis(20)).await
-    };
-    fixture.pass(Duration::from_millis(25)).await;
-    let forced = scene.two(&second).with_tokens(SEVERAL).enters().await;
-    assert_beyond(expired, forced);
+    let (several, brief) = (several(&scene.one), scene.brief());
+    let expired = scene.one(&first).with_tokens(several).enters_for(brief).await;
+    fixture.pass(brief + Duration::from_millis(5)).await;
+    let forced = scene.two(&second).with_tokens(several).enters().await;
+    assert_beyond(expired, several, forced);
     assert!(force(&scene.one, &scene.name).await);
-    assert_beyond(forced, scene.two(&third).enters().await);
+    assert_beyond(forced, several, scene.two(&third).enters().await);
 }
 
 /// C37: a request that arrives twice is answered with the same, the first of them.
 pub async fn a_repetition_is_answered_with_the_first_of_its_tokens<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    let (hold, next) = (stranger(), stranger());
-    let first = scene.one(&hold).with_tokens(SEVERAL).enters().await;
-    assert_eq!(scene.one(&hold).with_tokens(SEVERAL).enters().await, first);
-    assert_eq!(scene.two(&hold).with_tokens(SEVERAL).enters().await, first, "by another way");
+    let (hold, next, several) = (stranger(), stranger(), several(&scene.one));
+    let first = scene.one(&hold).with_tokens(several).enters().await;
+    assert_eq!(scene.one(&hold).with_tokens(several).enters().await, first);
+    assert_eq!(scene.two(&hold).with_tokens(several).enters().await, first, "by another way");
     scene.one(&hold).releases().await;
-    assert_beyond(first, scene.two(&next).enters().await);
+    assert_beyond(first, several, scene.two(&next).enters().await);
 }
 
 /// C4 and C37: tasks of two clients that contend have rising tokens, whether the backend or the task before gave them the lock.

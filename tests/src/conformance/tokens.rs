@@ -32,8 +32,8 @@ pub async fn tokens_rise_after_an_expired_hold<F: Fixture>(fixture: &F) {
     let mut tokens = Vec::new();
     for _ in 0..3 {
         let hold = stranger();
-        tokens.push(scene.one(&hold).enters_for(Duration::from_millis(20)).await);
-        fixture.pass(Duration::from_millis(25)).await;
+        tokens.push(scene.one(&hold).enters_for(scene.brief()).await);
+        fixture.pass(scene.brief() + Duration::from_millis(5)).await;
     }
     assert_rising(&tokens);
 }

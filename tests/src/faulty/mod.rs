@@ -12,9 +12,9 @@ use std::{
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, ReleaseOutcome,
-        ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest, SubscribeRequest,
-        Wakeup, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
+        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
+        SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use tokio::sync::watch;
@@ -308,6 +308,10 @@ impl Faults {
 impl<B: Backend> Backend for Faulty<B> {
     fn capabilities(&self) -> Capabilities {
         self.backend.capabilities()
+    }
+
+    fn limits(&self) -> Limits {
+        self.backend.limits()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -108,7 +108,7 @@ const C3: Flaws = &[
         &[
             "a_hold_ends_with_its_lease",
             "every_hold_of_a_name_has_an_end_of_its_own",
-            "a_lease_of_a_millisecond_ends",
+            "the_shortest_lease_ends",
         ],
     ),
     (
@@ -123,7 +123,7 @@ const C3: Flaws = &[
     ),
     (Flaw::EndsEarlyOnceRenewed, &["a_renewed_hold_lasts_as_long_as_its_renewed_lease"]),
     (Flaw::ExpiryBelongsToTheName, &["every_hold_of_a_name_has_an_end_of_its_own"]),
-    (Flaw::TakesAMillisecondForNone, &["a_lease_of_a_millisecond_ends"]),
+    (Flaw::TakesAMillisecondForNone, &["the_shortest_lease_ends"]),
     (Flaw::CutsLeasesToThirtyTwoBits, &["a_lease_of_a_year_is_kept_whole"]),
     (
         Flaw::RevivesWhatHasEnded,

@@ -12,7 +12,7 @@ use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -97,6 +97,10 @@ impl Fixture for ExclusiveFixture {
 impl Backend for Flawed {
     fn capabilities(&self) -> Capabilities {
         self.declared()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

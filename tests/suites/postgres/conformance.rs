@@ -63,6 +63,7 @@ lockcore_testkit::conformance_tests!(
     permits,
     hand_over,
     direct_grant,
+    proposed_tokens,
     latches,
     conditions,
 );

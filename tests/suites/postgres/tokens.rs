@@ -54,3 +54,27 @@ async fn tokens_are_not_raised_while_some_are_drawn() {
     soon("the raising", raising).await.unwrap();
     assert!(u64::from(next_token(&server).await) > 4_000_000_000_000_000_000);
 }
+
+/// The database may turn back what the sequence has come to, but not what was proposed.
+#[tokio::test]
+async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
+    const NOTED: &str = "SELECT token FROM lockcore.proposed";
+    let server = PostgresServer::start();
+    let hour = 3_600_000_000;
+    let ahead = FencingToken::from(u64::from(next_token(&server).await) + hour);
+    let backend = connect(&server).await;
+    let proposing = request("order", "a").least_token(Some(ahead));
+    assert_eq!(enters(&backend, &proposing).await, ahead);
+    backend.release(&proposing.release()).await.unwrap();
+    server.query("SELECT lockcore.sweep(0)").await;
+    assert_eq!(server.query(NOTED).await, [[ahead.to_string()]]);
+    assert!(next_token(&server).await > ahead);
+    // Greater than the note, but it may be turned back to the clock, which is not.
+    server.query(&format!("SELECT lockcore.raise_tokens({ahead} + {hour})")).await;
+    server.query("SELECT lockcore.sweep(0)").await;
+    assert_eq!(server.query(NOTED).await.len(), 1);
+    let passed = "UPDATE lockcore.proposed SET token = lockcore.clock() - 1";
+    server.query(passed).await;
+    server.query("SELECT lockcore.sweep(0)").await;
+    assert!(server.query(NOTED).await.is_empty());
+}

@@ -1,12 +1,13 @@
-//! The quorum passes the kit: over memory, over five Redis servers, and over members of two kinds.
+//! The quorum passes the kit: over memory, over five Redis servers, and over members of three kinds.
 
 use std::sync::{Arc, Weak};
 
 use lockcore::LockName;
 use lockcore_memory::MemoryBackend;
+use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fixture, RedisServer, conformance_tests};
+use lockcore_testkit::{Fixture, PostgresServer, RedisServer, conformance_tests};
 use tokio::sync::Mutex;
 
 mod three_in_memory {
@@ -98,31 +99,38 @@ impl Fixture for ServerFixture {
     }
 }
 
+/// Each member is a store of another kind.
 pub(crate) struct MixedFixture {
     memory: MemoryBackend,
-    servers: Arc<[RedisServer; 5]>,
+    redis: Arc<[RedisServer; 5]>,
+    postgres: Arc<PostgresServer>,
 }
 
 impl Fixture for MixedFixture {
     type Backend = Quorum;
 
     async fn set_up() -> Self {
-        Self { memory: MemoryBackend::new(), servers: servers().await }
+        let (memory, redis) = (MemoryBackend::new(), servers().await);
+        Self { memory, redis, postgres: PostgresServer::shared() }
     }
 
     async fn client(&self) -> Quorum {
-        let [one, two] = [0, 1].map(|at: usize| RedisBackend::connect(self.servers[at].url()));
+        // All clients of a case stay until its end, and some cases have a hundred.
+        let postgres = PostgresBackend::builder(self.postgres.url()).connections(1).connect();
         Quorum::builder()
             .member(self.memory.clone())
-            .member(one.await.unwrap())
-            .shared_member(Arc::new(two.await.unwrap()))
+            .member(RedisBackend::connect(self.redis[0].url()).await.unwrap())
+            .shared_member(Arc::new(postgres.await.unwrap()))
             .build()
             .unwrap()
     }
 
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
-        let mut left = left_at(&self.servers[..2], name).await;
+        let mut left = left_at(&self.redis[..1], name).await;
         left.extend((0..self.memory.names_in_use()).map(|_| "a name in memory".to_owned()));
+        let quoted = name.as_str().replace('\'', "''");
+        let held = format!("SELECT 'hold: ' || t FROM lockcore.hold t WHERE name = '{quoted}'");
+        left.extend(self.postgres.query(&held).await.concat());
         left
     }
 }
