@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How many tokens a revision stands for.
-pub(crate) const TOKENS: u32 = 1 << 17;
+pub(crate) const TOKENS: u32 = 1 << 16;
 
 /// What is left of a lease that has ended, and whose key is about to go.
 const ENDING: Duration = Duration::from_millis(300);

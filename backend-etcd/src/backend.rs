@@ -1,6 +1,6 @@
 //! [`EtcdBackend`].
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use etcd_client::{GetOptions, Txn, TxnOp};
 use futures_util::future::join_all;
@@ -8,7 +8,7 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -24,7 +24,7 @@ use crate::{
     members::Members,
     record::seconds,
     release,
-    requests::Transact,
+    requests::{Grant, Granted, Revoke, Transact},
     seen::{Entry, gets},
 };
 
@@ -34,6 +34,10 @@ const PROPOSED_TOKENS: &str = "proposed tokens";
 
 /// How many holds one transaction reads. Servers allow 128 operations.
 const READ_TOGETHER: usize = 128;
+
+/// What the shortest lease can be, as [`Limits`] say it. A cluster whose members wait longer than
+/// 20 s for their leader has a longer one, to which leases are rounded up.
+const SHORTEST_LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// The longest id of a hold, in bytes.
 const LONGEST_ID: usize = 1_024;
@@ -70,6 +74,7 @@ struct Inner {
     members: Arc<Members>,
     listener: WakeupListener,
     prefix: String,
+    shortest_lease: Duration,
 }
 
 impl fmt::Debug for EtcdBackend {
@@ -115,8 +120,9 @@ impl EtcdBackend {
             TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix().with_count_only()));
         let read = Transact(Txn::new().and_then([read]));
         members.call("connecting", &read).await.map_err(BackendError::not_applied)?;
+        let shortest_lease = shortest_lease(&members).await?;
         let listener = WakeupListener::start(members.clone(), prefix.clone());
-        Ok(Self { inner: Arc::new(Inner { members, listener, prefix }) })
+        Ok(Self { inner: Arc::new(Inner { members, listener, prefix, shortest_lease }) })
     }
 
     fn keys(&self, name: &LockName) -> Keys {
@@ -195,6 +201,17 @@ impl EtcdBackend {
     }
 }
 
+/// Asks for a lease of a second, and finds out for how long the cluster grants it.
+async fn shortest_lease(members: &Members) -> Result<Duration, BackendError> {
+    const DOING: &str = "asking for the shortest lease";
+    let grant = Grant { lease: 0, seconds: 1 };
+    let granted = members.call(DOING, &grant).await.map_err(BackendError::not_applied)?;
+    let Some(Granted { lease, seconds }) = granted else { return Err(error::unexpected(DOING)) };
+    // It would end by itself.
+    let _ = members.call(DOING, &Revoke(lease)).await;
+    Ok(Duration::from_secs(seconds.cast_unsigned()).clamp(SHORTEST_LEASES.0, SHORTEST_LEASES.1))
+}
+
 fn check(hold: &HoldId) -> Result<(), BackendError> {
     if hold.id().len() <= LONGEST_ID {
         return Ok(());
@@ -209,6 +226,13 @@ impl Backend for EtcdBackend {
             | Capabilities::FAIR
             | Capabilities::READ_WRITE
             | Capabilities::HAND_OVER
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::default()
+            .shortest_lease(self.inner.shortest_lease)
+            .most_tokens(TOKENS)
+            .largest_renewal(READ_TOGETHER)
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
@@ -229,13 +253,11 @@ impl Backend for EtcdBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let renewals = holds.chunks(READ_TOGETHER).map(|holds| async move {
-            match self.within("renewing holds", self.renew_some(holds)).await {
-                Ok(outcomes) => outcomes,
-                Err(error) => vec![RenewOutcome::Failed(error); holds.len()],
-            }
-        });
-        Ok(join_all(renewals).await.concat())
+        let renewals = holds
+            .chunks(READ_TOGETHER)
+            .map(|holds| self.within("renewing holds", self.renew_some(holds)));
+        let outcomes = join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(outcomes.concat())
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {

@@ -8,6 +8,7 @@ use lockcore::{BackendError, BackendErrorKind};
 /// The codes of gRPC that etcd answers with.
 mod code {
     pub(super) const CANCELLED: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const DEADLINE_EXCEEDED: i32 = 4;
     pub(super) const NOT_FOUND: i32 = 5;
@@ -48,7 +49,7 @@ pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendErr
     let is_unknown = matches!(
         kind,
         BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
-    ) || kind == BackendErrorKind::Unavailable && !says_no_leader(&error);
+    ) || kind == BackendErrorKind::Unavailable && !is_refused(&error);
     let converted = match is_unknown && !is_unsent {
         true => converted.maybe_applied(),
         false => converted.not_applied(),
@@ -70,6 +71,8 @@ fn kind_of(error: &Error) -> BackendErrorKind {
     };
     let said = status.message();
     match i32::from(status.code()) {
+        _ if is_dropped(said) => Kind::Unavailable,
+        code::UNKNOWN if said.starts_with("context ") => Kind::Timeout,
         code::UNAVAILABLE if said.starts_with("etcdserver:") => Kind::Unavailable,
         code::UNAVAILABLE => Kind::Connection,
         code::DEADLINE_EXCEEDED => Kind::Timeout,
@@ -98,9 +101,16 @@ fn is_transport(error: &Error) -> bool {
     status.source().is_some()
 }
 
-/// The server had no leader to pass the request on to.
-fn says_no_leader(error: &Error) -> bool {
-    matches!(error, Error::GRpcStatus(status) if status.message() == "etcdserver: no leader")
+/// The server had no leader to pass the request on to, or too much to do.
+fn is_refused(error: &Error) -> bool {
+    let Error::GRpcStatus(status) = error else { return false };
+    let said = status.message();
+    is_dropped(said) || ["etcdserver: no leader", "etcdserver: too many requests"].contains(&said)
+}
+
+/// The leader is handing its office over to another member.
+fn is_dropped(said: &str) -> bool {
+    said == "raft proposal dropped"
 }
 
 /// Returns `true` if no connection could be made, so that nothing was sent.

@@ -56,12 +56,11 @@ impl Fixture for EtcdFixture {
         left
     }
 
-    /// Leases end later here than they do elsewhere. The kit waits for the ends of leases of a few
-    /// milliseconds, and of those that are as long as [`short_lease`](Self::short_lease), a part of
-    /// it or more. For everything else it waits for less than a ninth of it.
+    /// Leases end later here than they do elsewhere. The kit waits for ends of leases that are at
+    /// least a part of [`short_lease`](Self::short_lease), and for less than a ninth of it for
+    /// everything else.
     async fn pass(&self, time: Duration) {
-        const FEW: Duration = Duration::from_millis(30);
-        let is_end_of_lease = time < FEW || time > self.short_lease() / 9;
+        let is_end_of_lease = time > self.short_lease() / 9;
         let time = if is_end_of_lease { time.max(SHORTEST) + LATE } else { time };
         tokio::time::sleep(time).await;
     }

@@ -1,5 +1,7 @@
 //! Tokens rise, whatever happens to the cluster.
 
+use std::time::Duration;
+
 use lockcore::{FencingToken, backend::Backend};
 use lockcore_testkit::EtcdCluster;
 
@@ -34,7 +36,18 @@ async fn tokens_rise_past_new_leaders_restarts_and_compaction() {
 async fn more_tokens_than_a_revision_stands_for_are_refused_without_effect() {
     let cluster = EtcdCluster::shared();
     let backend = connect(&cluster).await;
-    let error = backend.acquire(&request("many", "a").tokens((1 << 17) + 1)).await.unwrap_err();
+    let most = backend.limits().most_tokens;
+    let error = backend.acquire(&request("many", "a").tokens(most + 1)).await.unwrap_err();
     assert_eq!(error.kind(), lockcore::BackendErrorKind::Unsupported, "{error}");
-    enters(&backend, &request("many", "b").tokens(1 << 17)).await;
+    enters(&backend, &request("many", "b").tokens(most)).await;
+}
+
+/// One and a half of the election timeout, in whole seconds.
+#[tokio::test]
+async fn the_shortest_lease_is_that_of_the_cluster() {
+    let cluster = EtcdCluster::shared();
+    assert_eq!(connect(&cluster).await.limits().shortest_lease, Duration::from_secs(1));
+    let times = ["--heartbeat-interval", "200", "--election-timeout", "2000"];
+    let slow = EtcdCluster::start_with(1, &times);
+    assert_eq!(connect(&slow).await.limits().shortest_lease, Duration::from_secs(3));
 }
