@@ -195,7 +195,8 @@ impl<'a> Acquiring<'a> {
             hold.id(),
         ));
         self.has_written = true;
-        let Reply { answer, is_repeated } = self.members.call_noting(DOING, &Transact(txn)).await?;
+        let Reply { answer, is_repeated, .. } =
+            self.members.call_noting(DOING, &Transact(txn)).await?;
         self.has_written = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.is_ambiguous |= is_repeated;
         answer.ok_or_else(error::undone)

@@ -1,24 +1,24 @@
 //! [`EtcdBackend`].
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
 
-use etcd_client::{GetOptions, Txn, TxnOp};
+use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::join_all;
 use lockcore::{
-    BackendError, FencingToken, LockName, LockState,
+    BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     acquire::{Acquiring, TOKENS},
     builder::EtcdBackendBuilder,
     error,
-    keep::keep,
+    keep::{keep, refresh},
     keys::{Keys, Kind},
     listener::WakeupListener,
     members::Members,
@@ -32,6 +32,9 @@ use crate::{
 /// chosen.
 const PROPOSED_TOKENS: &str = "proposed tokens";
 
+/// The pause before a cluster without a leader is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// How many holds one transaction reads. Servers allow 128 operations.
 const READ_TOGETHER: usize = 128;
 
@@ -44,8 +47,9 @@ const LONGEST_ID: usize = 1_024;
 
 /// Locks in an etcd cluster.
 ///
-/// Leases are measured by the cluster. They are whole seconds: one that is asked for is rounded up,
-/// and up to the shortest one that the cluster has, which is one and a half of its election timeout.
+/// Leases are measured by the cluster, in whole seconds: one that is asked for is rounded up. The
+/// shortest is one and a half of the election timeout of the cluster, in whole seconds.
+///
 /// Clones share their connections.
 ///
 /// # Examples
@@ -92,8 +96,8 @@ impl EtcdBackend {
     /// `https://host:port`.
     ///
     /// # Errors
-    /// No member can be reached, the cluster has no leader, or it rejects the credentials. The error
-    /// names the address.
+    /// No member can be reached, the cluster has no leader, or it rejects the credentials. The
+    /// error names the address.
     pub async fn connect<E: Into<String>>(
         endpoints: impl IntoIterator<Item = E>,
     ) -> Result<Self, BackendError> {
@@ -116,10 +120,16 @@ impl EtcdBackend {
 
     pub(crate) async fn open(members: Arc<Members>, prefix: String) -> Result<Self, BackendError> {
         // A read that needs the leader, and the right to read.
-        let read =
-            TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix().with_count_only()));
-        let read = Transact(Txn::new().and_then([read]));
-        members.call("connecting", &read).await.map_err(BackendError::not_applied)?;
+        let count = GetOptions::new().with_prefix().with_count_only();
+        let read = Transact(Txn::new().and_then([TxnOp::get(prefix.as_str(), Some(count))]));
+        let end = Instant::now() + members.response_timeout();
+        while let Err(error) = members.call("connecting", &read).await {
+            // The members may be about to agree on a leader.
+            if error.kind() != BackendErrorKind::Unavailable || Instant::now() >= end {
+                return Err(error.not_applied());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
         let shortest_lease = shortest_lease(&members).await?;
         let listener = WakeupListener::start(members.clone(), prefix.clone());
         Ok(Self { inner: Arc::new(Inner { members, listener, prefix, shortest_lease }) })
@@ -158,22 +168,49 @@ impl EtcdBackend {
         if answers.len() != holds.len() {
             return Err(error::unexpected(DOING));
         }
-        let renewals =
-            holds.iter().zip(&keys).zip(answers).map(|((hold, keys), answer)| async move {
-                let etcd_client::TxnOpResponse::Get(found) = answer else {
-                    return Err(error::unexpected(DOING));
-                };
-                let Some(kind) = Kind::of(hold.mode) else { return Ok(false) };
-                let Some(pair) = found.kvs().first() else { return Ok(false) };
-                let entry = Entry::read(pair, &keys.holds(kind))?;
-                self.keep(keys, entry, hold).await
+        let mut entries = Vec::new();
+        for ((hold, keys), answer) in holds.iter().zip(&keys).zip(answers) {
+            let TxnOpResponse::Get(found) = answer else { return Err(error::unexpected(DOING)) };
+            entries.push(match (Kind::of(hold.mode), found.kvs().first()) {
+                (Some(kind), Some(pair)) => Entry::read(pair, &keys.holds(kind)).map(Some),
+                _ => Ok(None),
             });
+        }
+        let renewed = self.renew_together(&entries, holds).await?;
+        let renewals = entries.into_iter().zip(holds).zip(&keys).map(|((entry, hold), keys)| {
+            let renewed = &renewed;
+            async move {
+                let Some(entry) = entry? else { return Ok(false) };
+                match renewed.get(&entry.lease) {
+                    Some(Ok(true)) => Ok(true),
+                    Some(Err(error)) => Err(error.clone()),
+                    Some(Ok(false)) | None => self.keep(keys, entry, hold).await,
+                }
+            }
+        });
         let outcome = |renewed| match renewed {
             Ok(true) => RenewOutcome::Renewed,
             Ok(false) => RenewOutcome::NotHeld,
             Err(error) => RenewOutcome::Failed(error),
         };
         Ok(join_all(renewals).await.into_iter().map(outcome).collect())
+    }
+
+    /// Renews the leases that need not grow, and answers by lease.
+    async fn renew_together(
+        &self,
+        entries: &[Result<Option<Entry>, BackendError>],
+        holds: &[RenewRequest],
+    ) -> Result<HashMap<i64, Result<bool, BackendError>>, BackendError> {
+        let found = entries.iter().zip(holds).filter_map(|(entry, hold)| match entry {
+            Ok(Some(entry)) if entry.record.seconds >= seconds(hold.lease) => Some(entry),
+            _ => None,
+        });
+        let together: Vec<_> = found.collect();
+        let Some(first) = together.first() else { return Ok(HashMap::new()) };
+        let leases: Vec<_> = together.iter().map(|entry| entry.lease).collect();
+        let renewed = refresh(&self.inner.members, &first.key, &leases).await?;
+        Ok(leases.into_iter().zip(renewed).collect())
     }
 
     /// Renews a hold, however often somebody changes it meanwhile. Its caller limits that.

@@ -71,8 +71,10 @@ impl EtcdBackendBuilder {
     }
 
     /// Sets the beginning of all keys, 1 to 256 bytes. Default: `lockcore/`. A slash is added if it
-    /// does not end with one. Clients with different prefixes know nothing of each other's locks. No
-    /// prefix should be the beginning of another one in use.
+    /// does not end with one.
+    ///
+    /// Clients with different prefixes know nothing of each other's locks. No prefix should be the
+    /// beginning of another one in use.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use etcd_client::{PutOptions, Txn, TxnOp};
-use lockcore::BackendError;
+use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
+use futures_util::future::join_all;
+use lockcore::{BackendError, BackendErrorKind};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -16,6 +17,50 @@ use crate::{
 
 /// How often a lease that ends just now is tried again.
 const ATTEMPTS: u32 = 3;
+
+/// Renews leases, each for as long as it was granted, and answers for each whether it is there. The
+/// client may read `key`.
+///
+/// A member renews a lease by its own account if it takes itself for the leader. One that was
+/// stopped for a while does so although there is another leader by then, who knows nothing of the
+/// renewal. So a read comes before, through the same member, and another one after. Both need a
+/// majority. If they were in the same term, the renewal was that of the leader.
+pub(crate) async fn refresh(
+    members: &Members,
+    key: &str,
+    leases: &[i64],
+) -> Result<Vec<Result<bool, BackendError>>, BackendError> {
+    const DOING: &str = "renewing a lease";
+    for _ in 0..ATTEMPTS {
+        let before = term(members, key).await?;
+        let keep_alive = async |lease: &i64| members.call_noting(DOING, &KeepAlive(*lease)).await;
+        let answers = join_all(leases.iter().map(keep_alive)).await;
+        let is_of_leader = answers.iter().flatten().all(|reply| reply.member == before.member);
+        if is_of_leader && term(members, key).await?.answer == before.answer {
+            let answer = |reply: Result<Reply<bool>, _>| reply.map(|reply| reply.answer);
+            return Ok(answers.into_iter().map(answer).collect());
+        }
+    }
+    let message = format!("{DOING}: the leader of etcd changes all the time");
+    Err(BackendError::new(BackendErrorKind::Unavailable, message))
+}
+
+/// The term of the leader, as a member knows it after a read that needed a majority.
+async fn term(members: &Members, key: &str) -> Result<Reply<u64>, BackendError> {
+    const DOING: &str = "asking for the leader";
+    let read = TxnOp::get(key, Some(GetOptions::new().with_count_only()));
+    let read = Transact(Txn::new().and_then([read]));
+    let Reply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
+    let header = answer.as_ref().and_then(|answer| answer.header());
+    let answer = header.ok_or_else(|| error::unexpected(DOING))?.raft_term();
+    Ok(Reply { answer, member, is_repeated })
+}
+
+/// Renews one lease.
+async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, BackendError> {
+    let mut answers = refresh(members, key, &[lease]).await?;
+    answers.pop().unwrap_or(Ok(false))
+}
 
 /// Makes sure that the lease exists, for at least so many seconds from now on, and returns for how
 /// many it is granted. `key` is what it is for.
@@ -43,7 +88,7 @@ pub(crate) async fn ensure(
         }
         if there.seconds < seconds {
             members.call(DOING, &Revoke(lease)).await?;
-        } else if members.call(DOING, &KeepAlive(lease)).await? {
+        } else if refresh_one(members, key, lease).await? {
             return Ok(there.seconds);
         }
     }
@@ -75,12 +120,11 @@ pub(crate) async fn keep(
     seconds: i64,
     count: Option<u32>,
 ) -> Result<bool, BackendError> {
-    const DOING: &str = "renewing a lease";
     let count = count.unwrap_or(entry.record.count);
     if entry.record.seconds < seconds {
         return lengthen(members, entry, seconds, count).await;
     }
-    if !members.call(DOING, &KeepAlive(entry.lease)).await? {
+    if !refresh_one(members, &entry.key, entry.lease).await? {
         return Ok(false);
     }
     if entry.record.count == count {
@@ -100,9 +144,9 @@ pub(crate) async fn put_again(
     let options = PutOptions::new().with_lease(lease);
     let put = TxnOp::put(entry.key.as_str(), record.encode(), Some(options));
     let txn = Txn::new().when([entry.unchanged()]).and_then([put]);
-    let Reply { answer, is_repeated } =
+    let Reply { answer, member, is_repeated } =
         members.call_noting("changing a hold", &Transact(txn)).await?;
-    Ok(Reply { answer: answer.is_some_and(|answer| answer.succeeded()), is_repeated })
+    Ok(Reply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
 }
 
 async fn lengthen(

@@ -453,7 +453,8 @@ impl Keeper {
                 },
                 () = self.shared.changed.notified() => {}
                 () = tokio::time::sleep(PING) => {
-                    if stream.last_answer.elapsed() > PING + self.shared.members.response_timeout() {
+                    let limit = PING + self.shared.members.response_timeout();
+                    if stream.last_answer.elapsed() > limit {
                         return self.lost(&stream.address);
                     }
                     let ping = stream.sender.request_progress();

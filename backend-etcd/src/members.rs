@@ -36,6 +36,8 @@ struct Member {
 /// An answer.
 pub(crate) struct Reply<T> {
     pub(crate) answer: T,
+    /// Who has answered.
+    pub(crate) member: usize,
     /// Another member may have carried out the request as well, or may be going to.
     pub(crate) is_repeated: bool,
 }
@@ -116,7 +118,7 @@ impl Members {
         for _ in 0..self.len() {
             let index = self.current();
             let error = match self.ask(index, doing, request).await {
-                Ok(answer) => return Ok(Reply { answer, is_repeated: is_unknown }),
+                Ok(answer) => return Ok(Reply { answer, member: index, is_repeated: is_unknown }),
                 Err(error) => error,
             };
             is_unknown |= error.is_outcome_unknown();

@@ -13,6 +13,7 @@ mod errors;
 mod exclusion;
 mod outage;
 mod support;
+mod tls;
 mod tokens;
 #[path = "../waiting.rs"]
 mod waiting;
