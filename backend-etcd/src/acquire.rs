@@ -24,7 +24,7 @@ use crate::{
     error,
     keep::{ensure, keep},
     keys::{Keys, Kind, Purpose},
-    members::{Members, Reply},
+    members::{MemberReply, Members},
     record::{Record, seconds},
     requests::{TimeToLive, Transact},
     seen::{Entry, Seen, nothing_below},
@@ -195,7 +195,7 @@ impl<'a> Acquiring<'a> {
             hold.id(),
         ));
         self.has_written = true;
-        let Reply { answer, is_repeated, .. } =
+        let MemberReply { answer, is_repeated, .. } =
             self.members.call_noting(DOING, &Transact(txn)).await?;
         self.has_written = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.is_ambiguous |= is_repeated;

@@ -24,7 +24,7 @@ use crate::{
     members::Members,
     record::seconds,
     release,
-    requests::{Grant, Granted, Revoke, Transact},
+    requests::{GrantLease, GrantedLease, Revoke, Transact},
     seen::{Entry, gets},
 };
 
@@ -241,9 +241,11 @@ impl EtcdBackend {
 /// Asks for a lease of a second, and finds out for how long the cluster grants it.
 async fn shortest_lease(members: &Members) -> Result<Duration, BackendError> {
     const DOING: &str = "asking for the shortest lease";
-    let grant = Grant { lease: 0, seconds: 1 };
+    let grant = GrantLease { lease: 0, seconds: 1 };
     let granted = members.call(DOING, &grant).await.map_err(BackendError::not_applied)?;
-    let Some(Granted { lease, seconds }) = granted else { return Err(error::unexpected(DOING)) };
+    let Some(GrantedLease { lease, seconds }) = granted else {
+        return Err(error::unexpected(DOING));
+    };
     // It would end by itself.
     let _ = members.call(DOING, &Revoke(lease)).await;
     Ok(Duration::from_secs(seconds.cast_unsigned()).clamp(SHORTEST_LEASES.0, SHORTEST_LEASES.1))

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 
 use crate::{
     error,
-    members::{Members, Reply},
+    members::{MemberReply, Members},
     record::Record,
-    requests::{Grant, Granted, KeepAlive, Revoke, TimeToLive, Transact},
+    requests::{GrantLease, GrantedLease, KeepAlive, Revoke, TimeToLive, Transact},
     seen::Entry,
 };
 
@@ -35,25 +35,36 @@ pub(crate) async fn refresh(
         let before = term(members, key).await?;
         let keep_alive = async |lease: &i64| members.call_noting(DOING, &KeepAlive(*lease)).await;
         let answers = join_all(leases.iter().map(keep_alive)).await;
-        let is_of_leader = answers.iter().flatten().all(|reply| reply.member == before.member);
-        if is_of_leader && term(members, key).await?.answer == before.answer {
-            let answer = |reply: Result<Reply<bool>, _>| reply.map(|reply| reply.answer);
+        if term(members, key).await?.answer != before.answer {
+            continue;
+        }
+        let is_sure = |reply: &MemberReply<bool>| reply.member == before.member;
+        if answers.iter().flatten().next().is_none() || answers.iter().flatten().any(is_sure) {
+            let answer = |reply: Result<MemberReply<bool>, _>| match reply {
+                // Another member had to be asked, because this one was slow.
+                Ok(reply) if !is_sure(&reply) => Err(unsure()),
+                reply => reply.map(|reply| reply.answer),
+            };
             return Ok(answers.into_iter().map(answer).collect());
         }
     }
-    let message = format!("{DOING}: the leader of etcd changes all the time");
-    Err(BackendError::new(BackendErrorKind::Unavailable, message))
+    Err(unsure())
+}
+
+fn unsure() -> BackendError {
+    let message = "renewing a lease: the leader of etcd may have changed meanwhile";
+    BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
 /// The term of the leader, as a member knows it after a read that needed a majority.
-async fn term(members: &Members, key: &str) -> Result<Reply<u64>, BackendError> {
+async fn term(members: &Members, key: &str) -> Result<MemberReply<u64>, BackendError> {
     const DOING: &str = "asking for the leader";
     let read = TxnOp::get(key, Some(GetOptions::new().with_count_only()));
     let read = Transact(Txn::new().and_then([read]));
-    let Reply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
+    let MemberReply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
     let header = answer.as_ref().and_then(|answer| answer.header());
     let answer = header.ok_or_else(|| error::unexpected(DOING))?.raft_term();
-    Ok(Reply { answer, member, is_repeated })
+    Ok(MemberReply { answer, member, is_repeated })
 }
 
 /// Renews one lease.
@@ -75,7 +86,7 @@ pub(crate) async fn ensure(
 ) -> Result<i64, BackendError> {
     const DOING: &str = "granting a lease";
     for _ in 0..ATTEMPTS {
-        if let Some(granted) = members.call(DOING, &Grant { lease, seconds }).await? {
+        if let Some(granted) = members.call(DOING, &GrantLease { lease, seconds }).await? {
             return Ok(granted.seconds);
         }
         let Some(there) = members.call(DOING, &TimeToLive(lease)).await? else {
@@ -140,13 +151,13 @@ pub(crate) async fn put_again(
     entry: &Entry,
     record: &Record,
     lease: i64,
-) -> Result<Reply<bool>, BackendError> {
+) -> Result<MemberReply<bool>, BackendError> {
     let options = PutOptions::new().with_lease(lease);
     let put = TxnOp::put(entry.key.as_str(), record.encode(), Some(options));
     let txn = Txn::new().when([entry.unchanged()]).and_then([put]);
-    let Reply { answer, member, is_repeated } =
+    let MemberReply { answer, member, is_repeated } =
         members.call_noting("changing a hold", &Transact(txn)).await?;
-    Ok(Reply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
+    Ok(MemberReply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
 }
 
 async fn lengthen(
@@ -156,8 +167,10 @@ async fn lengthen(
     count: u32,
 ) -> Result<bool, BackendError> {
     const DOING: &str = "granting a longer lease";
-    let granted = members.call(DOING, &Grant { lease: 0, seconds }).await?;
-    let Some(Granted { lease, seconds }) = granted else { return Err(error::unexpected(DOING)) };
+    let granted = members.call(DOING, &GrantLease { lease: 0, seconds }).await?;
+    let Some(GrantedLease { lease, seconds }) = granted else {
+        return Err(error::unexpected(DOING));
+    };
     let mut unused = Unused { members, lease: Some(lease) };
     let record = Record { count, seconds, ..entry.record.clone() };
     // From here on, nobody but the answer can tell whether it is in use.

@@ -34,7 +34,7 @@ struct Member {
 }
 
 /// An answer.
-pub(crate) struct Reply<T> {
+pub(crate) struct MemberReply<T> {
     pub(crate) answer: T,
     /// Who has answered.
     pub(crate) member: usize,
@@ -113,12 +113,14 @@ impl Members {
         &self,
         doing: &str,
         request: &R,
-    ) -> Result<Reply<R::Answer>, BackendError> {
+    ) -> Result<MemberReply<R::Answer>, BackendError> {
         let (mut is_unknown, mut failure) = (false, None);
         for _ in 0..self.len() {
             let index = self.current();
             let error = match self.ask(index, doing, request).await {
-                Ok(answer) => return Ok(Reply { answer, member: index, is_repeated: is_unknown }),
+                Ok(answer) => {
+                    return Ok(MemberReply { answer, member: index, is_repeated: is_unknown });
+                }
                 Err(error) => error,
             };
             is_unknown |= error.is_outcome_unknown();

@@ -32,25 +32,25 @@ impl Request for Transact {
 }
 
 /// The grant of a lease for so many seconds. With the id 0, the server chooses one.
-pub(crate) struct Grant {
+pub(crate) struct GrantLease {
     pub(crate) lease: i64,
     pub(crate) seconds: i64,
 }
 
 /// A lease that was granted, for so many seconds.
-pub(crate) struct Granted {
+pub(crate) struct GrantedLease {
     pub(crate) lease: i64,
     pub(crate) seconds: i64,
 }
 
-impl Request for Grant {
+impl Request for GrantLease {
     /// `None` if there is such a lease already.
-    type Answer = Option<Granted>;
+    type Answer = Option<GrantedLease>;
 
     async fn send(&self, client: &Client) -> Result<Self::Answer, Error> {
         let options = LeaseGrantOptions::new().with_id(self.lease);
         match client.lease_client().grant(self.seconds, Some(options)).await {
-            Ok(granted) => Ok(Some(Granted { lease: granted.id(), seconds: granted.ttl() })),
+            Ok(granted) => Ok(Some(GrantedLease { lease: granted.id(), seconds: granted.ttl() })),
             Err(error) if is_lease_taken(&error) => Ok(None),
             Err(error) => Err(error),
         }

@@ -247,3 +247,34 @@ async fn while_the_server_is_down_requests_fail_soon_and_are_not_applied() {
     let outcome = backend.acquire(&request("order", "b")).await.unwrap();
     assert!(matches!(outcome, AcquireOutcome::Acquired { .. }), "{outcome:?}");
 }
+
+/// A leader that was stopped may take itself for the leader when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
+    const LASTS: Duration = Duration::from_secs(8);
+    let mut cluster = EtcdCluster::start(3);
+    let leader = cluster.leader().await;
+    let builder = EtcdBackend::builder([cluster.addresses()[leader].clone()]);
+    let backend = builder.response_timeout(Duration::from_secs(20)).connect().await.unwrap();
+    let mut held = request("order", "a");
+    held.lease = LASTS;
+    enters(&backend, &held).await;
+    cluster.freeze(leader);
+    let renewal = tokio::spawn(async move {
+        let renewal = RenewRequest::new(name("order"), held.hold.clone(), LASTS);
+        backend.renew(&[renewal]).await
+    });
+    // Half of the lease is over at the new leader as well.
+    cluster.leader().await;
+    tokio::time::sleep(LASTS / 2).await;
+    cluster.thaw(leader);
+    let renewed = soon("the answer", renewal).await.unwrap();
+    if matches!(renewed.as_deref(), Ok([RenewOutcome::Renewed])) {
+        let state = connect(&cluster).await.inspect(&name("order")).await.unwrap();
+        let left = state.remaining();
+        assert!(
+            left > Some(LASTS * 3 / 4),
+            "{left:?} is left of a lease that was renewed just now"
+        );
+    }
+}
