@@ -47,6 +47,8 @@ async fn holds_outlast_a_restart_of_all_members_and_waiters_go_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_go_on_at_other_members() {
     let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
     // The first address is asked first.
     let backend = connect(&cluster).await;
     let waiter = request("order", "waiter");
