@@ -274,6 +274,11 @@ impl Backend for EtcdBackend {
             .largest_renewal(READ_TOGETHER)
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        // A cluster that was restored from a backup looks like one that was only restarted.
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         let Some(kind) = Kind::of(request.mode) else {
