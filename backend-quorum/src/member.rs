@@ -24,14 +24,6 @@ impl MemberSet {
         Self(1 << member)
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    pub(crate) fn bits(self) -> u64 {
-        self.0
-    }
-
     pub(crate) fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
