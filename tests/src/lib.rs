@@ -3,6 +3,8 @@
 mod cases;
 pub mod checks;
 pub mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod events;
 mod faulty;
 mod fixture;
@@ -16,6 +18,8 @@ mod proxy;
 mod redis;
 mod run;
 
+#[cfg(feature = "etcd")]
+pub use crate::etcd::{EtcdCluster, EtcdStartError};
 #[cfg(feature = "postgres")]
 pub use crate::postgres::{PostgresServer, PostgresStartError};
 #[cfg(feature = "redis")]

@@ -76,7 +76,7 @@ pub async fn the_remaining_lease_in_a_refusal_shrinks<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
     let before = scene.two(&holds[1]).is_refused().await;
-    fixture.pass(Duration::from_millis(100)).await;
+    fixture.pass(fixture.short_lease() / 5).await;
     let after = scene.two(&holds[1]).is_refused().await;
     let passed = before.saturating_sub(after);
     assert!(passed >= Duration::from_millis(95), "{before:?}, and 100 ms later {after:?}");

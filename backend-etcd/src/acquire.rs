@@ -1,0 +1,248 @@
+//! Taking a hold.
+//!
+//! 1. A read finds out whether the lock is free. A refused request writes nothing but its place.
+//! 2. The lease of the hold is granted. Its id follows from the hold.
+//! 3. A transaction writes the key of the hold under that lease, on the condition that nothing has
+//!    changed that the decision was made from. If something has, the same transaction reads again.
+//!
+//! The undoing of a request revokes the lease. A transaction that comes later names a lease that
+//! does not exist, and fails (C17): it was sent after the grant was answered, and only a request
+//! that was not undone is granted a lease again.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
+use futures_util::future::join_all;
+use lockcore::{
+    BackendError, FencingToken, Mode,
+    backend::{AcquireOutcome, AcquireRequest},
+};
+use tokio::time::timeout;
+
+use crate::{
+    decide::{Decision, decide},
+    error,
+    keep::{ensure, keep},
+    keys::{Keys, Kind, Purpose},
+    members::{MemberReply, Members},
+    record::{Record, seconds},
+    requests::{TimeToLive, Transact},
+    seen::{Entry, Seen, nothing_below},
+};
+
+/// How many tokens a revision stands for.
+pub(crate) const TOKENS: u32 = 1 << 16;
+
+/// What is left of a lease that has ended, and whose key is about to go.
+const ENDING: Duration = Duration::from_millis(300);
+
+/// After more retries than this, it is others who keep a request from its end, and not the servers.
+const MANY: u32 = 8;
+
+const DOING: &str = "acquiring";
+
+/// The first token of a hold that was made by this revision.
+pub(crate) fn token(revision: i64) -> FencingToken {
+    FencingToken::from(revision.cast_unsigned().saturating_mul(u64::from(TOKENS)))
+}
+
+/// What is left of a lease with so many full seconds. It ends less than a second later.
+pub(crate) fn left(seconds: i64) -> Duration {
+    Duration::from_secs(seconds.max(0).cast_unsigned() + 1)
+}
+
+/// One request for a hold.
+pub(crate) struct Acquiring<'a> {
+    members: &'a Arc<Members>,
+    keys: &'a Keys,
+    kind: Kind,
+    request: &'a AcquireRequest,
+    /// Set if something was written, or may have been.
+    has_written: bool,
+    /// Set if a member may be going to write the hold although another one has not.
+    is_ambiguous: bool,
+    /// How often others have got ahead.
+    retries: u32,
+    /// For how many seconds the lease of the hold was granted by this request.
+    granted: Option<i64>,
+}
+
+impl<'a> Acquiring<'a> {
+    pub(crate) fn new(
+        members: &'a Arc<Members>,
+        keys: &'a Keys,
+        kind: Kind,
+        request: &'a AcquireRequest,
+    ) -> Self {
+        Self {
+            members,
+            keys,
+            kind,
+            request,
+            has_written: false,
+            is_ambiguous: false,
+            retries: 0,
+            granted: None,
+        }
+    }
+
+    pub(crate) async fn run(mut self) -> Result<AcquireOutcome, BackendError> {
+        let limit = self.members.response_timeout();
+        let answer = timeout(limit, self.decided()).await;
+        let answer = match answer {
+            Ok(Ok(outcome)) if self.is_ambiguous && outcome.token().is_none() => {
+                Err(self.no_answer(limit))
+            }
+            Ok(answer) => answer,
+            Err(_) if self.retries > MANY => Err(error::too_busy(DOING, limit)),
+            Err(_) => Err(self.no_answer(limit)),
+        };
+        let is_unknown = self.has_written || self.is_ambiguous;
+        answer.map_err(|error| if is_unknown { error.maybe_applied() } else { error.not_applied() })
+    }
+
+    fn no_answer(&self, waited: Duration) -> BackendError {
+        error::no_answer(DOING, self.members.address(self.members.current()), waited)
+    }
+
+    /// Decides until nothing changes between the decision and what is written. Each time that
+    /// something does, somebody else has got ahead.
+    async fn decided(&mut self) -> Result<AcquireOutcome, BackendError> {
+        let mut seen = self.read().await?;
+        let mut asks_again = true;
+        loop {
+            let now = match decide(&seen, self.keys, self.kind, self.request) {
+                Decision::OtherKind => return Err(error::wrong_kind(self.kind.other())),
+                Decision::Gone => return Ok(AcquireOutcome::NotHeld),
+                Decision::Own(entry) => {
+                    if self.keep(entry).await? {
+                        return Ok(AcquireOutcome::Acquired { token: token(entry.created) });
+                    }
+                    None
+                }
+                Decision::Blocked { by, may_queue } => {
+                    let has_place = !may_queue || self.queue(&seen).await?;
+                    let remaining = if has_place { self.remaining(&by).await? } else { None };
+                    match remaining {
+                        Some(remaining) => {
+                            return Ok(AcquireOutcome::Held { remaining: Some(remaining) });
+                        }
+                        None if has_place && !asks_again => {
+                            return Ok(AcquireOutcome::Held { remaining: Some(ENDING) });
+                        }
+                        // Whatever was in the way may have gone.
+                        None => asks_again &= !has_place,
+                    }
+                    None
+                }
+                Decision::Grant { replaces, conditions } => {
+                    let answer = self.grant(&seen, &replaces, conditions).await?;
+                    if answer.succeeded() {
+                        let header = answer.header().ok_or_else(|| error::unexpected(DOING))?;
+                        return Ok(AcquireOutcome::Acquired { token: token(header.revision()) });
+                    }
+                    Some(answer)
+                }
+            };
+            self.retries += 1;
+            seen = match now {
+                Some(answer) => Seen::from_answer(&answer, self.keys, self.kind)?,
+                None => self.read().await?,
+            };
+        }
+    }
+
+    async fn read(&self) -> Result<Seen, BackendError> {
+        let reads = Seen::reads(self.keys, self.kind, self.request.hold.id());
+        let answer = self.members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
+        let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
+        Seen::from_answer(&answer, self.keys, self.kind)
+    }
+
+    /// A repetition, or the growth of a hold.
+    async fn keep(&mut self, entry: &Entry) -> Result<bool, BackendError> {
+        self.has_written = true;
+        let seconds = seconds(self.request.lease);
+        let is_kept = keep(self.members, entry, seconds, Some(self.request.count)).await?;
+        self.has_written = is_kept;
+        Ok(is_kept)
+    }
+
+    /// Writes the hold.
+    async fn grant(
+        &mut self,
+        seen: &Seen,
+        replaces: &[&Entry],
+        conditions: Vec<Compare>,
+    ) -> Result<TxnResponse, BackendError> {
+        let AcquireRequest { hold, mode, lease, .. } = self.request;
+        let key = self.keys.hold(*mode, hold.id());
+        let id = self.keys.lease(Purpose::Hold, *mode, hold.id());
+        let granted = match self.granted {
+            Some(granted) => granted,
+            None => ensure(self.members, id, seconds(*lease), &key).await?,
+        };
+        self.granted = Some(granted);
+        let record =
+            Record { mode: *mode, count: 1, seconds: granted, owner: hold.owner().to_owned() };
+        let options = PutOptions::new().with_lease(id);
+        let mut writes = vec![TxnOp::put(key, record.encode(), Some(options))];
+        writes.extend(replaces.iter().map(|entry| TxnOp::delete(entry.key.as_str(), None)));
+        writes.extend(seen.own_place.iter().map(|place| TxnOp::delete(place.key.as_str(), None)));
+        let txn = Txn::new().when(conditions).and_then(writes).or_else(Seen::reads(
+            self.keys,
+            self.kind,
+            hold.id(),
+        ));
+        self.has_written = true;
+        let MemberReply { answer, is_repeated, .. } =
+            self.members.call_noting(DOING, &Transact(txn)).await?;
+        self.has_written = answer.as_ref().is_some_and(TxnResponse::succeeded);
+        self.is_ambiguous |= is_repeated;
+        answer.ok_or_else(error::undone)
+    }
+
+    /// Gives the refused hold a place, or keeps the one that it has, if it wants one. `false`:
+    /// somebody has changed something meanwhile.
+    async fn queue(&mut self, seen: &Seen) -> Result<bool, BackendError> {
+        let AcquireRequest { hold, mode, queue, .. } = self.request;
+        let Some(queue) = queue.filter(|_| matches!(mode, Mode::Fair | Mode::Write)) else {
+            return Ok(true);
+        };
+        self.has_written = true;
+        if let Some(place) = &seen.own_place {
+            return keep(self.members, place, seconds(queue), None).await;
+        }
+        let key = self.keys.place(self.kind, hold.id());
+        let id = self.keys.lease(Purpose::Wait, *mode, hold.id());
+        let granted = ensure(self.members, id, seconds(queue), &key).await?;
+        let record =
+            Record { mode: *mode, count: 0, seconds: granted, owner: hold.owner().to_owned() };
+        let mut conditions = vec![
+            Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
+            nothing_below(self.keys.kind(self.kind.other())),
+        ];
+        if *mode == Mode::Write {
+            // A writer behind another one keeps nobody out.
+            conditions.push(seen.nothing_new(self.keys.holds_in(Mode::Write)));
+        }
+        let put = TxnOp::put(key, record.encode(), Some(PutOptions::new().with_lease(id)));
+        let txn = Txn::new().when(conditions).and_then([put]);
+        match self.members.call(DOING, &Transact(txn)).await? {
+            Some(answer) => Ok(answer.succeeded()),
+            None => Err(error::undone()),
+        }
+    }
+
+    /// When the last of these ends. `None` if they have all ended.
+    async fn remaining(&self, entries: &[&Entry]) -> Result<Option<Duration>, BackendError> {
+        let questions = entries
+            .iter()
+            .map(|entry| async { self.members.call(DOING, &TimeToLive(entry.lease)).await });
+        let mut remaining = None;
+        for answer in join_all(questions).await {
+            remaining = remaining.max(answer?.map(|lease| left(lease.left)));
+        }
+        Ok(remaining)
+    }
+}

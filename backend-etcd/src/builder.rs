@@ -1,0 +1,221 @@
+//! [`EtcdBackendBuilder`].
+
+use std::{fmt, time::Duration};
+
+use etcd_client::ConnectOptions;
+use lockcore::BackendError;
+
+use crate::{EtcdBackend, error, members::Members};
+
+/// How long the time-outs may be, in words and in numbers.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The longest prefix of keys, in bytes.
+const LONGEST_PREFIX: usize = 256;
+
+/// How often a silent connection is asked whether it is there, and how long that may take. Servers
+/// end connections that ask more often than every 5 s.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(3));
+
+/// Settings of an [`EtcdBackend`], which [`connect`](Self::connect) makes.
+///
+/// # Examples
+/// ```no_run
+/// use lockcore_etcd::EtcdBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lockcore::BackendError> {
+/// let backend = EtcdBackend::builder(["etcd-0:2379", "etcd-1:2379", "etcd-2:2379"])
+///     .user("shop", "secret")
+///     .prefix("shop/locks/")
+///     .connect()
+///     .await?;
+/// # drop(backend); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct EtcdBackendBuilder {
+    endpoints: Vec<String>,
+    prefix: String,
+    user: Option<(String, String)>,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    #[cfg(feature = "tls")]
+    roots: Vec<u8>,
+}
+
+impl fmt::Debug for EtcdBackendBuilder {
+    /// Without the password, and without the endpoints, which may contain one by mistake.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdBackendBuilder")
+            .field("prefix", &self.prefix)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("response_timeout", &self.response_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EtcdBackendBuilder {
+    pub(crate) fn new(endpoints: Vec<String>) -> Self {
+        Self {
+            endpoints,
+            prefix: "lockcore/".to_owned(),
+            user: None,
+            response_timeout: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(3),
+            #[cfg(feature = "tls")]
+            roots: Vec::new(),
+        }
+    }
+
+    /// Sets the beginning of all keys, 1 to 256 bytes. Default: `lockcore/`. A slash is added if it
+    /// does not end with one.
+    ///
+    /// Clients with different prefixes know nothing of each other's locks. No prefix should be the
+    /// beginning of another one in use.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the user and the password. Default: none. The user needs a role that may read and write
+    /// all keys that begin with the [`prefix`](Self::prefix).
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Sets how long an answer is waited for, 10 ms to 60 s. Default: 3 s. The core gives up on a
+    /// call after 5 s. With several members, each is waited for a half or a third of that.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a connection to one member may take to open, 10 ms to 60 s. Default: 3 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Adds a root certificate in PEM form to those of the system.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.roots.extend_from_slice(pem.as_ref());
+        self.roots.push(b'\n');
+        self
+    }
+
+    /// Connects to the first member that answers.
+    ///
+    /// # Errors
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
+    /// what was in the way of connecting.
+    pub async fn connect(self) -> Result<EtcdBackend, BackendError> {
+        let times = [
+            ("response_timeout", self.response_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ];
+        for (name, time) in times {
+            if !(SHORTEST..=LONGEST).contains(&time) {
+                let message = format!("`{name}` is {time:?}; allowed are 10 ms to 60 s");
+                return Err(error::configuration(message));
+            }
+        }
+        if self.prefix.is_empty() || self.prefix.len() > LONGEST_PREFIX {
+            return Err(error::configuration("`prefix` has to have 1 to 256 bytes"));
+        }
+        if self.prefix.contains('\0') {
+            return Err(error::configuration("`prefix` contains a NUL character; remove it"));
+        }
+        let addresses =
+            self.endpoints.iter().map(|url| address(url)).collect::<Result<Vec<_>, _>>()?;
+        if addresses.is_empty() {
+            return Err(error::configuration("there are no endpoints; give at least one"));
+        }
+        let is_secure = addresses.iter().any(|(_, url)| url.starts_with("https://"));
+        let members = Members::new(addresses, &self.options(is_secure)?, self.response_timeout);
+        let slash = if self.prefix.ends_with('/') { "" } else { "/" };
+        EtcdBackend::open(members, self.prefix + slash).await
+    }
+
+    fn options(&self, is_secure: bool) -> Result<ConnectOptions, BackendError> {
+        let (interval, timeout) = KEEP_ALIVE;
+        let options = ConnectOptions::new()
+            .with_connect_timeout(self.connect_timeout)
+            .with_keep_alive(interval, timeout)
+            // Servers end idle connections that ask at all.
+            .with_keep_alive_while_idle(false)
+            // A member that has lost the others answers with an error instead of waiting.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        let options = match &self.user {
+            Some((name, password)) => options.with_user(name, password),
+            None => options,
+        };
+        self.secured(options, is_secure)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "with TLS it is used")]
+    fn secured(
+        &self,
+        options: ConnectOptions,
+        is_secure: bool,
+    ) -> Result<ConnectOptions, BackendError> {
+        match is_secure {
+            false => Ok(options),
+            true => Err(error::configuration(
+                "an endpoint asks for TLS; build lockcore-etcd with the feature `tls`",
+            )),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[allow(clippy::unnecessary_wraps, reason = "without TLS it can fail")]
+    fn secured(
+        &self,
+        options: ConnectOptions,
+        is_secure: bool,
+    ) -> Result<ConnectOptions, BackendError> {
+        if !is_secure {
+            return Ok(options);
+        }
+        let tls = etcd_client::TlsOptions::new().with_native_roots();
+        let tls = match self.roots.is_empty() {
+            true => tls,
+            false => tls.ca_certificate(etcd_client::Certificate::from_pem(&self.roots)),
+        };
+        Ok(options.with_tls(tls))
+    }
+}
+
+/// What is shown of an endpoint, and its URL.
+fn address(endpoint: &str) -> Result<(String, String), BackendError> {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+    if rest.contains('@') {
+        // It is not repeated: a password may be in it.
+        return Err(error::configuration(
+            "an endpoint contains an `@`; give user and password with `user`",
+        ));
+    }
+    let host = rest.trim_end_matches('/');
+    let is_valid = matches!(scheme, "http" | "https")
+        && !host.is_empty()
+        && !host.contains(|character: char| character == '/' || character.is_whitespace());
+    if !is_valid {
+        let message =
+            format!("`{endpoint}` is no endpoint; give `host:port` or `https://host:port`");
+        return Err(error::configuration(message));
+    }
+    let port = if host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
+        ""
+    } else {
+        ":2379"
+    };
+    let address = format!("{host}{port}");
+    Ok((address.clone(), format!("{scheme}://{address}")))
+}

@@ -1,0 +1,221 @@
+//! Conversion of errors of the etcd client and of the servers to [`BackendError`].
+
+use std::{error::Error as _, io, time::Duration};
+
+use etcd_client::Error;
+use lockcore::{BackendError, BackendErrorKind};
+
+/// The codes of gRPC that etcd answers with.
+mod code {
+    pub(super) const CANCELLED: i32 = 1;
+    pub(super) const UNKNOWN: i32 = 2;
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const UNIMPLEMENTED: i32 = 12;
+    pub(super) const UNAVAILABLE: i32 = 14;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+/// Returns `true` if the server says that there is no such lease.
+pub(crate) fn is_no_lease(error: &Error) -> bool {
+    match error {
+        Error::GRpcStatus(status) => {
+            i32::from(status.code()) == code::NOT_FOUND && status.message().contains("lease")
+        }
+        // The client says this itself of a keep-alive that was answered with no time.
+        Error::LeaseKeepAliveError(said) => said == "lease not found",
+        _ => false,
+    }
+}
+
+/// Returns `true` if the server says that there is a lease of this id.
+pub(crate) fn is_lease_taken(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status)
+        if i32::from(status.code()) == code::FAILED_PRECONDITION
+            && status.message().contains("lease already exists"))
+}
+
+/// Converts the error of a request. `doing` names the operation.
+pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
+    let kind = kind_of(&error);
+    let is_unsent = is_unsent(&error);
+    let message = format!("{doing} on etcd at {address} failed: {}{}", cause(&error), hint(kind));
+    let converted = BackendError::new(kind, message);
+    // A server that could not reach its majority in time does not know either.
+    let is_unknown = matches!(
+        kind,
+        BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
+    ) || kind == BackendErrorKind::Unavailable && !is_refused(&error);
+    let converted = match is_unknown && !is_unsent {
+        true => converted.maybe_applied(),
+        false => converted.not_applied(),
+    };
+    converted.with_source(error)
+}
+
+fn kind_of(error: &Error) -> BackendErrorKind {
+    use BackendErrorKind as Kind;
+    let status = match error {
+        Error::GRpcStatus(status) => status,
+        Error::TransportError(_) | Error::IoError(_) | Error::Internal(_) => {
+            return Kind::Connection;
+        }
+        Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::EndpointError(_) => {
+            return Kind::Configuration;
+        }
+        _ => return Kind::Protocol,
+    };
+    let said = status.message();
+    match i32::from(status.code()) {
+        _ if is_dropped(said) => Kind::Unavailable,
+        code::UNKNOWN if said.starts_with("context ") => Kind::Timeout,
+        code::UNAVAILABLE if said.starts_with("etcdserver:") => Kind::Unavailable,
+        code::UNAVAILABLE => Kind::Connection,
+        code::DEADLINE_EXCEEDED => Kind::Timeout,
+        // The client's own: the connection ended, or the server is going.
+        code::CANCELLED => Kind::Connection,
+        code::UNAUTHENTICATED => Kind::Auth,
+        code::INVALID_ARGUMENT if said.contains("authentication failed") => Kind::Auth,
+        // Said to a client without credentials.
+        code::INVALID_ARGUMENT if said.contains("user name is empty") => Kind::Auth,
+        code::FAILED_PRECONDITION if said.contains("authentication is not enabled") => {
+            Kind::Configuration
+        }
+        code::PERMISSION_DENIED => Kind::Permission,
+        code::RESOURCE_EXHAUSTED if said.contains("space exceeded") => Kind::OutOfMemory,
+        code::RESOURCE_EXHAUSTED => Kind::Unavailable,
+        code::UNIMPLEMENTED => Kind::Configuration,
+        _ if is_transport(error) => Kind::Connection,
+        _ => Kind::Other,
+    }
+}
+
+/// Returns `true` if the connection failed, and not the request.
+fn is_transport(error: &Error) -> bool {
+    let Error::GRpcStatus(status) = error else { return false };
+    // An answer of the server has no source.
+    status.source().is_some()
+}
+
+/// The server had no leader to pass the request on to, or too much to do.
+fn is_refused(error: &Error) -> bool {
+    let Error::GRpcStatus(status) = error else { return false };
+    let said = status.message();
+    is_dropped(said) || ["etcdserver: no leader", "etcdserver: too many requests"].contains(&said)
+}
+
+/// The leader is handing its office over to another member.
+fn is_dropped(said: &str) -> bool {
+    said == "raft proposal dropped"
+}
+
+/// Returns `true` if no connection could be made, so that nothing was sent.
+fn is_unsent(error: &Error) -> bool {
+    let source = match error {
+        Error::GRpcStatus(status) => status.source(),
+        Error::TransportError(error) => error.source(),
+        _ => None,
+    };
+    let mut next = source;
+    while let Some(source) = next {
+        let refused = source.downcast_ref::<io::Error>().is_some_and(|error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::AddrNotAvailable
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+            )
+        });
+        if refused || source.to_string() == "tcp connect error" {
+            return true;
+        }
+        next = source.source();
+    }
+    false
+}
+
+/// What the server or the operating system has said, without the words of the layers between.
+fn cause(error: &Error) -> String {
+    let Error::GRpcStatus(status) = error else { return error.to_string() };
+    let mut last = None;
+    let mut next = status.source();
+    while let Some(source) = next {
+        last = Some(source.to_string());
+        next = source.source();
+    }
+    match last {
+        Some(last) if last != status.message() => format!("{}: {last}", status.message()),
+        _ => status.message().to_owned(),
+    }
+}
+
+fn hint(kind: BackendErrorKind) -> &'static str {
+    match kind {
+        BackendErrorKind::Permission => {
+            "; the user needs a role with the right to read and write all keys below the prefix"
+        }
+        BackendErrorKind::OutOfMemory => {
+            "; compact and defragment the database, raise --quota-backend-bytes, and disarm the \
+             alarm"
+        }
+        _ => "",
+    }
+}
+
+/// No answer to a request that was sent.
+pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> BackendError {
+    let message = format!("{doing}: no answer from etcd at {address} within {waited:?}");
+    BackendError::new(BackendErrorKind::Timeout, message)
+}
+
+/// What is stored under a key of the prefix, and is none of this crate's.
+pub(crate) fn not_a_record(key: &str) -> BackendError {
+    let message = format!(
+        "what is stored in etcd under `{}` was not written by this backend",
+        key.escape_debug()
+    );
+    BackendError::new(BackendErrorKind::WrongType, message).not_applied()
+}
+
+/// An answer that does not belong to the request.
+pub(crate) fn unexpected(doing: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::Protocol, format!("unexpected answer of etcd to {doing}"))
+}
+
+/// An error of a configuration that cannot work.
+pub(crate) fn configuration(message: impl Into<String>) -> BackendError {
+    BackendError::new(BackendErrorKind::Configuration, message).not_applied()
+}
+
+/// The error of a name that is in use as another kind of lock.
+pub(crate) fn wrong_kind(kind: crate::keys::Kind) -> BackendError {
+    let used = match kind {
+        crate::keys::Kind::Lock => "an exclusive or fair lock",
+        crate::keys::Kind::ReadWrite => "a read-write lock",
+    };
+    let message = format!("the name is in use as {used}");
+    BackendError::new(BackendErrorKind::WrongType, message).not_applied()
+}
+
+/// The lock went on changing between what was read and what was to be written.
+pub(crate) fn too_busy(doing: &str, waited: Duration) -> BackendError {
+    let message = format!("{doing}: others changed the lock in etcd all the time for {waited:?}");
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}
+
+/// The lease of the request was revoked before the request came.
+pub(crate) fn undone() -> BackendError {
+    let message = "the request came to etcd after it had been undone";
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
+/// The id of the lease is in use for something else, by a chance of 2^-63.
+pub(crate) fn lease_is_foreign(lease: i64) -> BackendError {
+    let message = format!("the lease {lease:x} that etcd should grant has keys of somebody else");
+    BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}

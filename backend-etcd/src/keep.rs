@@ -1,0 +1,201 @@
+//! Leases: how they are granted, renewed and replaced by longer ones.
+
+use std::sync::Arc;
+
+use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
+use futures_util::future::join_all;
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::runtime::Handle;
+
+use crate::{
+    error,
+    members::{MemberReply, Members},
+    record::Record,
+    requests::{GrantLease, GrantedLease, KeepAlive, Revoke, TimeToLive, Transact},
+    seen::Entry,
+};
+
+/// How often a lease that ends just now is tried again.
+const ATTEMPTS: u32 = 3;
+
+/// Renews leases, each for as long as it was granted, and answers for each whether it is there. The
+/// client may read `key`.
+///
+/// A member renews a lease by its own account if it takes itself for the leader. One that was
+/// stopped for a while does so although there is another leader by then, who knows nothing of the
+/// renewal. So a read comes before, through the same member, and another one after. Both need a
+/// majority. If they were in the same term, the renewal was that of the leader.
+pub(crate) async fn refresh(
+    members: &Members,
+    key: &str,
+    leases: &[i64],
+) -> Result<Vec<Result<bool, BackendError>>, BackendError> {
+    const DOING: &str = "renewing a lease";
+    for _ in 0..ATTEMPTS {
+        let before = term(members, key).await?;
+        let keep_alive = async |lease: &i64| members.call_noting(DOING, &KeepAlive(*lease)).await;
+        let answers = join_all(leases.iter().map(keep_alive)).await;
+        if term(members, key).await?.answer != before.answer {
+            continue;
+        }
+        let is_sure = |reply: &MemberReply<bool>| reply.member == before.member;
+        if answers.iter().flatten().next().is_none() || answers.iter().flatten().any(is_sure) {
+            let answer = |reply: Result<MemberReply<bool>, _>| match reply {
+                // Another member had to be asked, because this one was slow.
+                Ok(reply) if !is_sure(&reply) => Err(unsure()),
+                reply => reply.map(|reply| reply.answer),
+            };
+            return Ok(answers.into_iter().map(answer).collect());
+        }
+    }
+    Err(unsure())
+}
+
+fn unsure() -> BackendError {
+    let message = "renewing a lease: the leader of etcd may have changed meanwhile";
+    BackendError::new(BackendErrorKind::Unavailable, message)
+}
+
+/// The term of the leader, as a member knows it after a read that needed a majority.
+async fn term(members: &Members, key: &str) -> Result<MemberReply<u64>, BackendError> {
+    const DOING: &str = "asking for the leader";
+    let read = TxnOp::get(key, Some(GetOptions::new().with_count_only()));
+    let read = Transact(Txn::new().and_then([read]));
+    let MemberReply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
+    let header = answer.as_ref().and_then(|answer| answer.header());
+    let answer = header.ok_or_else(|| error::unexpected(DOING))?.raft_term();
+    Ok(MemberReply { answer, member, is_repeated })
+}
+
+/// Renews one lease.
+async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, BackendError> {
+    let mut answers = refresh(members, key, &[lease]).await?;
+    answers.pop().unwrap_or(Ok(false))
+}
+
+/// Makes sure that the lease exists, for at least so many seconds from now on, and returns for how
+/// many it is granted. `key` is what it is for.
+///
+/// An earlier request for the same hold may have left it. A lease that has other keys belongs to
+/// somebody else, by a chance of 2^-63: it is not touched.
+pub(crate) async fn ensure(
+    members: &Members,
+    lease: i64,
+    seconds: i64,
+    key: &str,
+) -> Result<i64, BackendError> {
+    const DOING: &str = "granting a lease";
+    for _ in 0..ATTEMPTS {
+        if let Some(granted) = members.call(DOING, &GrantLease { lease, seconds }).await? {
+            return Ok(granted.seconds);
+        }
+        let Some(there) = members.call(DOING, &TimeToLive(lease)).await? else {
+            // It has ended, and this is answered when it is gone.
+            members.call(DOING, &KeepAlive(lease)).await?;
+            continue;
+        };
+        if there.keys.iter().any(|other| other.as_slice() != key.as_bytes()) {
+            return Err(error::lease_is_foreign(lease));
+        }
+        if there.seconds < seconds {
+            members.call(DOING, &Revoke(lease)).await?;
+        } else if refresh_one(members, key, lease).await? {
+            return Ok(there.seconds);
+        }
+    }
+    Err(error::too_busy(DOING, members.response_timeout()))
+}
+
+/// Ends a lease that a request may still be going to use, so that it has no effect when it comes.
+/// `key` is what the lease is for; one that has other keys belongs to somebody else.
+pub(crate) async fn withdraw(members: &Members, lease: i64, key: &str) -> Result<(), BackendError> {
+    const DOING: &str = "revoking a lease";
+    let there = members.call(DOING, &TimeToLive(lease)).await?;
+    let is_own = |lease: &crate::requests::Lease| {
+        lease.keys.iter().all(|other| other.as_slice() == key.as_bytes())
+    };
+    if there.as_ref().is_none_or(is_own) {
+        members.call(DOING, &Revoke(lease)).await?;
+    }
+    Ok(())
+}
+
+/// Renews an entry for at least so many seconds, and sets its count if one is given. `false`: it
+/// has ended, or somebody has changed it meanwhile.
+///
+/// A keep-alive restores the time for which the lease was granted. If that is less than what is
+/// asked for, the key is written again under a longer lease.
+pub(crate) async fn keep(
+    members: &Arc<Members>,
+    entry: &Entry,
+    seconds: i64,
+    count: Option<u32>,
+) -> Result<bool, BackendError> {
+    let count = count.unwrap_or(entry.record.count);
+    if entry.record.seconds < seconds {
+        return lengthen(members, entry, seconds, count).await;
+    }
+    if !refresh_one(members, &entry.key, entry.lease).await? {
+        return Ok(false);
+    }
+    if entry.record.count == count {
+        return Ok(true);
+    }
+    let record = Record { count, ..entry.record.clone() };
+    put_again(members, entry, &record, entry.lease).await.map(|reply| reply.answer)
+}
+
+/// Writes the entry again, unless somebody has changed it.
+pub(crate) async fn put_again(
+    members: &Members,
+    entry: &Entry,
+    record: &Record,
+    lease: i64,
+) -> Result<MemberReply<bool>, BackendError> {
+    let options = PutOptions::new().with_lease(lease);
+    let put = TxnOp::put(entry.key.as_str(), record.encode(), Some(options));
+    let txn = Txn::new().when([entry.unchanged()]).and_then([put]);
+    let MemberReply { answer, member, is_repeated } =
+        members.call_noting("changing a hold", &Transact(txn)).await?;
+    Ok(MemberReply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
+}
+
+async fn lengthen(
+    members: &Arc<Members>,
+    entry: &Entry,
+    seconds: i64,
+    count: u32,
+) -> Result<bool, BackendError> {
+    const DOING: &str = "granting a longer lease";
+    let granted = members.call(DOING, &GrantLease { lease: 0, seconds }).await?;
+    let Some(GrantedLease { lease, seconds }) = granted else {
+        return Err(error::unexpected(DOING));
+    };
+    let mut unused = Unused { members, lease: Some(lease) };
+    let record = Record { count, seconds, ..entry.record.clone() };
+    // From here on, nobody but the answer can tell whether it is in use.
+    unused.lease = None;
+    let put = put_again(members, entry, &record, lease).await?;
+    if !put.answer {
+        unused.lease = Some(lease).filter(|_| !put.is_repeated);
+        return Ok(false);
+    }
+    // It has no keys any more, and would end by itself.
+    let _ = members.call("revoking a lease", &Revoke(entry.lease)).await;
+    Ok(true)
+}
+
+/// A lease that is in use for nothing. Revoked when this is dropped, or else it ends by itself.
+struct Unused<'a> {
+    members: &'a Arc<Members>,
+    lease: Option<i64>,
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let (Some(lease), Ok(runtime)) = (self.lease, Handle::try_current()) {
+            let members = self.members.clone();
+            runtime.spawn(async move { members.call("revoking a lease", &Revoke(lease)).await });
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The names of keys and leases. Nothing here does I/O.
+//!
+//! Everything of one lock is below `<prefix><name>/`. A name is escaped, so that it contains no
+//! slash, and no range of one name has keys of another:
+//!
+//! | key | what it is |
+//! |---|---|
+//! | `lock/hold/<id>` | an exclusive or fair hold |
+//! | `lock/wait/<id>` | a place in the queue of a fair lock |
+//! | `rw/hold/read/<id>`, `rw/hold/write/<id>` | the hold of a reader, of a writer |
+//! | `rw/wait/<id>` | a writer that keeps new readers out |
+
+use lockcore::{LockName, Mode};
+
+/// The locks that a name can be in use as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Exclusive and fair locks.
+    Lock,
+    ReadWrite,
+}
+
+impl Kind {
+    pub(crate) fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Exclusive | Mode::Fair => Some(Self::Lock),
+            Mode::Read | Mode::Write => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Lock => Self::ReadWrite,
+            Self::ReadWrite => Self::Lock,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock/",
+            Self::ReadWrite => "rw/",
+        }
+    }
+}
+
+/// What a lease is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Hold,
+    Wait,
+}
+
+/// The keys of one name.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// The prefix, the escaped name and a slash.
+    base: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
+        let mut base = String::with_capacity(prefix.len() + name.as_str().len() + 16);
+        base.push_str(prefix);
+        for character in name.as_str().chars() {
+            match character {
+                '/' => base.push_str("%2F"),
+                '%' => base.push_str("%25"),
+                other => base.push(other),
+            }
+        }
+        base.push('/');
+        Self { base }
+    }
+
+    /// The beginning of all keys of a kind.
+    pub(crate) fn kind(&self, kind: Kind) -> String {
+        format!("{}{}", self.base, kind.word())
+    }
+
+    /// The beginning of the keys of holds.
+    pub(crate) fn holds(&self, kind: Kind) -> String {
+        format!("{}{}hold/", self.base, kind.word())
+    }
+
+    /// The beginning of the keys of places.
+    pub(crate) fn places(&self, kind: Kind) -> String {
+        format!("{}{}wait/", self.base, kind.word())
+    }
+
+    /// The beginning of the keys of holds in a mode. Exclusive and fair holds are not told apart.
+    pub(crate) fn holds_in(&self, mode: Mode) -> String {
+        match mode {
+            Mode::Read => format!("{}rw/hold/read/", self.base),
+            Mode::Write => format!("{}rw/hold/write/", self.base),
+            _ => self.holds(Kind::Lock),
+        }
+    }
+
+    pub(crate) fn hold(&self, mode: Mode, id: &str) -> String {
+        let mut key = self.holds_in(mode);
+        key.push_str(id);
+        key
+    }
+
+    pub(crate) fn place(&self, kind: Kind, id: &str) -> String {
+        let mut key = self.places(kind);
+        key.push_str(id);
+        key
+    }
+
+    /// The lease of a hold or of a place: the same for every request for it, whichever client sends
+    /// it. The FNV-1a hash of what it is for, mixed and cut to 63 bits, as etcd wants them.
+    pub(crate) fn lease(&self, purpose: Purpose, mode: Mode, id: &str) -> i64 {
+        const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+        let key = match (purpose, Kind::of(mode)) {
+            (Purpose::Wait, Some(kind)) => self.place(kind, id),
+            _ => self.hold(mode, id),
+        };
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
+        let mut hash = key.as_bytes().iter().fold(FNV_OFFSET, step);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^= hash >> 33;
+        // 0 asks the server to choose.
+        (hash & (u64::MAX >> 1)).max(1).cast_signed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(name: &str) -> Keys {
+        Keys::new("lockcore/", &LockName::new(name).unwrap())
+    }
+
+    #[test]
+    fn no_range_of_one_name_has_keys_of_another() {
+        let names = ["a", "a/", "a/lock/hold/", "a%2F", "a%", "a/rw", "b"];
+        for one in names {
+            for other in names.iter().filter(|other| **other != one) {
+                let range = keys(one).base;
+                let key = keys(other).hold(Mode::Exclusive, "x");
+                assert!(!key.starts_with(&range), "{key} is one of {range}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_lease_is_the_same_in_every_version() {
+        let keys = keys("order:42");
+        let id = "5f0b8f3e-0c7e-4b8e-9b63-8f4a3d1f2c11:1";
+        assert_eq!(keys.hold(Mode::Exclusive, id), format!("lockcore/order:42/lock/hold/{id}"));
+        let hold = keys.lease(Purpose::Hold, Mode::Exclusive, id);
+        assert_eq!(hold, keys.lease(Purpose::Hold, Mode::Fair, id));
+        assert_ne!(hold, keys.lease(Purpose::Wait, Mode::Fair, id));
+        assert_ne!(hold, keys.lease(Purpose::Hold, Mode::Read, id));
+        assert_eq!(hold, 1_510_790_246_867_370_413);
+    }
+
+    #[test]
+    fn leases_of_many_holds_differ() {
+        let keys = keys("order:42");
+        let mut leases: Vec<_> = (0..100_000)
+            .map(|number| keys.lease(Purpose::Hold, Mode::Exclusive, &format!("client:{number}")))
+            .collect();
+        leases.sort_unstable();
+        assert!(leases.iter().all(|lease| *lease > 0));
+        leases.dedup();
+        assert_eq!(leases.len(), 100_000);
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Members`]: the members of the cluster, and the way of a request to one of them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use etcd_client::{Client, ConnectOptions};
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::{sync::OnceCell, time::timeout};
+
+use crate::{error, requests::Request};
+
+/// The members, one of which gets all requests until it fails.
+///
+/// The client of etcd would spread requests over all members. One that is down answers fastest,
+/// with an error, and would get more of them than the others.
+pub(crate) struct Members {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    response_timeout: Duration,
+}
+
+struct Member {
+    /// Without credentials: for messages.
+    address: String,
+    url: String,
+    options: ConnectOptions,
+    client: OnceCell<Client>,
+}
+
+/// An answer.
+pub(crate) struct MemberReply<T> {
+    pub(crate) answer: T,
+    /// Who has answered.
+    pub(crate) member: usize,
+    /// Another member may have carried out the request as well, or may be going to.
+    pub(crate) is_repeated: bool,
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.members.iter().map(|member| &member.address)).finish()
+    }
+}
+
+impl Members {
+    /// The members at `addresses`, pairs of what is shown and the URL. There is at least one.
+    pub(crate) fn new(
+        addresses: Vec<(String, String)>,
+        options: &ConnectOptions,
+        response_timeout: Duration,
+    ) -> Arc<Self> {
+        let member = |(address, url)| Member {
+            address,
+            url,
+            options: options.clone(),
+            client: OnceCell::new(),
+        };
+        let members = addresses.into_iter().map(member).collect();
+        Arc::new(Self { members, current: AtomicUsize::new(0), response_timeout })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// How long one member is waited for. With several, there is time for others.
+    pub(crate) fn share(&self) -> Duration {
+        self.response_timeout / u32::try_from(self.len().min(3)).unwrap_or(1)
+    }
+
+    /// The member to ask, by its index.
+    pub(crate) fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed) % self.len()
+    }
+
+    /// Asks another member from now on, unless somebody has said so already.
+    pub(crate) fn pass_over(&self, index: usize) {
+        let next = (index + 1) % self.len();
+        let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn address(&self, index: usize) -> &str {
+        &self.members[index].address
+    }
+
+    /// The client of a member. With credentials, this asks the member for a token at first.
+    pub(crate) async fn client(&self, index: usize) -> Result<&Client, etcd_client::Error> {
+        let Member { url, options, client, .. } = &self.members[index];
+        client.get_or_try_init(|| Client::connect([url], Some(options.clone()))).await
+    }
+
+    /// Sends a request to one member after another until one answers, to each at most once.
+    pub(crate) async fn call<R: Request>(
+        &self,
+        doing: &str,
+        request: &R,
+    ) -> Result<R::Answer, BackendError> {
+        self.call_noting(doing, request).await.map(|reply| reply.answer)
+    }
+
+    /// Like [`call`](Self::call), for those to whom it matters whether the request was sent twice.
+    pub(crate) async fn call_noting<R: Request>(
+        &self,
+        doing: &str,
+        request: &R,
+    ) -> Result<MemberReply<R::Answer>, BackendError> {
+        let (mut is_unknown, mut failure) = (false, None);
+        for _ in 0..self.len() {
+            let index = self.current();
+            let error = match self.ask(index, doing, request).await {
+                Ok(answer) => {
+                    return Ok(MemberReply { answer, member: index, is_repeated: is_unknown });
+                }
+                Err(error) => error,
+            };
+            is_unknown |= error.is_outcome_unknown();
+            let is_of_member = matches!(
+                error.kind(),
+                BackendErrorKind::Connection
+                    | BackendErrorKind::Timeout
+                    | BackendErrorKind::Unavailable
+            );
+            failure = Some(error);
+            if !is_of_member {
+                break;
+            }
+            self.pass_over(index);
+        }
+        let failure = failure.unwrap_or_else(|| error::configuration("there are no members"));
+        // What one member has refused, another may have carried out.
+        Err(if is_unknown { failure.maybe_applied() } else { failure.not_applied() })
+    }
+
+    async fn ask<R: Request>(
+        &self,
+        index: usize,
+        doing: &str,
+        request: &R,
+    ) -> Result<R::Answer, BackendError> {
+        let address = &self.members[index].address;
+        let answer = async { request.send(self.client(index).await?).await };
+        match timeout(self.share(), answer).await {
+            Ok(answer) => answer.map_err(|error| error::of_request(error, doing, address)),
+            Err(_) => Err(error::no_answer(doing, address, self.share())),
+        }
+    }
+}

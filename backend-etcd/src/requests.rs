@@ -1,0 +1,124 @@
+//! The requests that are sent to a member, each of which may be sent again.
+
+use std::future::Future;
+
+use etcd_client::{Client, Error, LeaseGrantOptions, LeaseTimeToLiveOptions, Txn, TxnResponse};
+
+use crate::error::{is_lease_taken, is_no_lease};
+
+/// A request that can be sent to one member after another: sent twice, it has the effect of one, or
+/// it fails because of the first.
+pub(crate) trait Request: Sync {
+    /// The answer.
+    type Answer: Send;
+
+    /// Sends it.
+    fn send(&self, client: &Client) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
+}
+
+/// A transaction. One that writes compares what it was made from.
+pub(crate) struct Transact(pub(crate) Txn);
+
+impl Request for Transact {
+    /// `None` if the lease of a key that was to be written is gone.
+    type Answer = Option<TxnResponse>;
+
+    async fn send(&self, client: &Client) -> Result<Self::Answer, Error> {
+        match client.kv_client().txn(self.0.clone()).await {
+            Err(error) if is_no_lease(&error) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+}
+
+/// The grant of a lease for so many seconds. With the id 0, the server chooses one.
+pub(crate) struct GrantLease {
+    pub(crate) lease: i64,
+    pub(crate) seconds: i64,
+}
+
+/// A lease that was granted, for so many seconds.
+pub(crate) struct GrantedLease {
+    pub(crate) lease: i64,
+    pub(crate) seconds: i64,
+}
+
+impl Request for GrantLease {
+    /// `None` if there is such a lease already.
+    type Answer = Option<GrantedLease>;
+
+    async fn send(&self, client: &Client) -> Result<Self::Answer, Error> {
+        let options = LeaseGrantOptions::new().with_id(self.lease);
+        match client.lease_client().grant(self.seconds, Some(options)).await {
+            Ok(granted) => Ok(Some(GrantedLease { lease: granted.id(), seconds: granted.ttl() })),
+            Err(error) if is_lease_taken(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The end of a lease and of its keys.
+pub(crate) struct Revoke(pub(crate) i64);
+
+impl Request for Revoke {
+    /// Whether there was such a lease.
+    type Answer = bool;
+
+    async fn send(&self, client: &Client) -> Result<bool, Error> {
+        match client.lease_client().revoke(self.0).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_no_lease(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The renewal of a lease, for as long as it was granted.
+///
+/// Each is a stream of its own that ends with the answer. A stream that stayed open would have to
+/// be watched and opened again, and would tie all renewals of a client to one member.
+pub(crate) struct KeepAlive(pub(crate) i64);
+
+impl Request for KeepAlive {
+    /// Whether there is such a lease.
+    type Answer = bool;
+
+    async fn send(&self, client: &Client) -> Result<bool, Error> {
+        match client.lease_client().keep_alive(self.0).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_no_lease(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The question how long a lease lasts.
+pub(crate) struct TimeToLive(pub(crate) i64);
+
+/// A lease that there is.
+pub(crate) struct Lease {
+    /// The full seconds that are left.
+    pub(crate) left: i64,
+    /// For how many seconds it was granted.
+    pub(crate) seconds: i64,
+    pub(crate) keys: Vec<Vec<u8>>,
+}
+
+impl Request for TimeToLive {
+    /// `None` if it has ended, or there is none.
+    type Answer = Option<Lease>;
+
+    async fn send(&self, client: &Client) -> Result<Self::Answer, Error> {
+        let options = LeaseTimeToLiveOptions::new().with_keys();
+        match client.lease_client().time_to_live(self.0, Some(options)).await {
+            Ok(lease) if lease.ttl() < 0 => Ok(None),
+            Ok(lease) => Ok(Some(Lease {
+                left: lease.ttl(),
+                seconds: lease.granted_ttl(),
+                keys: lease.keys().to_vec(),
+            })),
+            Err(error) if is_no_lease(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

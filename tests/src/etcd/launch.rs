@@ -1,0 +1,144 @@
+//! How etcd servers are started.
+
+use std::{
+    fmt, fs,
+    io::{self, BufRead, BufReader},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+/// The variable that names another `etcd` than the one on the `PATH`.
+const VARIABLE: &str = "LOCKCORE_ETCD";
+
+/// The times of the election, in milliseconds. The shortest lease follows from them: 1 s.
+const TIMES: [&str; 4] = ["--heartbeat-interval", "60", "--election-timeout", "600"];
+
+/// Why an etcd cluster could not be started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EtcdStartError {
+    /// There is no `etcd` on the `PATH`.
+    NotInstalled,
+    /// There is no executable where the variable `LOCKCORE_ETCD` says.
+    Missing(PathBuf),
+    /// A server did not come up; with what it said.
+    Failed(String),
+}
+
+impl fmt::Display for EtcdStartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInstalled => f.write_str(
+                "etcd is not installed: run ./scripts/test, which installs it, or install it \
+                 yourself (Debian, Ubuntu: apt-get install etcd-server; Fedora: dnf install etcd; \
+                 macOS: brew install etcd), or set LOCKCORE_ETCD to its path",
+            ),
+            Self::Missing(path) => {
+                write!(f, "{VARIABLE} names {}, which does not exist", path.display())
+            }
+            Self::Failed(said) => write!(f, "etcd did not start: {said}"),
+        }
+    }
+}
+
+impl std::error::Error for EtcdStartError {}
+
+pub(super) fn failed(error: impl fmt::Display) -> EtcdStartError {
+    EtcdStartError::Failed(error.to_string())
+}
+
+/// How a member is started, at first and again.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) name: String,
+    pub(super) directory: PathBuf,
+    pub(super) port: u16,
+    pub(super) peer_port: u16,
+    /// All members: `name=url,..`
+    pub(super) cluster: String,
+    pub(super) options: Vec<String>,
+}
+
+impl Launch {
+    /// Starts the process. [`ready`] waits until it serves.
+    pub(super) fn spawn(&self) -> Result<Child, EtcdStartError> {
+        let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let program = named.clone().unwrap_or_else(|| PathBuf::from("etcd"));
+        let scheme = match self.options.iter().any(|option| option == "--cert-file") {
+            true => "https",
+            false => "http",
+        };
+        let client = format!("{scheme}://127.0.0.1:{}", self.port);
+        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        let spawned = Command::new(program)
+            .args(["--name", &self.name, "--data-dir"])
+            .arg(&self.directory)
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", "new"])
+            .args(TIMES)
+            .args(&self.options)
+            // Older versions ask for this on other processors than those that they were tested on.
+            .env("ETCD_UNSUPPORTED_ARCH", architecture())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        spawned.map_err(|error| match (error.kind(), named) {
+            (io::ErrorKind::NotFound, Some(path)) => EtcdStartError::Missing(path),
+            (io::ErrorKind::NotFound, None) => EtcdStartError::NotInstalled,
+            _ => failed(error),
+        })
+    }
+}
+
+/// The name of this processor in Go.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Returns when a member serves clients, which it does once a majority is up.
+pub(super) fn ready(output: Option<ChildStderr>) -> Result<(), EtcdStartError> {
+    let mut said = String::new();
+    if let Some(output) = output {
+        let mut lines = BufReader::new(output);
+        let mut line = String::new();
+        while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
+            if line.contains("ready to serve client requests") {
+                // It goes on talking, and would stop if nobody listened.
+                thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
+                return Ok(());
+            }
+            said.push_str(&line);
+            line.clear();
+        }
+    }
+    Err(EtcdStartError::Failed(said))
+}
+
+pub(super) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A new folder in the system's folder for temporary files.
+pub(super) fn new_directory() -> io::Result<PathBuf> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory =
+        std::env::temp_dir().join(format!("lockcore-etcd-{}-{number}", std::process::id()));
+    // Left over from a process of the same number that was killed.
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
+pub(super) fn data(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name)
+}

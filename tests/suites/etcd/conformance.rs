@@ -1,0 +1,112 @@
+//! The etcd backend passes the kit, on a single server and on a cluster of three.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use etcd_client::GetOptions;
+use lockcore::LockName;
+use lockcore_etcd::EtcdBackend;
+use lockcore_testkit::{EtcdCluster, Fixture};
+
+/// The shortest lease of the servers of the kit, which every shorter one is rounded up to.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// How long after its lease a hold is there at most: the servers look for leases that have ended
+/// every half second, and agree to delete what they find.
+const LATE: Duration = Duration::from_millis(800);
+
+/// A cluster that all cases share, and the clients of one case.
+struct EtcdFixture {
+    cluster: Arc<EtcdCluster>,
+    clients: Mutex<Vec<EtcdBackend>>,
+}
+
+impl EtcdFixture {
+    fn on(cluster: Arc<EtcdCluster>) -> Self {
+        Self { cluster, clients: Mutex::default() }
+    }
+}
+
+impl Fixture for EtcdFixture {
+    type Backend = EtcdBackend;
+
+    async fn set_up() -> Self {
+        Self::on(EtcdCluster::shared())
+    }
+
+    async fn client(&self) -> EtcdBackend {
+        let backend = EtcdBackend::connect(self.cluster.addresses()).await.unwrap();
+        self.clients.lock().unwrap().push(backend.clone());
+        backend
+    }
+
+    /// Keys of the name, and names that a client listens to.
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        let escaped = name.as_str().replace('%', "%25").replace('/', "%2F");
+        let all = GetOptions::new().with_prefix().with_keys_only();
+        let mut client = self.cluster.client().await;
+        let found = client.get(format!("lockcore/{escaped}/"), Some(all)).await.unwrap();
+        let key = |pair: &etcd_client::KeyValue| String::from_utf8_lossy(pair.key()).into_owned();
+        let mut left: Vec<String> = found.kvs().iter().map(key).collect();
+        let watches: usize =
+            self.clients.lock().unwrap().iter().map(EtcdBackend::watches_in_use).sum();
+        left.extend((0..watches).map(|_| "a watch".to_owned()));
+        left
+    }
+
+    /// Leases end later here than they do elsewhere. The kit waits for ends of leases that are at
+    /// least a part of [`short_lease`](Self::short_lease), and for less than a ninth of it for
+    /// everything else.
+    async fn pass(&self, time: Duration) {
+        let is_end_of_lease = time > self.short_lease() / 9;
+        let time = if is_end_of_lease { time.max(SHORTEST) + LATE } else { time };
+        tokio::time::sleep(time).await;
+    }
+
+    /// Whole seconds, and long enough for what ends late.
+    fn short_lease(&self) -> Duration {
+        Duration::from_secs(3)
+    }
+}
+
+lockcore_testkit::conformance_tests!(EtcdFixture, fair, read_write, hand_over);
+
+/// Three members, each client with another one first.
+struct ThreeFixture(EtcdFixture);
+
+impl Fixture for ThreeFixture {
+    type Backend = EtcdBackend;
+
+    async fn set_up() -> Self {
+        Self(EtcdFixture::on(EtcdCluster::shared_three()))
+    }
+
+    async fn client(&self) -> EtcdBackend {
+        let mut addresses = self.0.cluster.addresses();
+        let first = self.0.clients.lock().unwrap().len() % addresses.len();
+        addresses.rotate_left(first);
+        let backend = EtcdBackend::connect(addresses).await.unwrap();
+        self.0.clients.lock().unwrap().push(backend.clone());
+        backend
+    }
+
+    async fn left_behind(&self, name: &LockName) -> Vec<String> {
+        self.0.left_behind(name).await
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.0.pass(time).await;
+    }
+
+    fn short_lease(&self) -> Duration {
+        self.0.short_lease()
+    }
+}
+
+mod three_members {
+    use super::ThreeFixture;
+
+    lockcore_testkit::conformance_tests!(ThreeFixture, fair, read_write, hand_over);
+}

@@ -1,0 +1,20 @@
+//! What only a real etcd can show.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "tests may panic: that is how they fail"
+)]
+
+mod conformance;
+#[path = "../critical.rs"]
+mod critical;
+mod errors;
+mod exclusion;
+mod outage;
+mod support;
+mod tls;
+mod tokens;
+#[path = "../waiting.rs"]
+mod waiting;
+mod wakeups;
