@@ -26,18 +26,20 @@ BEGIN
     RETURN true;
 END $$;
 
--- Grants the lock to the first in the queue, if that may be, or else wakes.
+-- Grants the lock to the first in the queue, if that may be, or else wakes. Answers whether it has
+-- granted.
 CREATE FUNCTION lockcore.pass_on(
     p_name text, p_grants boolean, p_now timestamptz, p_channel text
-) RETURNS void
+) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     IF p_grants THEN
         IF lockcore.grant_directly(p_name, p_now, p_channel) THEN
-            RETURN;
+            RETURN true;
         END IF;
     END IF;
     PERFORM lockcore.wake(p_name, p_now, p_channel);
+    RETURN false;
 END $$;
 
 -- Answers: 0 the hold is over, 1 it goes on with the count, 2 there is no such hold.
@@ -49,36 +51,41 @@ CREATE FUNCTION lockcore.release(
 ) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now timestamptz;
+    v_now timestamptz := lockcore.enter(p_name);
     v_mode integer;
     v_until timestamptz;
+    v_granted boolean := false;
+    v_answer integer := 2;
 BEGIN
-    v_now := lockcore.enter(p_name);
-    -- A release that a crash of the server takes back leaves a hold that ends with its lease. It
-    -- need not wait for the disk. What comes after it does, and makes it last as well.
-    IF NOT p_undo THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    END IF;
     IF p_remaining > 0 THEN
         UPDATE lockcore.hold SET count = p_remaining
             WHERE name = p_name AND id = p_id AND until > v_now;
-        RETURN CASE WHEN FOUND THEN 1 ELSE 2 END;
+        v_answer := CASE WHEN FOUND THEN 1 ELSE 2 END;
+    ELSE
+        IF p_undo THEN
+            INSERT INTO lockcore.undone VALUES (p_name, p_id, v_now + interval '1 minute')
+                ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+        END IF;
+        DELETE FROM lockcore.hold WHERE name = p_name AND id = p_id
+            RETURNING mode, until INTO v_mode, v_until;
+        IF v_until > v_now THEN
+            v_answer := 0;
+            v_granted := lockcore.pass_on(p_name, v_mode = 2, v_now, p_channel);
+        ELSE
+            DELETE FROM lockcore.place WHERE name = p_name AND id = p_id
+                RETURNING until INTO v_until;
+            IF v_until > v_now THEN
+                v_granted := lockcore.pass_on(p_name, true, v_now, p_channel);
+            END IF;
+        END IF;
     END IF;
-    IF p_undo THEN
-        INSERT INTO lockcore.undone VALUES (p_name, p_id, v_now + interval '1 minute')
-            ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
+    -- A release that a crash of the server takes back leaves a hold that ends with its lease. It
+    -- need not wait for the disk: what comes after it does, and makes it last as well. A grant must
+    -- wait, and a mark that keeps a late request out.
+    IF NOT p_undo AND NOT v_granted THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    DELETE FROM lockcore.hold WHERE name = p_name AND id = p_id
-        RETURNING mode, until INTO v_mode, v_until;
-    IF v_until > v_now THEN
-        PERFORM lockcore.pass_on(p_name, v_mode = 2, v_now, p_channel);
-        RETURN 0;
-    END IF;
-    DELETE FROM lockcore.place WHERE name = p_name AND id = p_id RETURNING until INTO v_until;
-    IF v_until > v_now THEN
-        PERFORM lockcore.pass_on(p_name, true, v_now, p_channel);
-    END IF;
-    RETURN 2;
+    RETURN v_answer;
 END $$;
 
 -- Frees the name, and answers whether it was held. NULL: it is a latch.

@@ -9,6 +9,7 @@
 mod conformance;
 #[path = "../critical.rs"]
 mod critical;
+mod durability;
 mod errors;
 mod exclusion;
 mod failover;
