@@ -1,7 +1,8 @@
 -- Ends of holds, and their renewal.
 
 -- Grants a free fair lock to the first in the queue, if its last request said how it would hear of
--- that. The hold takes the place of the waiter, and ends with it.
+-- that, and if no fenced transaction is under way: it can be one of who releases, who waits for
+-- this. The hold takes the place of the waiter, and ends with it.
 CREATE FUNCTION lockcore.grant_directly(p_name text, p_now timestamptz, p_channel text)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -14,7 +15,9 @@ BEGIN
     END IF;
     SELECT id, owner, request, until INTO v_first FROM lockcore.place
         WHERE name = p_name AND kind = 1 AND until > p_now ORDER BY number LIMIT 1;
-    IF v_first.request IS NULL THEN
+    IF v_first.request IS NULL
+        OR NOT pg_try_advisory_xact_lock(1819239277, hashtext(p_name))
+    THEN
         RETURN false;
     END IF;
     DELETE FROM lockcore.place WHERE name = p_name AND id = v_first.id;
@@ -22,6 +25,7 @@ BEGIN
     v_token := lockcore.tokens_of(p_name, NULL, 1);
     INSERT INTO lockcore.hold
         VALUES (p_name, v_first.id, v_first.owner, 1, 2, 1, 0, 0, v_token, v_first.until);
+    PERFORM lockcore.pass_fence(p_name, v_token);
     PERFORM pg_notify(p_channel, format('grant %s %s %s', v_token, v_first.request, v_first.id));
     RETURN true;
 END $$;

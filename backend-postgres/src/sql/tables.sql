@@ -75,11 +75,11 @@ CREATE TABLE lockcore.waiter (
     PRIMARY KEY (name, condition, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- The greatest token with which the data behind each name was written; see `fence`.
+-- The least token with which the data behind each name may still be written; see `fence`.
 CREATE TABLE lockcore.fence (
     name text COLLATE "C" PRIMARY KEY,
     token bigint NOT NULL
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- When rows that have ended were deleted last.
 CREATE TABLE lockcore.swept (
