@@ -34,6 +34,9 @@ const RENEWED_TOGETHER: usize = 128;
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
 
+/// How many rows of each table one statement deletes.
+const SWEPT_AT_ONCE: i64 = 1_000;
+
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
 
@@ -142,7 +145,7 @@ impl PostgresBackend {
             return Err(error::configuration("there are no connections"));
         };
         let (listener, progress) = WakeupListener::start(wakeups, first.clone(), response_timeout);
-        let sweeper = sweep(first, calls.sweep.clone(), settings.sweep_interval);
+        let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };
         let backend = Self { inner: Arc::new(inner) };
@@ -203,15 +206,36 @@ impl PostgresBackend {
 }
 
 /// Deletes what has ended, from time to time.
-async fn sweep(connection: Arc<Connection>, sql: String, interval: Duration) {
-    let pause = microseconds(interval);
+async fn keep_swept(connection: Arc<Connection>, calls: Calls, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        let parameters: [Parameter<'_>; 1] = [(&pause, Type::INT8)];
-        if let Err(error) = connection.call("sweeping", &sql, &parameters).await {
+        if let Err(error) = sweep(&connection, &calls, interval).await {
             tracing::debug!(%error, "what has ended stays in the database for now");
         }
     }
+}
+
+/// Deletes what has ended, unless somebody has just done so. Other requests come in between.
+async fn sweep(
+    connection: &Connection,
+    calls: &Calls,
+    interval: Duration,
+) -> Result<(), BackendError> {
+    const DOING: &str = "sweeping";
+    let mut pause = microseconds(interval);
+    loop {
+        let parameters: [Parameter<'_>; 2] = [(&pause, Type::INT8), (&SWEPT_AT_ONCE, Type::INT8)];
+        let row = connection.call_one(DOING, &calls.sweep, &parameters).await?;
+        match field::<i32>(&row, 0, DOING)? {
+            0 => return Ok(()),
+            1 => break,
+            _ => pause = 0,
+        }
+    }
+    // In a transaction of its own: it waits for the grants that are under way, and some of them may
+    // wait for a row that is being deleted.
+    connection.call(DOING, &calls.raise_tokens_to_clock, &[]).await?;
+    Ok(())
 }
 
 /// A field of an answer.

@@ -24,6 +24,7 @@ pub(crate) struct Calls {
     pub(crate) leave: String,
     pub(crate) notify: String,
     pub(crate) sweep: String,
+    pub(crate) raise_tokens_to_clock: String,
 }
 
 impl Calls {
@@ -46,7 +47,8 @@ impl Calls {
             stay: rows("stay_in_condition", 4),
             leave: rows("leave_condition", 5),
             notify: rows("notify_condition", 4),
-            sweep: rows("sweep", 1),
+            sweep: rows("sweep", 2),
+            raise_tokens_to_clock: rows("raise_tokens_to_clock", 0),
         }
     }
 }

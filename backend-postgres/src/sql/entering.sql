@@ -71,10 +71,13 @@ END $$;
 CREATE FUNCTION lockcore.tokens_of(p_name text, p_least bigint, p_tokens bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_first bigint := lockcore.draw_tokens(p_tokens);
+    v_first bigint;
     v_last bigint;
 BEGIN
-    SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name;
+    -- Before the draw: if the note is just being deleted, what is drawn afterwards is greater. And
+    -- whoever has drawn keeps others from raising the sequence, and must not wait for a row.
+    SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name FOR UPDATE;
+    v_first := lockcore.draw_tokens(p_tokens);
     IF v_last >= v_first OR p_least > v_first THEN
         v_first := greatest(v_last + 1, p_least, v_first);
         PERFORM lockcore.note_token(p_name, v_first + p_tokens - 1);

@@ -66,15 +66,56 @@ async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
     let proposing = request("order", "a").least_token(Some(ahead));
     assert_eq!(enters(&backend, &proposing).await, ahead);
     backend.release(&proposing.release()).await.unwrap();
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await, [[ahead.to_string()]]);
     assert!(next_token(&server).await > ahead);
     // Greater than the note, but it may be turned back to the clock, which is not.
     server.query(&format!("SELECT lockcore.raise_tokens({ahead} + {hour})")).await;
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await.len(), 1);
     let passed = "UPDATE lockcore.proposed SET token = lockcore.clock() - 1";
     server.query(passed).await;
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert!(server.query(NOTED).await.is_empty());
+}
+
+/// A grant that has drawn a token may write a note, which the sweeper may be deleting.
+#[tokio::test]
+async fn a_sweep_waits_for_no_grant() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let draws = session(&server).await;
+    draws.batch_execute("BEGIN; SELECT lockcore.draw_tokens(1)").await.unwrap();
+    let note = "INSERT INTO lockcore.proposed VALUES ('order', 1)";
+    server.query(note).await;
+    let sweep = "SELECT lockcore.sweep(0, 1000)";
+    assert_eq!(soon("the sweep", server.query(sweep)).await, [["1"]]);
+    draws.batch_execute("SELECT lockcore.note_token('order', 1); COMMIT").await.unwrap();
+}
+
+/// What is drawn before the note is gone could be less than what the note says.
+#[tokio::test]
+async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
+    const NO_DRAW: &str = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = 1819239276 AND objid = 0";
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    server.query("INSERT INTO lockcore.proposed VALUES ('order', 1)").await;
+    let (sweeps, grants) = (session(&server).await, session(&server).await);
+    sweeps.batch_execute("BEGIN; DELETE FROM lockcore.proposed").await.unwrap();
+    let granting = tokio::spawn(async move {
+        let tokens = "BEGIN; SELECT lockcore.tokens_of('order', NULL, 1)";
+        grants.batch_execute(tokens).await.unwrap();
+        grants
+    });
+    until("the wait", || async {
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        !server.query(waiting).await.is_empty()
+    })
+    .await;
+    assert_eq!(server.query(NO_DRAW).await, [["0"]]);
+    sweeps.batch_execute("COMMIT").await.unwrap();
+    let grants = soon("the draw", granting).await.unwrap();
+    assert_eq!(server.query(NO_DRAW).await, [["1"]]);
+    grants.batch_execute("COMMIT").await.unwrap();
 }
