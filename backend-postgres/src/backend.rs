@@ -182,8 +182,32 @@ impl PostgresBackend {
         Ok(Box::new(listener.subscribe(progress, channel, only).await?))
     }
 
-    /// Renews holds whose names share a connection, in one statement.
-    async fn renew_some(&self, holds: &[&RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+    /// Renews holds whose names share a connection.
+    async fn renew_some(&self, holds: &[&RenewRequest]) -> Vec<RenewOutcome> {
+        let (one_by_one, mut outcomes) = match holds {
+            [_] => (vec![0], vec![RenewOutcome::NotHeld]),
+            _ => match self.renew_many(holds).await {
+                Ok(answers) => {
+                    let busy = |at: &usize| answers[*at].is_none();
+                    let busy = (0..holds.len()).filter(busy).collect();
+                    let outcome = |answer: &Option<bool>| renewal(answer.unwrap_or_default());
+                    (busy, answers.iter().map(outcome).collect())
+                }
+                Err(error) => {
+                    let failed = vec![RenewOutcome::Failed(error); holds.len()];
+                    (Vec::new(), failed)
+                }
+            },
+        };
+        let renewals = one_by_one.iter().map(|at| self.renew_one(holds[*at]));
+        for (at, answer) in one_by_one.iter().zip(join_all(renewals).await) {
+            outcomes[*at] = answer.unwrap_or_else(RenewOutcome::Failed);
+        }
+        outcomes
+    }
+
+    /// Renews holds in one statement, except those for whose names it would have to wait.
+    async fn renew_many(&self, holds: &[&RenewRequest]) -> Result<Vec<Option<bool>>, BackendError> {
         const DOING: &str = "renewing holds";
         let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
         let ids: Vec<&str> = holds.iter().map(|hold| hold.hold.id()).collect();
@@ -192,16 +216,29 @@ impl PostgresBackend {
         let parameters: [Parameter<'_>; 3] =
             [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
         let connection = self.connection(&first.name);
-        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
-        let renewed: Vec<bool> = field(&row, 0, DOING)?;
+        let row = connection.call_one(DOING, &self.calls().renew_many, &parameters).await?;
+        let renewed: Vec<Option<bool>> = field(&row, 0, DOING)?;
         if renewed.len() != holds.len() {
             return Err(error::unexpected(DOING));
         }
-        let outcome = |renewed| match renewed {
-            true => RenewOutcome::Renewed,
-            false => RenewOutcome::NotHeld,
-        };
-        Ok(renewed.into_iter().map(outcome).collect())
+        Ok(renewed)
+    }
+
+    async fn renew_one(&self, hold: &RenewRequest) -> Result<RenewOutcome, BackendError> {
+        const DOING: &str = "renewing a hold";
+        let (name, id, lease) = (hold.name.as_str(), hold.hold.id(), microseconds(hold.lease));
+        let parameters: [Parameter<'_>; 3] =
+            [(&name, Type::TEXT), (&id, Type::TEXT), (&lease, Type::INT8)];
+        let connection = self.connection(&hold.name);
+        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
+        field(&row, 0, DOING).map(renewal)
+    }
+}
+
+fn renewal(is_held: bool) -> RenewOutcome {
+    match is_held {
+        true => RenewOutcome::Renewed,
+        false => RenewOutcome::NotHeld,
     }
 }
 
@@ -422,11 +459,7 @@ impl Backend for PostgresBackend {
             self.renew_some(&requests).await
         });
         let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
-        for (batch, answer) in batches.iter().zip(join_all(renewals).await) {
-            let answers = match answer {
-                Ok(answers) => answers,
-                Err(error) => vec![RenewOutcome::Failed(error); batch.len()],
-            };
+        for (batch, answers) in batches.iter().zip(join_all(renewals).await) {
             for (at, answer) in batch.iter().zip(answers) {
                 outcomes[*at] = answer;
             }

@@ -1,10 +1,10 @@
 -- What the functions of all kinds of locks begin and end with.
 
--- Waits for its turn among all requests for the name, until the end of the transaction, and returns
--- the time. The time and all that is read have to come after that: what is decided is decided in
--- one order. A statement of a function sees what was committed before it began, but only in the
--- isolation level that is checked here.
-CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+-- Prepares the transaction of a request.
+--
+-- A statement of a function sees what was committed before it began, but only in the isolation
+-- level that is checked here.
+CREATE FUNCTION lockcore.begin_request() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -17,6 +17,15 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     PERFORM set_config('lock_timeout', '2s', true);
+END $$;
+
+-- Waits for its turn among all requests for the name, until the end of the transaction, and returns
+-- the time. The time and all that is read have to come after that: what is decided is decided in
+-- one order.
+CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.begin_request();
     PERFORM pg_advisory_xact_lock(1819239275, hashtext(p_name));
     RETURN clock_timestamp();
 END $$;

@@ -108,35 +108,60 @@ BEGIN
     RETURN v_was_held;
 END $$;
 
--- Renews each hold, and answers for each whether it was there. Several names are entered in one
--- order, whoever asks, so that nobody waits for each other.
-CREATE FUNCTION lockcore.renew(p_names text[], p_ids text[], p_leases bigint[])
+-- Renews a hold, and answers whether it was there.
+CREATE FUNCTION lockcore.renew(p_name text, p_id text, p_lease bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := lockcore.enter(p_name);
+BEGIN
+    UPDATE lockcore.hold SET until = greatest(until, v_now + p_lease * interval '1 microsecond')
+        WHERE name = p_name AND id = p_id AND until > v_now;
+    RETURN FOUND;
+END $$;
+
+-- Renews many holds, and answers for each whether it was there. It waits for nobody: NULL says that
+-- another request is busy with the name, or somebody with the row. One slow request would else keep
+-- the other holds from being renewed, and each of them would keep others waiting.
+CREATE FUNCTION lockcore.renew_many(p_names text[], p_ids text[], p_leases bigint[])
 RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_name text;
+    v_entered text[] := '{}';
     v_now timestamptz;
     v_renewed boolean[];
 BEGIN
-    FOR v_name IN
-        SELECT min(name) FROM unnest(p_names) AS name GROUP BY hashtext(name)
-            ORDER BY hashtext(name)
-    LOOP
-        v_now := lockcore.enter(v_name);
+    PERFORM lockcore.begin_request();
+    FOR v_name IN SELECT DISTINCT name FROM unnest(p_names) AS name LOOP
+        IF pg_try_advisory_xact_lock(1819239275, hashtext(v_name)) THEN
+            v_entered := v_entered || v_name;
+        END IF;
     END LOOP;
+    v_now := clock_timestamp();
     WITH asked AS (
         SELECT name, id, max(lease) AS lease
-            FROM unnest(p_names, p_ids, p_leases) AS request (name, id, lease) GROUP BY name, id
+            FROM unnest(p_names, p_ids, p_leases) AS request (name, id, lease)
+            WHERE name = ANY (v_entered) GROUP BY name, id
+    ), there AS MATERIALIZED (
+        SELECT held.name, held.id FROM lockcore.hold AS held JOIN asked USING (name, id)
+            WHERE held.until > v_now
+    ), free AS MATERIALIZED (
+        SELECT held.name, held.id FROM lockcore.hold AS held JOIN asked USING (name, id)
+            WHERE held.until > v_now FOR UPDATE OF held SKIP LOCKED
     ), renewed AS (
         UPDATE lockcore.hold AS held
             SET until = greatest(until, v_now + asked.lease * interval '1 microsecond')
-            FROM asked
-            WHERE held.name = asked.name AND held.id = asked.id AND until > v_now
-            RETURNING held.name, held.id
+            FROM asked JOIN free USING (name, id)
+            WHERE held.name = asked.name AND held.id = asked.id
     )
-    SELECT array_agg(renewed.id IS NOT NULL ORDER BY request.number) INTO v_renewed
+    SELECT array_agg(
+        CASE
+            WHEN free.id IS NOT NULL THEN true
+            WHEN there.id IS NULL AND request.name = ANY (v_entered) THEN false
+        END ORDER BY request.number
+    ) INTO v_renewed
         FROM unnest(p_names, p_ids) WITH ORDINALITY AS request (name, id, number)
-            LEFT JOIN renewed USING (name, id);
+            LEFT JOIN there USING (name, id) LEFT JOIN free USING (name, id);
     RETURN v_renewed;
 END $$;
 

@@ -16,6 +16,7 @@ mod failover;
 mod fencing;
 mod outage;
 mod proxy;
+mod renewing;
 mod schema;
 #[path = "../signals/mod.rs"]
 mod signals;
