@@ -257,7 +257,8 @@ impl Keeper {
                 return Err(BackendError::new(kind, message).not_applied());
             }
         }
-        // This may be another server now, or one with an older state.
+        // This may be another server now, or one with an older state. The tokens are raised with
+        // the next grant otherwise, which would wait for that.
         let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
         client.query_typed(&sql, &[]).await.map_err(of_connecting)?;
         let mut prepared = HashMap::new();

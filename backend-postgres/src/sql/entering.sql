@@ -65,6 +65,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_first bigint;
 BEGIN
+    -- A pooler may have changed the server behind a connection that is still open.
+    IF NOT lockcore.knows_server() THEN
+        PERFORM lockcore.follow_server();
+    END IF;
     -- Nobody may raise the sequence between what is read there and what is written.
     PERFORM pg_advisory_xact_lock_shared(1819239276, 0);
     IF p_tokens <= 64 THEN
@@ -117,7 +121,7 @@ BEGIN
         PERFORM set_config('lock_timeout', '2s', true);
         PERFORM pg_advisory_xact_lock(1819239276, 0);
         IF (SELECT last_value FROM lockcore.token) < p_least THEN
-            PERFORM setval('lockcore.token', p_least);
+            UPDATE lockcore.server SET raised = setval('lockcore.token', p_least);
         END IF;
     END IF;
 END $$;
@@ -128,9 +132,50 @@ LANGUAGE sql AS $$
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Raises the tokens to the clock. They are far behind it in a database that was restored, or that a
--- replica has taken over, and could repeat there.
-CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
+-- Whether the sequence was raised since this server has started with this database.
+--
+-- Every way back to an older state changes one of these: a replica that takes over and a backup of
+-- the files have a server that started at another time, a copy of the database has another number,
+-- the sequence of a dump that was read in is another one, and one that was set by hand is behind.
+CREATE FUNCTION lockcore.knows_server() RETURNS boolean
 LANGUAGE sql AS $$
-    SELECT lockcore.raise_tokens(lockcore.clock())
+    SELECT EXISTS (
+        SELECT FROM lockcore.server
+            WHERE started = pg_postmaster_start_time()
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND sequence = 'lockcore.token'::regclass
+                AND raised <= (SELECT last_value FROM lockcore.token)
+    )
 $$;
+
+-- Raises the tokens past all that were drawn before, if this is another server now: past its clock,
+-- and past the last token that it knows of. What comes on top of that are the tokens that it may
+-- not know of, and the difference between the clocks: 67 s, or a million grants.
+CREATE FUNCTION lockcore.follow_server() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF lockcore.knows_server() THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM pg_advisory_xact_lock(1819239276, 0);
+    IF NOT lockcore.knows_server() THEN
+        UPDATE lockcore.server SET started = pg_postmaster_start_time(),
+            database = (SELECT oid FROM pg_database WHERE datname = current_database()),
+            sequence = 'lockcore.token'::regclass,
+            raised = setval('lockcore.token', 67108864 + greatest(
+                (SELECT last_value FROM lockcore.token), raised, lockcore.clock()
+            ));
+    END IF;
+END $$;
+
+-- Raises the tokens to the clock, unless they were just before it already. In a database that is
+-- turned back to an older state, they are raised to the clock again, and must not repeat.
+CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.follow_server();
+    IF (SELECT last_value FROM lockcore.token) < lockcore.clock() - 10000000 THEN
+        PERFORM lockcore.raise_tokens(lockcore.clock());
+    END IF;
+END $$;

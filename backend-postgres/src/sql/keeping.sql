@@ -33,7 +33,7 @@ BEGIN
             v_answer := 2;
         END IF;
     END LOOP;
-    -- After a crash or a failover, the sequence is raised to the clock, and to no more than that.
+    -- After a failover, the sequence is raised to the clock, and may be raised to no more.
     SELECT least(last_value, lockcore.clock()) INTO v_passed FROM lockcore.token;
     DELETE FROM lockcore.proposed WHERE name = ANY (ARRAY(
         SELECT name FROM lockcore.proposed WHERE token < v_passed

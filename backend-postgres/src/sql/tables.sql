@@ -95,3 +95,12 @@ CREATE TABLE lockcore.proposed (
 
 -- Each number stands for 64 tokens, so that most grants of several tokens draw few of them.
 CREATE SEQUENCE lockcore.token AS bigint INCREMENT BY 64;
+
+-- Where the sequence was raised last, and to what: see `follow_server`.
+CREATE TABLE lockcore.server (
+    started timestamptz NOT NULL,
+    database oid NOT NULL,
+    sequence oid NOT NULL,
+    raised bigint NOT NULL
+);
+INSERT INTO lockcore.server VALUES ('-infinity', 0, 0, 0);

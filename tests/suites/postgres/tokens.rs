@@ -119,3 +119,44 @@ async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
     assert_eq!(server.query(NO_DRAW).await, [["1"]]);
     grants.batch_execute("COMMIT").await.unwrap();
 }
+
+/// As behind a pooler, which goes over to another server while its clients stay connected. Neither
+/// that server's clock nor its sequence has come to what the other one gave away.
+#[tokio::test]
+async fn tokens_rise_when_the_server_is_another_one_now() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let ahead = format!("SELECT lockcore.raise_tokens(lockcore.clock() + {HOUR})");
+    server.query(&ahead).await;
+    let mut before = enters(&backend, &request("first", "a")).await;
+    for (number, turn) in [
+        "UPDATE lockcore.server SET started = started - interval '1 second'",
+        "UPDATE lockcore.server SET database = 1",
+        "UPDATE lockcore.server SET raised = raised + 3600000000",
+        // As in a dump that is read in.
+        "DROP SEQUENCE lockcore.token; CREATE SEQUENCE lockcore.token INCREMENT BY 64",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.query(turn).await;
+        server.query(&format!("SELECT setval('lockcore.token', {before} - 640000)")).await;
+        let after = enters(&backend, &request(&format!("order:{number}"), "a")).await;
+        assert!(after > before, "{after} after {before}: {turn}");
+        let next = enters(&backend, &request(&format!("other:{number}"), "a")).await;
+        assert_eq!(u64::from(next), u64::from(after) + 64, "it is raised once");
+        before = next;
+    }
+}
+
+/// Many clients connect again at the same time.
+#[tokio::test]
+async fn a_client_that_connects_waits_for_no_grant() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let draws = session(&server).await;
+    draws.batch_execute("BEGIN; SELECT lockcore.draw_tokens(1)").await.unwrap();
+    drop(soon("the connection", connect(&server)).await);
+    draws.batch_execute("COMMIT").await.unwrap();
+}
