@@ -21,7 +21,7 @@ use crate::{
     builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
-    connection::{Connection, Parameter},
+    connection::{Connection, Parameter, Path},
     error,
     listener::{ListenerProgress, WakeupListener},
     schema::Schema,
@@ -129,13 +129,13 @@ impl PostgresBackend {
         let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
         let calls = Calls::new(&schema);
-        let often = match settings.is_pooled {
-            true => Vec::new(),
-            false => calls.often(),
+        let path = match settings.is_pooled {
+            true => Path::Pooled,
+            false => Path::Direct(calls.often()),
         };
         let connect = |_| {
             let (target, schema) = (requests.clone(), schema.clone());
-            Arc::new(Connection::start(target, schema, response_timeout, often.clone()))
+            Arc::new(Connection::start(target, schema, response_timeout, path.clone()))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {

@@ -46,19 +46,36 @@ BEGIN
     RETURN v_answer;
 END $$;
 
--- Ends a lost connection of this client at the server, if it is still there, with the request that
--- it carries out. Answers whether it is gone. Only then may another connection take its place: its
--- requests must not come after those of the new one.
-CREATE FUNCTION lockcore.end_connection(p_application text) RETURNS boolean
+-- The session that carries this out: its process, when it began, in microseconds, and under which
+-- name.
+CREATE FUNCTION lockcore.session(OUT process integer, OUT began bigint, OUT application text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- A session is shown to the role that has connected. Another one may have been set.
+    PERFORM set_config('role', 'none', true);
+    SELECT pid, round(extract(epoch FROM backend_start) * 1000000)::bigint, application_name
+        INTO process, began, application
+        FROM pg_stat_activity WHERE pid = pg_backend_pid();
+END $$;
+
+-- Ends the lost session of a client, if it is still there, with the request that it carries out.
+-- Answers whether it is gone. Only then may another one take its place: its requests must not come
+-- after those of the new one.
+--
+-- A pooler may have given the session to another client, which has another name.
+CREATE FUNCTION lockcore.end_session(p_process integer, p_began bigint, p_application text)
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_end timestamptz := clock_timestamp() + interval '2 seconds';
 BEGIN
+    PERFORM set_config('role', 'none', true);
     LOOP
         PERFORM pg_stat_clear_snapshot();
         PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE application_name = p_application AND usename = current_user
-                AND pid <> pg_backend_pid();
+            WHERE pid = p_process AND pid <> pg_backend_pid()
+                AND round(extract(epoch FROM backend_start) * 1000000)::bigint = p_began
+                AND application_name = p_application AND usename = session_user;
         IF NOT FOUND THEN
             RETURN true;
         END IF;
