@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lockcore::{
-    BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
+    BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -111,7 +111,7 @@ impl PostgresBackend {
     /// which the role of the locks must not create anything.
     ///
     /// # Errors
-    /// [`Configuration`](BackendErrorKind::Configuration) if `name` cannot be the name of a schema.
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of a schema.
     pub fn schema_script(name: &str) -> Result<String, BackendError> {
         Schema::new(name).map(|schema| schema.script())
     }
@@ -339,10 +339,7 @@ fn outcome(row: &Row, doing: &str) -> Result<AcquireOutcome, BackendError> {
         2 => AcquireOutcome::NotHeld,
         3 => AcquireOutcome::TooMany { limit: count(number) },
         4 => return Err(error::wrong_kind(number)),
-        5 => {
-            let message = "the request came to PostgreSQL after it had been undone";
-            return Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied());
-        }
+        5 => return Err(error::undone()),
         _ => return Err(error::unexpected(doing)),
     })
 }

@@ -64,6 +64,12 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
     BackendError::new(BackendErrorKind::Timeout, message)
 }
 
+/// A request that came later than the one that undoes it.
+pub(crate) fn undone() -> BackendError {
+    let message = "the request came to PostgreSQL after it had been undone";
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
 /// An answer that the function of `doing` never gives.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
     let message = format!("unexpected answer to {doing} from PostgreSQL");

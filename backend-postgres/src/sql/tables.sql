@@ -36,7 +36,8 @@ CREATE TABLE lockcore.place (
     PRIMARY KEY (name, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Holds that are not to come about any more, whatever request for them is still on its way.
+-- Holds and waiters of conditions that are not to come about any more, whatever request for them is
+-- still on its way.
 CREATE TABLE lockcore.undone (
     name text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockcore::{
     BackendErrorKind, LockError, Locks,
-    backend::{AcquireOutcome, AcquireRequest, Backend, ReleaseOutcome},
+    backend::{AcquireOutcome, AcquireRequest, Backend, ConditionId, Departure, ReleaseOutcome},
 };
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
@@ -163,6 +163,20 @@ async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     enters(&one, &request("undone-before", "other")).await;
     assert!(two.acquire(&fair).await.is_err(), "it gets no place either");
     assert!(one.inspect(&name("undone-before")).await.unwrap().waiters().is_empty());
+}
+
+#[tokio::test]
+async fn a_waiter_that_joins_after_it_has_left_stays_out() {
+    let server = PostgresServer::shared();
+    let (one, two) = (connect(&server).await, connect(&server).await);
+    let (one, two) = (one.conditions().unwrap(), two.conditions().unwrap());
+    let condition = ConditionId::new(name("left-before"), name("not-empty"));
+    assert!(!one.leave(&condition, "late", Departure::TimedOut).await.unwrap());
+    let error = two.join(&condition, "late", Duration::from_secs(20)).await.unwrap_err();
+    assert!(!error.is_outcome_unknown(), "{error}");
+    assert_eq!(one.notify(&condition, 1).await.unwrap(), 0);
+    two.join(&condition, "other", Duration::from_secs(20)).await.unwrap();
+    assert_eq!(one.notify(&condition, 1).await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
