@@ -2,11 +2,14 @@
 //!
 //! All members are asked at once, with a proposed token. Which token the hold has follows from two
 //! rules. A majority has granted the hold with that token or an earlier one: every earlier hold
-//! left its token at one of them, so the new one is later. And a majority has issued that token or
-//! a later one, and cannot grant it again: every later hold will meet one of them. If all members
-//! of an odd number answer, the one in the middle always fits.
+//! left its token at one of them, so the new one is later. And a majority knows that token: it has
+//! issued just that one for the hold, or has been told of it while it had the hold. Every later
+//! hold will meet one of them. A member that has issued a later token for the hold does not count:
+//! another hold may have had the earlier one there.
+//!
+//! Usually all members issue the proposed token, and one round trip is enough.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken,
@@ -41,7 +44,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(quorum: &Inner, round: &Round<'_, AcquireOutcome>) -> Self {
+    fn of(quorum: &Inner, round: &Round<AcquireOutcome>) -> Self {
         let mut tally = Self { pending: round.pending().len(), ..Self::default() };
         for (at, outcome) in round.replies() {
             match (outcome.token(), outcome) {
@@ -66,9 +69,14 @@ impl Tally {
         self.grants.get(majority - 1).map(|(_, token)| *token)
     }
 
-    /// The members that have not issued `token`.
+    /// The members that have issued an earlier token than this.
     fn behind(&self, token: FencingToken) -> MemberSet {
         self.grants.iter().filter(|(_, own)| *own < token).map(|(at, _)| *at).collect()
+    }
+
+    /// How many have issued just this token.
+    fn knowing(&self, token: FencingToken) -> usize {
+        self.grants.iter().filter(|(_, own)| *own == token).count()
     }
 
     fn granted(&self) -> MemberSet {
@@ -93,25 +101,31 @@ pub(crate) async fn acquire(
 ) -> Result<AcquireOutcome, BackendError> {
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
-    let doubtful = quorum.doubts.of(name, hold, *lease);
+    let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     let proposal = quorum.proposals.next(*tokens);
-    let proposing = &request.clone().least_token(Some(proposal));
-    let mut round = quorum.ask(quorum.all().without(doubtful), |member| ask(member, proposing));
+    let proposing = Arc::new(request.clone().least_token(Some(proposal)));
+    let mut round =
+        quorum.ask(quorum.all().without(doubtful), |member| ask(member, proposing.clone()));
     round.until(|round| Tally::of(quorum, round).is_decided(parts)).await;
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let (tally, unsure) = (Tally::of(quorum, &round), round.unsure());
     let failures = Failures::of(&round, start.elapsed());
-    // Before the requests are dropped: from then on, they may be undone at any time.
-    quorum.doubts.note(name, hold, *lease, unsure);
-    drop(round);
-    for (_, token) in &tally.grants {
-        quorum.proposals.learn(*token, *tokens);
+    for (_, outcome) in round.replies() {
+        if let Some(token) = outcome.token() {
+            quorum.proposals.learn(token, *tokens);
+        }
     }
     let attempt = Attempt { quorum, request, tally, unsure, doubtful, failures };
-    match attempt.tally.token(parts) {
-        Some(token) => attempt.settle(token).await,
-        None => attempt.refuse(start.elapsed()).await,
-    }
+    let Some(token) = attempt.tally.token(parts) else {
+        // Before the requests are dropped: from then on, they may be undone at any time.
+        quorum.doubts.note(name, hold, Duration::ZERO, unsure);
+        drop(round);
+        return attempt.refuse(start.elapsed()).await;
+    };
+    quorum.doubts.note(name, hold, *lease, doubtful.with(unsure.without(round.pending())));
+    // Those who are late belong to the hold as well.
+    quorum.doubts.finish(name, hold, *lease, round);
+    attempt.settle(token).await
 }
 
 /// An acquisition that the members have answered.
@@ -130,12 +144,11 @@ impl Attempt<'_> {
     /// Makes sure that a majority has issued `token`.
     async fn settle(mut self, token: FencingToken) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
-        let behind = self.tally.behind(token);
-        let missing =
-            (quorum.parts().majority + behind.len()).saturating_sub(self.tally.grants.len());
+        let missing = quorum.parts().majority.saturating_sub(self.tally.knowing(token));
         if missing > 0 {
-            let last = last_of(token, request.tokens);
-            let mut round = quorum.ask(behind, |member| raise(member, request, last));
+            let (last, request) = (last_of(token, request.tokens), Arc::new(request.clone()));
+            let behind = self.tally.behind(token);
+            let mut round = quorum.ask(behind, |member| raise(member, request.clone(), last));
             round.until(|round| round.replies().count() >= missing).await;
             if round.replies().count() < missing {
                 for (at, answer) in round.answers() {
@@ -143,9 +156,10 @@ impl Attempt<'_> {
                         self.failures.add(at, error.clone());
                     }
                 }
-                drop(round);
-                return Err(self.fail().await);
+                let undone = self.undo().await;
+                return Err(self.fail(undone));
             }
+            round.finish();
         }
         quorum.watches.refused(&request.name, MemberSet::default());
         Ok(AcquireOutcome::Acquired { token })
@@ -158,49 +172,81 @@ impl Attempt<'_> {
         let answered = granted.len() + self.tally.held.len();
         if self.tally.held.is_empty() || answered < quorum.parts().majority {
             self.failures.add_rejoining(self.tally.rejoining, &quorum.members);
-            return Err(self.fail().await);
+            let undone = self.undo().await;
+            return Err(self.fail(undone));
         }
+        // They might grant another hold, which this one is to make room for.
+        let is_shut_out =
+            !self.doubtful.is_empty() && !quorum.parts().blocks(self.tally.held.len());
         quorum.watches.refused(&request.name, granted);
-        self.undo().await;
+        let undone = self.undo().await;
+        // A part that stays somewhere is one that the caller has to undo as well.
+        if is_shut_out || undone == Undone::InPart {
+            return Err(self.fail(undone));
+        }
         if !granted.is_empty() {
             split::pause(took).await;
         }
         Ok(AcquireOutcome::Held { remaining: self.tally.remaining(quorum) })
     }
 
-    /// Undoes what was granted, and returns the error.
-    async fn fail(mut self) -> BackendError {
-        let is_undone = self.undo().await;
+    /// The error of an attempt that was undone as it says.
+    fn fail(mut self, undone: Undone) -> BackendError {
         self.failures.add_doubtful(self.doubtful);
         let error = std::mem::take(&mut self.failures).into_error(self.quorum.parts());
         // Another hold is to be asked for if this one cannot count at some members.
-        match is_undone && self.doubtful.is_empty() {
+        match undone == Undone::Everywhere && self.doubtful.is_empty() {
             true => error.not_applied(),
             false => error,
         }
     }
 
-    /// Releases the hold where it was granted or may have been. Returns `true` if it is nowhere.
-    async fn undo(&self) -> bool {
-        let (granted, undo) = (self.tally.granted(), &self.request.undo());
+    /// Releases the hold where it was granted or may have been.
+    async fn undo(&mut self) -> Undone {
+        let AcquireRequest { name, hold, .. } = self.request;
+        self.quorum.doubts.recall(name, hold);
+        let (granted, undo) = (self.tally.granted(), self.request.undo());
         let to = granted.with(self.unsure);
         if to.is_empty() {
-            return true;
+            return Undone::Everywhere;
         }
-        let mut round = self.quorum.ask(to, |member| member.release(undo));
+        let mut round = self.quorum.ask(to, |member| {
+            let undo = undo.clone();
+            async move { member.release(&undo).await }
+        });
         round.until(|round| round.pending().without(self.unsure).is_empty()).await;
         round.wait_for_all(LAST_GRACE).await;
-        let AcquireRequest { name, hold, lease, .. } = self.request;
-        self.quorum.doubts.note(name, hold, *lease, round.unsure());
-        self.unsure.is_empty() && round.replies().count() == to.len()
+        self.quorum.doubts.note(name, hold, Duration::ZERO, round.unsure());
+        let undone: MemberSet = round.replies().map(|(at, _)| at).collect();
+        for (at, answer) in round.answers().filter(|(at, _)| granted.contains(*at)) {
+            if let Err(error) = answer {
+                self.failures.add(at, error.clone());
+            }
+        }
+        round.finish();
+        match () {
+            () if !granted.without(undone).is_empty() => Undone::InPart,
+            () if self.unsure.is_empty() => Undone::Everywhere,
+            () => Undone::WhereGranted,
+        }
     }
 }
 
+/// Where an attempt was undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undone {
+    Everywhere,
+    /// But not for certain where it may have been granted.
+    WhereGranted,
+    /// Not even where it was granted.
+    InPart,
+}
+
 async fn ask(
-    member: &dyn Backend,
-    request: &AcquireRequest,
+    member: Arc<dyn Backend>,
+    request: Arc<AcquireRequest>,
 ) -> Result<AcquireOutcome, BackendError> {
-    let outcome = member.acquire(request).await?;
+    let outcome = member.acquire(&request).await?;
     match outcome {
         AcquireOutcome::Held { .. } => Ok(outcome),
         _ if outcome.token().is_some() => Ok(outcome),
@@ -214,11 +260,11 @@ async fn ask(
 /// Has the member issue no token up to `last` any more, and shows that the hold was there until
 /// then: whatever comes after it has a later token.
 async fn raise(
-    member: &dyn Backend,
-    request: &AcquireRequest,
+    member: Arc<dyn Backend>,
+    request: Arc<AcquireRequest>,
     last: FencingToken,
 ) -> Result<(), BackendError> {
-    let AcquireRequest { name, hold, lease, .. } = request;
+    let AcquireRequest { name, hold, lease, .. } = &*request;
     member.raise_token(name, last).await?;
     let renewal = RenewRequest::new(name.clone(), hold.clone(), *lease);
     match member.renew(&[renewal]).await?.as_slice() {

@@ -10,7 +10,6 @@ use tokio::{sync::mpsc, task::JoinHandle, time::timeout_at};
 
 use crate::{
     Quorum,
-    doubts::Doubts,
     failure::Failures,
     member::{Member, MemberSet, no_answer},
     proposals::Proposals,
@@ -258,7 +257,7 @@ impl QuorumBuilder {
             members: members.into(),
             capabilities,
             proposals: Proposals::default(),
-            doubts: Doubts::default(),
+            doubts: Arc::default(),
             watches: Arc::default(),
             connecting,
         };

@@ -2,17 +2,25 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use lockcore::{LockName, backend::HoldId};
-use tokio::time::Instant;
+use lockcore::{
+    LockName,
+    backend::{AcquireOutcome, HoldId},
+};
+use tokio::{task::AbortHandle, time::Instant};
 
-use crate::member::MemberSet;
+use crate::{member::MemberSet, round::Round};
 
-/// How long a doubt is kept beyond the lease of its hold.
+/// How long a doubt is kept beyond the life of its hold.
 const KEEP: Duration = Duration::from_secs(60);
+
+/// With fewer doubts than this, nobody looks for those that are over.
+const FEW: usize = 64;
 
 /// The members at which a request for a hold was left without an answer.
 ///
@@ -20,61 +28,182 @@ const KEEP: Duration = Duration::from_secs(60);
 /// this hold later may end with that undoing, so it does not count. Another hold is not affected,
 /// and the core asks with another one after an error whose outcome is unknown.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts(Mutex<HashMap<(LockName, HoldId), Doubt>>);
+pub(crate) struct Doubts(Mutex<Notes>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Notes {
+    doubts: HashMap<(LockName, HoldId), Doubt>,
+    /// How many there may be before those that are over are looked for.
+    enough: usize,
+}
+
 struct Doubt {
     members: MemberSet,
     until: Instant,
+    late: Option<Late>,
+}
+
+/// The rest of a round that was decided without it: acquisitions of a hold that counts. What they
+/// are answered is believed, because nobody has given them up.
+struct Late {
+    requests: Arc<Requests>,
+    task: AbortHandle,
+}
+
+type Requests = Mutex<Option<Round<AcquireOutcome>>>;
+
+impl Late {
+    /// Drops the requests now, and not at some time.
+    fn recall(self) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.task.abort();
+    }
 }
 
 impl Doubts {
-    /// Notes that some `members` may still carry out a request for `hold`.
-    pub(crate) fn note(&self, name: &LockName, hold: &HoldId, lease: Duration, members: MemberSet) {
+    /// Notes that some `members` may still carry out a request for `hold`, which is in use for the
+    /// next `time`.
+    pub(crate) fn note(&self, name: &LockName, hold: &HoldId, time: Duration, members: MemberSet) {
         if members.is_empty() {
             return;
         }
-        let (now, until) = (Instant::now(), until(lease));
-        let mut doubts = self.lock();
-        if doubts.len() == doubts.capacity() {
-            doubts.retain(|_, doubt| doubt.until > now);
-        }
-        let doubt = doubts
-            .entry((name.clone(), hold.clone()))
-            .or_insert(Doubt { members: MemberSet::default(), until });
+        let mut notes = self.lock();
+        notes.clean();
+        let doubt = notes.doubts.entry((name.clone(), hold.clone())).or_default();
         doubt.members = doubt.members.with(members);
-        doubt.until = doubt.until.max(until);
+        doubt.keep_for(time);
+    }
+
+    /// Lets the requests of `round` be answered that were not. Until then, and if that fails, the
+    /// members are doubtful.
+    pub(crate) fn finish(
+        self: &Arc<Self>,
+        name: &LockName,
+        hold: &HoldId,
+        lease: Duration,
+        round: Round<AcquireOutcome>,
+    ) {
+        let pending = round.pending();
+        if pending.is_empty() {
+            return;
+        }
+        self.note(name, hold, lease, pending);
+        let (requests, key) = (Arc::new(Mutex::new(Some(round))), (name.clone(), hold.clone()));
+        let mut notes = self.lock();
+        let Some(doubt) = notes.doubts.get_mut(&key) else { return };
+        let (doubts, own) = (self.clone(), requests.clone());
+        let task = tokio::spawn(async move {
+            poll_fn(|context| doubts.poll_late(&own, pending, &key, context)).await;
+        });
+        doubt.late = Some(Late { requests, task: task.abort_handle() });
+    }
+
+    /// Clears the doubt about each of the `asked` members that has answered.
+    fn poll_late(
+        &self,
+        late: &Arc<Requests>,
+        asked: MemberSet,
+        key: &(LockName, HoldId),
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut round = late.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(requests) = round.as_mut() else { return Poll::Ready(()) };
+        requests.poll(context);
+        let certain = asked.without(requests.unsure());
+        let is_over = requests.pending().is_empty();
+        if is_over {
+            *round = None;
+        }
+        // Nobody waits for one of the two with the other.
+        drop(round);
+        let mut notes = self.lock();
+        let is_own = |own: &Late| Arc::ptr_eq(&own.requests, late);
+        if let Some(doubt) = notes.doubts.get_mut(key)
+            && doubt.late.as_ref().is_some_and(is_own)
+        {
+            doubt.members = doubt.members.without(certain);
+            if is_over {
+                doubt.late = None;
+            }
+            if doubt.members.is_empty() {
+                notes.doubts.remove(key);
+            }
+        }
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Gives up what [`finish`](Self::finish) waits for, because the hold is over: no request of it
+    /// may be sent after its release.
+    pub(crate) fn recall(&self, name: &LockName, hold: &HoldId) {
+        let late = {
+            let mut notes = self.lock();
+            if notes.doubts.is_empty() {
+                return;
+            }
+            let doubt = notes.doubts.get_mut(&(name.clone(), hold.clone()));
+            doubt.and_then(|doubt| doubt.late.take())
+        };
+        if let Some(late) = late {
+            late.recall();
+        }
     }
 
     /// The members whose grants to `hold` do not count. Remembered for longer, since the hold is in
-    /// use.
-    pub(crate) fn of(&self, name: &LockName, hold: &HoldId, lease: Duration) -> MemberSet {
-        let mut doubts = self.lock();
-        if doubts.is_empty() {
+    /// use for the next `time`.
+    pub(crate) fn of(&self, name: &LockName, hold: &HoldId, time: Duration) -> MemberSet {
+        let mut notes = self.lock();
+        if notes.doubts.is_empty() {
             return MemberSet::default();
         }
-        let Some(doubt) = doubts.get_mut(&(name.clone(), hold.clone())) else {
+        let Some(doubt) = notes.doubts.get_mut(&(name.clone(), hold.clone())) else {
             return MemberSet::default();
         };
-        doubt.until = doubt.until.max(until(lease));
+        doubt.keep_for(time);
         doubt.members
     }
 
     /// Forgets a hold that is over.
     pub(crate) fn forget(&self, name: &LockName, hold: &HoldId) {
-        let mut doubts = self.lock();
-        if !doubts.is_empty() {
-            doubts.remove(&(name.clone(), hold.clone()));
+        let mut notes = self.lock();
+        if !notes.doubts.is_empty() {
+            notes.doubts.remove(&(name.clone(), hold.clone()));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(LockName, HoldId), Doubt>> {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn until(lease: Duration) -> Instant {
-    Instant::now() + (lease * 2).max(KEEP)
+impl Notes {
+    /// Forgets doubts that are over, whenever there are twice as many as were left the last time.
+    fn clean(&mut self) {
+        if self.doubts.len() < self.enough.max(FEW) {
+            return;
+        }
+        let now = Instant::now();
+        self.doubts.retain(|_, doubt| doubt.until > now);
+        self.enough = self.doubts.len() * 2;
+        self.doubts.shrink_to(self.enough.max(FEW));
+    }
+}
+
+impl Default for Doubt {
+    fn default() -> Self {
+        Self { members: MemberSet::default(), until: Instant::now(), late: None }
+    }
+}
+
+impl Doubt {
+    fn keep_for(&mut self, time: Duration) {
+        self.until = self.until.max(Instant::now() + time + KEEP);
+    }
+}
+
+impl std::fmt::Debug for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Doubt").field("members", &self.members).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
@@ -92,15 +221,27 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(doubts.of(&name, &hold, LEASE), first.with(third));
             assert!(doubts.of(&name, &other, LEASE).is_empty());
-            tokio::time::advance(LEASE).await;
+            tokio::time::advance(LEASE + KEEP / 2).await;
         }
-        tokio::time::advance(2 * LEASE).await;
-        for number in 0..100 {
+        tokio::time::advance(LEASE + KEEP).await;
+        for number in 0..2 * FEW {
             doubts.note(&name, &HoldId::unique(format!("b:{number}")), LEASE, first);
         }
         assert!(doubts.of(&name, &hold, LEASE).is_empty(), "it is kept for ever");
         doubts.note(&name, &hold, LEASE, first);
         doubts.forget(&name, &hold);
         assert!(doubts.of(&name, &hold, LEASE).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn doubts_that_are_over_leave_no_memory() {
+        let (doubts, name) = (Doubts::default(), LockName::new("a").unwrap());
+        for number in 0..100_000 {
+            doubts.note(&name, &HoldId::unique(format!("{number}")), KEEP, MemberSet::of(0));
+            tokio::time::advance(KEEP / 100).await;
+        }
+        let notes = doubts.lock();
+        assert!(notes.doubts.len() <= 1_000, "{}", notes.doubts.len());
+        assert!(notes.doubts.capacity() <= 2_000, "{}", notes.doubts.capacity());
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Failures(Vec<(usize, BackendError)>);
 impl Failures {
     /// The failures of `round`, in which the members that have not answered were waited for so
     /// long.
-    pub(crate) fn of<T>(round: &Round<'_, T>, waited: Duration) -> Self {
+    pub(crate) fn of<T: Send + 'static>(round: &Round<T>, waited: Duration) -> Self {
         let failed = round.answers().filter_map(|(at, answer)| Some((at, answer.as_ref().err()?)));
         let mut failures: Vec<_> = failed.map(|(at, error)| (at, error.clone())).collect();
         failures.extend(round.pending().iter().map(|at| (at, no_answer(waited))));

@@ -9,7 +9,10 @@ use crate::{acquire::GRACE, failure::Failures, quorum::Inner};
 
 pub(crate) async fn inspect(quorum: &Inner, name: &LockName) -> Result<LockState, BackendError> {
     let (parts, start) = (quorum.parts(), Instant::now());
-    let mut round = quorum.ask(quorum.all(), |member| member.inspect(name));
+    let mut round = quorum.ask(quorum.all(), |member| {
+        let name = name.clone();
+        async move { member.inspect(&name).await }
+    });
     round.until(|round| round.replies().count() >= parts.majority).await;
     round.wait_for_prompt(GRACE).await;
     let states: Vec<_> = round.replies().map(|(_, state)| state).collect();

@@ -77,8 +77,8 @@ struct Health {
     late_until: Option<Instant>,
     /// It has failed with a connection error, and not answered since.
     is_away: bool,
-    /// When its grants count again.
-    rejoins_at: Option<Instant>,
+    /// When it answered again.
+    back_since: Option<Instant>,
     /// Why it is not connected.
     not_connected: Option<BackendError>,
 }
@@ -89,8 +89,8 @@ impl Member {
     }
 
     /// The store, if it is connected.
-    pub(crate) fn backend(&self) -> Result<&dyn Backend, BackendError> {
-        self.backend.get().map(|backend| &**backend).ok_or_else(|| {
+    pub(crate) fn backend(&self) -> Result<Arc<dyn Backend>, BackendError> {
+        self.backend.get().cloned().ok_or_else(|| {
             let error = self.health().not_connected.clone();
             let error = error.unwrap_or_else(|| {
                 BackendError::new(BackendErrorKind::Connection, "it is not connected yet")
@@ -133,7 +133,7 @@ impl Member {
         let mut health = self.health();
         health.late_until = None;
         if std::mem::take(&mut health.is_away) {
-            health.rejoins_at = Some(Instant::now() + self.rejoin_after);
+            health.back_since = Some(Instant::now());
         }
     }
 
@@ -157,10 +157,10 @@ impl Member {
     /// data.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {
         let health = self.health();
-        if health.is_away {
-            return Some(self.rejoin_after);
-        }
-        let left = health.rejoins_at?.saturating_duration_since(Instant::now());
+        let left = match health.is_away {
+            true => self.rejoin_after,
+            false => self.rejoin_after.saturating_sub(health.back_since?.elapsed()),
+        };
         (!left.is_zero()).then_some(left)
     }
 

@@ -23,7 +23,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(round: &Round<'_, AcquireOutcome>) -> Self {
+    fn of(round: &Round<AcquireOutcome>) -> Self {
         let mut tally = Self::default();
         for (_, outcome) in round.replies() {
             match outcome.token() {
@@ -53,11 +53,15 @@ pub(crate) async fn grow(
     let (parts, start) = (quorum.parts(), Instant::now());
     // A hold that may still be undone at a member cannot grow there for good.
     let doubtful = quorum.doubts.of(name, hold, *lease);
-    let mut round = quorum.ask(quorum.all().without(doubtful), |member| member.acquire(request));
+    let mut round = quorum.ask(quorum.all().without(doubtful), |member| {
+        let request = request.clone();
+        async move { member.acquire(&request).await }
+    });
     round.until(|round| Tally::of(round).is_decided(parts)).await;
     round.wait_for_prompt(GRACE.min(*lease / 10)).await;
     let tally = Tally::of(&round);
     if let Some(token) = tally.tokens.get(parts.majority - 1) {
+        round.finish();
         return Ok(AcquireOutcome::Acquired { token: *token });
     }
     if !parts.blocks(tally.gone) {

@@ -2,14 +2,23 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use lockcore::FencingToken;
 
-/// The source of proposals: the time in microseconds, or the last token that this client knows of
-/// and one. Every member can accept a proposal that is greater than all that it has issued, so that
-/// a majority has the token after one round trip.
+/// Proposals are below this, as [`AcquireRequest::least_token`] demands.
+///
+/// [`AcquireRequest::least_token`]: lockcore::backend::AcquireRequest::least_token
+const MOST: u64 = 1 << 52;
+
+/// How far proposals are ahead of this client's clock. A member whose tokens follow its own clock
+/// can accept them, although that may be a little fast.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// The source of proposals: the time in microseconds a minute from now, or the last token that this
+/// client knows of and one. Every member can accept a proposal that is greater than all that it has
+/// issued, so that a majority has the token after one round trip.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals(AtomicU64);
 
@@ -17,21 +26,25 @@ impl Proposals {
     /// The first of so many tokens. Each call returns later ones.
     pub(crate) fn next(&self, count: u32) -> FencingToken {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        let now = u64::try_from((since + AHEAD).as_micros()).unwrap_or(u64::MAX);
         FencingToken::from(self.next_at(now, count))
     }
 
     fn next_at(&self, now: u64, count: u32) -> u64 {
-        let first_after = |last: u64| last.saturating_add(1).max(now);
+        let first_after = |last: u64| last.saturating_add(1).max(now).min(MOST - 1);
         let last_of = |last| Some(first_after(last).saturating_add(others(count)));
         let (Ok(last) | Err(last)) =
             self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, last_of);
         first_after(last)
     }
 
-    /// Notes that a member has issued so many tokens, of which this is the first.
+    /// Notes that a member has issued so many tokens, of which this is the first. A token that is
+    /// too great to be followed by proposals is none that they should lead to for other names.
     pub(crate) fn learn(&self, first: FencingToken, count: u32) {
-        self.0.fetch_max(last_of(first, count).into(), Ordering::Relaxed);
+        let last = u64::from(last_of(first, count));
+        if last < MOST {
+            self.0.fetch_max(last, Ordering::Relaxed);
+        }
     }
 }
 
@@ -58,6 +71,7 @@ mod tests {
         proposals.learn(FencingToken::from(2_000), 10);
         assert_eq!(proposals.next_at(1_500, 1), 2_010);
         proposals.learn(FencingToken::from(5), 1);
+        proposals.learn(FencingToken::from(MOST), 1);
         assert_eq!(proposals.next_at(9_000, 1), 9_000);
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) members: Arc<[Arc<Member>]>,
     pub(crate) capabilities: Capabilities,
     pub(crate) proposals: Proposals,
-    pub(crate) doubts: Doubts,
+    pub(crate) doubts: Arc<Doubts>,
     pub(crate) watches: Arc<Watches>,
     /// The tasks that connect members that were down.
     pub(crate) connecting: Vec<AbortHandle>,
@@ -109,16 +109,16 @@ impl Inner {
     }
 
     /// Makes a request to the members in `to`.
-    pub(crate) fn ask<'a, T, F>(
-        &'a self,
+    pub(crate) fn ask<T, F>(
+        &self,
         to: MemberSet,
-        request: impl Fn(&'a dyn Backend) -> F + Copy + Send + 'a,
-    ) -> Round<'a, T>
+        request: impl Fn(Arc<dyn Backend>) -> F,
+    ) -> Round<T>
     where
-        F: Future<Output = Result<T, BackendError>> + Send + 'a,
-        T: Send + 'a,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+        T: Send + 'static,
     {
-        Round::new(&self.members, to, move |member| async move { request(member.backend()?).await })
+        Round::new(&self.members, to, request)
     }
 
     /// What all connected members can do.

@@ -20,12 +20,18 @@ pub(crate) async fn release(
     request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
     let (parts, start) = (quorum.parts(), Instant::now());
-    let mut round = quorum.ask(quorum.all(), |member| member.release(request));
+    if request.remaining == 0 {
+        quorum.doubts.recall(&request.name, &request.hold);
+    }
+    let mut round = quorum.ask(quorum.all(), |member| {
+        let request = request.clone();
+        async move { member.release(&request).await }
+    });
     answered(&mut round, parts).await;
     let gone = round.replies().filter(|(_, outcome)| **outcome == ReleaseOutcome::NotHeld).count();
     let is_majority = round.replies().count() >= parts.majority;
     let failures = Failures::of(&round, start.elapsed());
-    drop(round);
+    round.finish();
     if !is_majority {
         return Err(failures.into_error(parts));
     }
@@ -39,20 +45,27 @@ pub(crate) async fn release(
     })
 }
 
-/// Frees `name` at all members. Returns `true` if one of them had a hold.
+/// Frees `name` at all members. Returns `true` if a majority may have had a hold.
 pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, BackendError> {
     let (parts, start) = (quorum.parts(), Instant::now());
-    let mut round = quorum.ask(quorum.all(), |member| member.force_release(name));
+    let mut round = quorum.ask(quorum.all(), |member| {
+        let name = name.clone();
+        async move { member.force_release(&name).await }
+    });
     answered(&mut round, parts).await;
-    if round.replies().count() < parts.majority {
-        return Err(Failures::of(&round, start.elapsed()).into_error(parts));
+    let answers = round.replies().count();
+    let failures = Failures::of(&round, start.elapsed());
+    let held = round.replies().filter(|(_, was_held)| **was_held).count();
+    round.finish();
+    if answers < parts.majority {
+        return Err(failures.into_error(parts));
     }
-    Ok(round.replies().any(|(_, was_held)| *was_held))
+    Ok(held > 0 && held + parts.members - answers >= parts.majority)
 }
 
 /// Waits until a majority has answered, and a little longer for the others: what does not reach
 /// them keeps the lock from others there.
-async fn answered<T: Send>(round: &mut Round<'_, T>, Parts { majority, .. }: Parts) {
+async fn answered<T: Send + 'static>(round: &mut Round<T>, Parts { majority, .. }: Parts) {
     round.until(|round| round.replies().count() >= majority).await;
     round.wait_for_prompt(GRACE).await;
     round.wait_for_all(LAST_GRACE).await;

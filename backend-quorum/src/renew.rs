@@ -1,10 +1,12 @@
 //! Renewals.
 
+use std::sync::Arc;
+
 use lockcore::{
     BackendError, BackendErrorKind,
     backend::{Backend, RenewOutcome, RenewRequest},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     acquire::GRACE,
@@ -27,12 +29,14 @@ pub(crate) async fn renew(
     let (parts, start) = (quorum.parts(), Instant::now());
     let doubtful: Vec<_> =
         holds.iter().map(|hold| quorum.doubts.of(&hold.name, &hold.hold, hold.lease)).collect();
-    let mut round = quorum.ask(quorum.all(), |member| ask(member, holds));
-    let are_decided = |round: &Round<'_, Vec<RenewOutcome>>| {
+    let requests: Arc<[RenewRequest]> = holds.into();
+    let mut round = quorum.ask(quorum.all(), |member| ask(member, requests.clone()));
+    let are_decided = |round: &Round<Vec<RenewOutcome>>| {
         let mut holds = doubtful.iter().enumerate();
         holds.all(|(index, doubtful)| Tally::of(round, index, *doubtful).is_decided(parts))
     };
-    round.until(are_decided).await;
+    // While one hold is undecided, the others wait for their answers as well.
+    let _ = timeout(shortest / 6, round.until(are_decided)).await;
     round.wait_for_prompt(GRACE.min(shortest / 20)).await;
     let waited = start.elapsed();
     let outcomes = doubtful.iter().enumerate().map(|(index, doubtful)| {
@@ -54,14 +58,16 @@ pub(crate) async fn renew(
         }
         RenewOutcome::Failed(failures.into_error(parts))
     });
-    Ok(outcomes.collect())
+    let outcomes = outcomes.collect();
+    round.finish();
+    Ok(outcomes)
 }
 
 async fn ask(
-    member: &dyn Backend,
-    holds: &[RenewRequest],
+    member: Arc<dyn Backend>,
+    holds: Arc<[RenewRequest]>,
 ) -> Result<Vec<RenewOutcome>, BackendError> {
-    let outcomes = member.renew(holds).await?;
+    let outcomes = member.renew(&holds).await?;
     if outcomes.len() == holds.len() {
         return Ok(outcomes);
     }
@@ -80,7 +86,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(round: &Round<'_, Vec<RenewOutcome>>, index: usize, doubtful: MemberSet) -> Self {
+    fn of(round: &Round<Vec<RenewOutcome>>, index: usize, doubtful: MemberSet) -> Self {
         let mut tally = Self::default();
         for (at, outcomes) in round.replies() {
             match outcomes.get(index) {

@@ -1,64 +1,91 @@
 //! [`Round`]: one request to several members at once.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use lockcore::BackendError;
+use lockcore::{BackendError, backend::Backend};
 use tokio::time::timeout;
 
 use crate::member::{Member, MemberSet};
 
-type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+type Call<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// Requests that are on their way to several members.
-pub(crate) struct Round<'a, T> {
-    members: &'a [Arc<Member>],
-    requests: Vec<Request<'a, T>>,
+///
+/// To drop it drops the requests that were not answered, as if the caller had given up. Once enough
+/// have answered, [`finish`](Self::finish) is to be called instead: a member that is a little
+/// slower than the others is a sound one.
+pub(crate) struct Round<T> {
+    members: Arc<[Arc<Member>]>,
+    requests: Vec<Request<T>>,
 }
 
-enum Request<'a, T> {
+enum Request<T> {
     NotMade,
-    Pending(Call<'a, T>),
+    Pending(Call<T>),
     Answered(Result<T, BackendError>),
 }
 
-impl<'a, T> Round<'a, T> {
+impl<T: Send + 'static> Round<T> {
     /// Prepares requests to the members in `to`.
     pub(crate) fn new<F>(
-        members: &'a [Arc<Member>],
+        members: &Arc<[Arc<Member>]>,
         to: MemberSet,
-        request: impl Fn(&'a Member) -> F,
+        request: impl Fn(Arc<dyn Backend>) -> F,
     ) -> Self
     where
-        F: Future<Output = Result<T, BackendError>> + Send + 'a,
-        T: Send + 'a,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
     {
-        let make = |(index, member): (usize, &'a Arc<Member>)| {
+        let make = |(index, member): (usize, &Arc<Member>)| {
             if !to.contains(index) {
                 return Request::NotMade;
             }
-            let call = request(member);
-            Request::Pending(Box::pin(async move { member.answer(call).await }))
+            let (member, call) = (member.clone(), member.backend().map(&request));
+            let call = async move {
+                let call = async { call?.await };
+                member.answer(call).await
+            };
+            Request::Pending(Box::pin(call))
         };
-        Self { members, requests: members.iter().enumerate().map(make).collect() }
+        let requests = members.iter().enumerate().map(make).collect();
+        Self { members: members.clone(), requests }
     }
 
     /// Waits until `is_decided`, or until all have answered. All requests are polled at least once,
     /// so that each is on its way.
     pub(crate) async fn until(&mut self, is_decided: impl Fn(&Self) -> bool) {
         poll_fn(|context| {
-            for request in &mut self.requests {
-                if let Request::Pending(call) = request
-                    && let Poll::Ready(answer) = call.as_mut().poll(context)
-                {
-                    *request = Request::Answered(answer);
-                }
-            }
+            self.poll(context);
             match self.pending().is_empty() || is_decided(self) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
         })
         .await;
+    }
+
+    /// Takes the answers that have come.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) {
+        for request in &mut self.requests {
+            if let Request::Pending(call) = request
+                && let Poll::Ready(answer) = call.as_mut().poll(context)
+            {
+                *request = Request::Answered(answer);
+            }
+        }
+    }
+
+    /// Lets those who have not answered yet do so, in the background, for as long as an answer may
+    /// take.
+    pub(crate) fn finish(mut self) {
+        if !self.pending().is_empty() {
+            tokio::spawn(async move { self.until(|_| false).await });
+        }
     }
 
     /// Waits for those who have not answered yet, unless they were late lately.

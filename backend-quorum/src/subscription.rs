@@ -169,7 +169,8 @@ impl Ear {
 fn subscribing(member: &Arc<Member>, request: &Arc<SubscribeRequest>) -> Mutex<Subscribing> {
     let (member, request) = (member.clone(), request.clone());
     Mutex::new(Box::pin(async move {
-        member.answer(async { member.backend()?.subscribe(&request).await }).await
+        let backend = member.backend();
+        member.answer(async { backend?.subscribe(&request).await }).await
     }))
 }
 

@@ -9,6 +9,7 @@
 mod conformance;
 mod contention;
 mod faults;
+mod late;
 mod members;
 mod random;
 mod servers;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use lockcore::{FencingToken, LockError, LockGuard, Locks};
+use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::RedisServer;
+use lockcore_testkit::{Faulty, Op, PostgresServer, RedisServer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::SECOND;
@@ -42,6 +43,23 @@ async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToke
         guard.release().await.unwrap();
     }
     last
+}
+
+/// Tokens of members follow their own clocks, and are behind what is proposed all the same.
+#[tokio::test]
+async fn names_that_nobody_had_need_one_exchange() {
+    let (redis, postgres) = (servers::<2>(), PostgresServer::shared());
+    let [one, two] = [0, 1].map(|at: usize| RedisBackend::connect(redis[at].url()));
+    let (one, two) = (Faulty::new(one.await.unwrap()), Faulty::new(two.await.unwrap()));
+    let three = Faulty::new(PostgresBackend::connect(postgres.url()).await.unwrap());
+    let faults = [one.faults(), two.faults(), three.faults()];
+    let quorum = Quorum::builder().member(one).member(two).member(three).build().unwrap();
+    let locks = Locks::new(quorum);
+    for number in 0..20 {
+        let guard = locks.lock(format!("fresh:{number}")).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    assert_eq!(faults.map(|faults| faults.calls(Op::RaiseToken)), [0, 0, 0]);
 }
 
 #[tokio::test]
