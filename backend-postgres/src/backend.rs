@@ -144,7 +144,9 @@ impl PostgresBackend {
         let Some(first) = connections.first().cloned() else {
             return Err(error::configuration("there are no connections"));
         };
-        let (listener, progress) = WakeupListener::start(wakeups, first.clone(), response_timeout);
+        let pulse = channel(&[schema.name(), "pulse"]);
+        let (listener, progress) =
+            WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };

@@ -204,6 +204,32 @@ async fn a_wakeup_that_was_missed_is_made_up_for() {
     soon("another wake-up", wakeups.woken()).await;
 }
 
+/// As on a server that another one has replaced: the connection is there, and nobody sends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_on_which_no_wakeups_come_is_noticed() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(server.url()).listen_url(proxy.url());
+    let builder = builder.response_timeout(Duration::from_millis(500));
+    let backend = builder.connect().await.unwrap();
+    let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = lockcore::backend::SubscribeRequest::new(name("order"), waiter.hold.clone());
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    proxy.swallow_notifications(true);
+    backend.release(&holder.release()).await.unwrap();
+    until("the interruption", || async { backend.channels_in_use() == 0 }).await;
+    // The configuration was right before, and may be so again.
+    until("another attempt", || async {
+        let error = backend.subscribe(&subscribe).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        error.kind() == BackendErrorKind::Unavailable
+    })
+    .await;
+    proxy.swallow_notifications(false);
+    soon("the wake-up", wakeups.woken()).await;
+}
+
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_on_in_time() {
     let server = PostgresServer::start();
