@@ -166,6 +166,9 @@ impl Connection {
         match tokio::time::timeout(waited, answer).await {
             Ok(answer) => {
                 live.answered();
+                if answer.as_ref().is_err_and(error::is_of_another_session) {
+                    live.given_up.notify_one();
+                }
                 answer.map_err(|error| error::of_request(error, doing, &self.address))
             }
             Err(_) => {

@@ -6,7 +6,7 @@ use lockcore::{
     Locks,
     backend::{Backend, HoldId, SubscribeRequest},
 };
-use lockcore_testkit::PostgresServer;
+use lockcore_testkit::{PostgresServer, poll_times};
 use tokio::task::JoinSet;
 
 use crate::support::{connect, enters, name, request, soon, until};
@@ -56,12 +56,16 @@ async fn those_who_wait_do_not_poll() {
     }
 }
 
-/// Subscriptions come and go without a pause, and each is told to the server.
+/// Subscriptions come and go without a pause, and the server is told of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wakeups_do_not_wait_for_other_subscriptions() {
-    const COMING: usize = 16;
+    const COMING: usize = 4;
     let server = PostgresServer::start();
     let backend = connect(&server).await;
+    let (holder, waiter) = (request("order", "holder"), HoldId::unique("waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = SubscribeRequest::new(name("order"), waiter);
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
     let mut coming = JoinSet::new();
     for task in 0..COMING {
         let backend = backend.clone();
@@ -69,18 +73,15 @@ async fn wakeups_do_not_wait_for_other_subscriptions() {
             for number in 0_u64.. {
                 let name = name(&format!("other:{task}:{number}"));
                 let subscribe = SubscribeRequest::new(name, HoldId::unique("other"));
-                drop(backend.subscribe(&subscribe).await.unwrap());
+                // Whether it is in effect by then or not.
+                drop(poll_times(8, backend.subscribe(&subscribe)).await);
             }
         });
     }
-    let (holder, waiter) = (request("order", "holder"), HoldId::unique("waiter"));
-    let subscribe = SubscribeRequest::new(name("order"), waiter);
-    for _ in 0..20 {
-        enters(&backend, &holder).await;
-        let mut wakeups = soon("a turn", backend.subscribe(&subscribe)).await.unwrap();
-        backend.release(&holder.release()).await.unwrap();
-        soon("the wake-up", wakeups.woken()).await;
-    }
+    until("their coming", || async { backend.channels_in_use() > 1 }).await;
+    backend.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
     coming.shutdown().await;
+    drop(wakeups);
     until("the end of all", || async { backend.channels_in_use() == 0 }).await;
 }
