@@ -111,7 +111,8 @@ impl PostgresBackend {
     /// which the role of the locks must not create anything.
     ///
     /// # Errors
-    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of a schema.
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of
+    /// a schema.
     pub fn schema_script(name: &str) -> Result<String, BackendError> {
         Schema::new(name).map(|schema| schema.script())
     }

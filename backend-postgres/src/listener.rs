@@ -390,8 +390,8 @@ impl Keeper {
         Ok((opened, inbox))
     }
 
-    /// Hands messages on until the connection is lost. Nothing that is asked of the server meanwhile
-    /// keeps them waiting.
+    /// Hands messages on until the connection is lost. Nothing that is asked of the server keeps
+    /// them waiting.
     async fn serve(&self, opened: Opened, mut inbox: Inbox) -> BackendError {
         let Opened { client, mut driver } = opened;
         // Whoever was there before may have missed something.

@@ -3,8 +3,8 @@
 -- Deletes rows that have ended, unless somebody has done so within the last `p_pause` microseconds.
 -- It waits for nobody: what somebody is just writing is left for the next time.
 --
--- Answers: 0 it was too early, 1 all is deleted, 2 there may be more. Not more than `p_most` rows of
--- each table go at once, because other requests of the client wait meanwhile.
+-- Answers: 0 it was too early, 1 all is deleted, 2 there may be more. Not more than `p_most` rows
+-- of each table go at once, because other requests of the client wait meanwhile.
 CREATE FUNCTION lockcore.sweep(p_pause bigint, p_most bigint) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
