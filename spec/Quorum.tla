@@ -20,7 +20,9 @@ CONSTANTS
     Tokens,             \* The last tokens that a member may have given before.
     Ids,                \* Bound of the search: acquisitions of each client.
     MostHolds,          \* Bound of the search: acquisitions of all clients.
-    MostLosses,         \* Bound of the search: members that come back empty.
+    MostLosses,         \* Bound of the search: members that lose a hold, one at a time.
+    Forces,             \* They lose it because it is released by force, or else come back
+                        \* empty.
     Renewals,           \* Clients renew what they hold.
     Writes              \* Clients write to a resource while they hold the lock.
 
@@ -28,6 +30,7 @@ CONSTANTS
 CONSTANTS
     WritesBack,         \* A token that no majority knows is brought to one.
     RaisesWhereHeld,    \* To members that have granted the hold and still have it.
+    CountsExact,        \* A member that has issued a later token does not know the earlier.
     RejoinsLate,        \* A member that came back empty stays out for a lease.
     TokensOutlive,      \* Its tokens go on rising.
     Fenced              \* The resource refuses a token smaller than one it has seen.
@@ -40,7 +43,7 @@ VARIABLES
     held,       \* The hold that each member has, or Free.
     last,       \* The last token that it gave or was told.
     out,        \* Ticks for which a member that came back empty stays out.
-    losses,     \* Members that came back empty so far.
+    losses,     \* Members that came back empty, or were forced, so far.
     given,      \* The tokens of the grants that counted so far.  Nobody can see all of them;
                 \* a grant is numbered by its place here.
     state,      \* What each client does.
@@ -136,9 +139,12 @@ Token(c) ==
     Least({votes[c][m]: m \in {m \in Voters(c):
         IsMajority({other \in Voters(c): votes[c][other] <= votes[c][m]})}})
 
-\* The members that know it: those that have answered it or a later one, and those that were
-\* told.  Each later hold needs one of them, if they are a majority.
-Knowing(c) == {m \in Members: votes[c][m] >= Token(c)} \cup told[c]
+\* The members that know it: those that have answered just this one, and those that were told.
+\* Each later hold needs one of them, if they are a majority.  A member that has answered a
+\* later one may have given this one to another hold before.
+Knowing(c) ==
+    {m \in Members: votes[c][m] = Token(c) \/ (~CountsExact /\ votes[c][m] > Token(c))}
+    \cup told[c]
 
 \* The grant counts: the client may believe in it, if its deadline has not passed.
 Counts(c) ==
@@ -152,8 +158,8 @@ Counts(c) ==
     /\ proposal' = [proposal EXCEPT ![c] = 0]
     /\ UNCHANGED <<members, number, timer, renewing, resource>>
 
-\* One round trip is enough if a majority knows the token: if it has answered the proposal
-\* itself, or if all members of an odd number have answered.
+\* One round trip is enough if a majority knows the token: as a rule because it has answered
+\* the proposal itself.
 CountAtOnce(c) ==
     /\ state[c] = "asking" /\ IsMajority(Voters(c))
     /\ IsMajority(Knowing(c)) \/ ~WritesBack
@@ -169,7 +175,7 @@ Raise(c) ==
 \* it, and shows that it has the hold, by a renewal.
 Tell(c, m) ==
     /\ state[c] = "raising" /\ m \notin Knowing(c) /\ out[m] = 0
-    /\ RaisesWhereHeld => m \in Voters(c) /\ HasHold(m, c)
+    /\ RaisesWhereHeld => m \in Voters(c) /\ votes[c][m] < Token(c) /\ HasHold(m, c)
     /\ last' = [last EXCEPT ![m] = Larger(@, Token(c))]
     /\ held' = IF HasHold(m, c) THEN [held EXCEPT ![m].left = Lease] ELSE held
     /\ told' = [told EXCEPT ![c] = @ \cup {m}]
@@ -255,12 +261,20 @@ Tick ==
 \* A member comes back without its data.  A member that is down, or that comes back with its
 \* data, is one that does not answer for a while.
 LoseData(m) ==
-    /\ losses < MostLosses
+    /\ ~Forces /\ losses < MostLosses
     /\ losses' = losses + 1
     /\ held' = [held EXCEPT ![m] = Free]
     /\ last' = IF TokensOutlive THEN last ELSE [last EXCEPT ![m] = 0]
     /\ out' = [out EXCEPT ![m] = IF RejoinsLate THEN Lease ELSE 0]
     /\ UNCHANGED <<given, state, number, timer, round, grant, renewing, resource>>
+
+\* A hold is released by force at a member.  The same goes for a named owner that takes over
+\* its own hold there: the older hold is gone.
+Force(m) ==
+    /\ Forces /\ losses < MostLosses /\ held[m] # Free
+    /\ losses' = losses + 1
+    /\ held' = [held EXCEPT ![m] = Free]
+    /\ UNCHANGED <<last, out, given, state, number, timer, round, grant, renewing, resource>>
 
 -----------------------------------------------------------------------------
 (* The resource that the lock protects, as in Lock.tla.                     *)
@@ -288,7 +302,7 @@ EndWrite(c) ==
 -----------------------------------------------------------------------------
 Next ==
     \/ Tick
-    \/ \E m \in Members: LoseData(m)
+    \/ \E m \in Members: LoseData(m) \/ Force(m)
     \/ \E c \in Clients:
         \/ Acquire(c) \/ CountAtOnce(c) \/ Raise(c) \/ CountRaised(c)
         \/ Renew(c) \/ Renewed(c) \/ Release(c) \/ Left(c)
@@ -312,6 +326,9 @@ TokensRise == \A i, j \in DOMAIN given: i < j => given[i] < given[j]
 TokensRiseInTurn ==
     \A c \in Clients: state[c] = "holding" =>
         \A i \in 1..grant[c].after: given[i] < grant[c].token
+
+\* No two grants have the same token, not even where two clients may hold the lock at once.
+TokensDiffer == \A i, j \in DOMAIN given: i # j => given[i] # given[j]
 
 \* No write takes effect after one of a later grant.
 WritesAreInOrder == "order" \notin disorder

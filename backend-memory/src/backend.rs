@@ -1,8 +1,11 @@
 //! [`MemoryBackend`].
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use lockcore::{
@@ -94,6 +97,10 @@ impl Backend for MemoryBackend {
 
     fn limits(&self) -> Limits {
         Limits::default()
+    }
+
+    fn intact_for(&self) -> Option<Duration> {
+        None
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -409,6 +409,10 @@ impl Backend for PostgresBackend {
         Limits::default().most_tokens(MOST_TOKENS)
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         const DOING: &str = "acquiring";
         let AcquireRequest { name, hold, mode, .. } = request;

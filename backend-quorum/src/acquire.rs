@@ -161,7 +161,7 @@ impl Attempt<'_> {
             }
             round.finish();
         }
-        quorum.watches.refused(&request.name, MemberSet::default());
+        quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
         Ok(AcquireOutcome::Acquired { token })
     }
 
@@ -178,7 +178,7 @@ impl Attempt<'_> {
         // They might grant another hold, which this one is to make room for.
         let is_shut_out =
             !self.doubtful.is_empty() && !quorum.parts().blocks(self.tally.held.len());
-        quorum.watches.refused(&request.name, granted);
+        quorum.watches.answered(&request.name, &request.hold, granted);
         let undone = self.undo().await;
         // A part that stays somewhere is one that the caller has to undo as well.
         if is_shut_out || undone == Undone::InPart {

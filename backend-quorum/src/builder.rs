@@ -6,7 +6,11 @@ use lockcore::{
     BackendError, BackendErrorKind,
     backend::{Backend, Capabilities},
 };
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout_at};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{timeout, timeout_at},
+};
 
 use crate::{
     Quorum,
@@ -120,18 +124,20 @@ impl QuorumBuilder {
         self
     }
 
-    /// For how long the grants of a member do not count after it failed with a connection error and
-    /// then answered again. The default is 30 s, the default lease.
+    /// For how long the grants of a member do not count after it may have lost its data. The
+    /// default is 30 s, the default lease.
     ///
-    /// The member may have been restarted without its data. While holds may exist that it has
-    /// forgotten, which is for the longest lease that is in use, it could help a second owner to a
-    /// majority. With less than the longest lease, that is possible. In return, the quorum bears
-    /// the loss of another member sooner. With zero, members count at once: choose that if every
-    /// member keeps its data across a crash.
+    /// Of Redis that is when its connections lead to another server than before: one that was
+    /// restarted, or a replica that has taken over. Of a store that cannot tell, it is when it
+    /// answers again after a connection error.
     ///
-    /// This is a precaution, not a proof: a client sees only the failures that its own requests run
-    /// into. Whoever has no persistence should also start a crashed server again only after the
-    /// longest lease.
+    /// While holds may exist that the member has forgotten, which is for the longest lease that is
+    /// in use, it could help a second owner to a majority. With less than the longest lease, that is
+    /// possible. In return, the quorum bears the loss of another member sooner. With zero, members
+    /// count at once: choose that if every member keeps its data across a crash.
+    ///
+    /// This is a precaution, not a proof: a client that starts later has not seen it. Whoever has no
+    /// persistence should also start a crashed server again only after the longest lease.
     pub fn rejoin_after(mut self, time: Duration) -> Self {
         self.rejoin_after = time;
         self
@@ -284,9 +290,12 @@ impl Drop for Tasks {
 async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl Fn()) {
     let mut pause = *PAUSES.start();
     loop {
-        let connected = connect().await.and_then(|backend| {
-            check(backend.capabilities()).map_err(configuration).map(|()| backend)
-        });
+        let connected = match timeout(CONNECT_WITHIN, connect()).await {
+            Ok(connected) => connected.and_then(|backend| {
+                check(backend.capabilities()).map_err(configuration).map(|()| backend)
+            }),
+            Err(_) => Err(no_answer(CONNECT_WITHIN)),
+        };
         match connected {
             Ok(backend) => {
                 member.connected(backend);
@@ -294,7 +303,11 @@ async fn keep_connecting(connect: Connect, member: Arc<Member>, attempted: impl 
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "a member could not be connected, will be retried");
+                match error.is_retryable() {
+                    true => tracing::debug!(%error, "a member is not connected, will be retried"),
+                    // Nobody is told of it otherwise while a majority is well.
+                    false => tracing::warn!(%error, "a member cannot be connected as it is set up"),
+                }
                 member.not_connected(error);
                 attempted();
             }

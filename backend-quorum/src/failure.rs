@@ -36,7 +36,7 @@ impl Failures {
         for at in members.iter() {
             let left = all[at].rejoins_in().unwrap_or_default();
             let message = format!(
-                "it was away and may have come back without its data, so its grants count again \
+                "it may have come back without its data, so its grants count again \
                  only in {left:.0?} (`rejoin_after`)"
             );
             self.0.push((at, BackendError::new(BackendErrorKind::Unavailable, message)));

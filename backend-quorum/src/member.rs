@@ -24,14 +24,6 @@ impl MemberSet {
         Self(1 << member)
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    pub(crate) fn bits(self) -> u64 {
-        self.0
-    }
-
     pub(crate) fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
@@ -75,12 +67,23 @@ pub(crate) struct Member {
 #[derive(Debug, Default)]
 struct Health {
     late_until: Option<Instant>,
-    /// It has failed with a connection error, and not answered since.
+    /// It has failed with a connection error, and not answered since. Of a store that tells when it
+    /// was replaced, this and the next are not asked.
     is_away: bool,
     /// When it answered again.
     back_since: Option<Instant>,
     /// Why it is not connected.
     not_connected: Option<BackendError>,
+}
+
+impl Health {
+    /// For how long it has answered again, if it has ever been away.
+    fn back_for(&self) -> Option<Duration> {
+        match self.is_away {
+            true => Some(Duration::ZERO),
+            false => self.back_since.map(|since| since.elapsed()),
+        }
+    }
 }
 
 impl Member {
@@ -156,10 +159,10 @@ impl Member {
     /// How long its grants do not count, if that is so: it may have been restarted without its
     /// data.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {
-        let health = self.health();
-        let left = match health.is_away {
-            true => self.rejoin_after,
-            false => self.rejoin_after.saturating_sub(health.back_since?.elapsed()),
+        let known = self.backend.get().and_then(|backend| backend.intact_for());
+        let left = match known {
+            Some(intact_for) => self.rejoin_after.saturating_sub(intact_for),
+            None => self.rejoin_after.saturating_sub(self.health().back_for()?),
         };
         (!left.is_zero()).then_some(left)
     }

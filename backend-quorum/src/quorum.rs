@@ -158,6 +158,10 @@ impl Backend for Quorum {
         self.inner.limits()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.inner.check(request)?;
         match request.count {

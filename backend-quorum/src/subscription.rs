@@ -11,17 +11,14 @@ use std::{
     fmt,
     future::poll_fn,
     pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
 };
 
 use lockcore::{
     BackendError, LockName,
-    backend::{SubscribeRequest, Wakeup, Wakeups, async_trait},
+    backend::{HoldId, SubscribeRequest, Wakeup, Wakeups, async_trait},
 };
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -48,23 +45,33 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(1),
 ];
 
-/// The names that this client waits for, each with the members that granted its last request.
+/// The names that this client waits for, each with its last request.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<HashMap<LockName, Arc<AtomicU64>>>);
+pub(crate) struct Watches(Mutex<HashMap<LockName, Arc<Mutex<LastRequest>>>>);
+
+#[derive(Debug, Default)]
+struct LastRequest {
+    hold: Option<HoldId>,
+    /// The members that had granted it when it was refused. None, if another hold was asked for
+    /// before: what wakes there may be the undoing of that one, for which this one waits.
+    granted: MemberSet,
+}
 
 impl Watches {
-    /// Notes that a request was refused although these members had granted it.
-    pub(crate) fn refused(&self, name: &LockName, granted: MemberSet) {
+    /// Notes that a request for `hold` is over. If it was refused, these members had granted it.
+    pub(crate) fn answered(&self, name: &LockName, hold: &HoldId, granted: MemberSet) {
         let watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watches.get(name) {
-            watch.store(granted.bits(), Ordering::Relaxed);
+            let mut last = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_alone = last.hold.replace(hold.clone()).is_none_or(|last| last == *hold);
+            last.granted = if is_alone { granted } else { MemberSet::default() };
         }
     }
 
     fn begin(self: &Arc<Self>, name: &LockName) -> Watch {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let granted = watches.entry(name.clone()).or_default().clone();
-        Watch { watches: self.clone(), name: name.clone(), granted }
+        let last = watches.entry(name.clone()).or_default().clone();
+        Watch { watches: self.clone(), name: name.clone(), last }
     }
 }
 
@@ -73,12 +80,12 @@ impl Watches {
 struct Watch {
     watches: Arc<Watches>,
     name: LockName,
-    granted: Arc<AtomicU64>,
+    last: Arc<Mutex<LastRequest>>,
 }
 
 impl Watch {
     fn granted(&self) -> MemberSet {
-        MemberSet::from_bits(self.granted.load(Ordering::Relaxed))
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).granted
     }
 }
 
@@ -86,7 +93,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The map has one, and this watch the other.
-        if Arc::strong_count(&self.granted) == 2 {
+        if Arc::strong_count(&self.last) == 2 {
             watches.remove(&self.name);
         }
     }

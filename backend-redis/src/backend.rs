@@ -1,6 +1,6 @@
 //! [`RedisBackend`].
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
@@ -290,6 +290,13 @@ impl Backend for RedisBackend {
 
     fn limits(&self) -> Limits {
         Limits::default()
+    }
+
+    fn intact_for(&self) -> Option<Duration> {
+        match &self.deployment {
+            Deployment::Single(server) => server.intact_for(),
+            Deployment::Cluster(_) => None,
+        }
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

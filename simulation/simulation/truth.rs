@@ -239,6 +239,10 @@ impl Backend for Observed {
         self.truth.store.limits()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        self.truth.store.intact_for()
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         let AcquireRequest { name, hold, mode, lease, count, .. } = request;
         let what = format!("acquire {name} {mode:?} {hold:?} {lease:?} {count}");

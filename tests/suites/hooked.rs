@@ -75,6 +75,10 @@ impl<H: Hooks> Backend for Hooked<H> {
         self.hooks.limits()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        self.store.intact_for()
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         match self.hooks.acquire(request).await {
             Some(outcome) => outcome,

@@ -130,6 +130,10 @@ impl Backend for HeldForEver {
         self.0.limits()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        self.0.intact_for()
+    }
+
     async fn acquire(&self, _: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         Ok(AcquireOutcome::Held { remaining: Some(Duration::MAX) })
     }

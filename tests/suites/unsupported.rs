@@ -27,6 +27,10 @@ impl Backend for Modest {
         Limits::default()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.0.acquire(request).await
     }

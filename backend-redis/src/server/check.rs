@@ -27,6 +27,11 @@ impl Identity {
         Self { run_id: told("run_id").map(Arc::from), software }
     }
 
+    /// Returns `true` if it can be told from others.
+    pub(crate) fn is_known(&self) -> bool {
+        self.run_id.is_some()
+    }
+
     /// Returns `true` if the two are certainly the same server.
     pub(crate) fn is_surely(&self, other: &Self) -> bool {
         self.run_id.is_some() && self.run_id == other.run_id

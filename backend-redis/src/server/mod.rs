@@ -27,7 +27,10 @@ mod pulse;
 mod recent;
 mod replicas;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use lockcore::{BackendError, BackendErrorKind};
 use redis::{Cmd, Value};
@@ -73,6 +76,11 @@ impl Server {
             Some(true) => Ok(true),
             _ => connection.map(|_| false),
         }
+    }
+
+    /// How long ago connections led to another server than now, if that can be told.
+    pub(crate) fn intact_for(&self) -> Option<Duration> {
+        self.commands.opener().intact_for()
     }
 
     /// Returns the connection for commands, if it is open.

@@ -1,8 +1,8 @@
 //! [`Opener`]: opens connections.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::AtomicBool},
-    time::Duration,
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
 };
 
 use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
@@ -45,6 +45,9 @@ pub(crate) struct Opener {
     pub(super) splits_batches: Arc<AtomicBool>,
     /// Cleared when the server has refused an acquisition without a script.
     pub(super) can_restore: Arc<AtomicBool>,
+    /// The server at the last connection for commands, and since when it is another one than
+    /// before.
+    last: Mutex<(Identity, Option<Instant>)>,
 }
 
 impl Opener {
@@ -57,7 +60,23 @@ impl Opener {
     ) -> Self {
         let is_cluster_node = is_cluster_node.map_or_else(OnceLock::new, OnceLock::from);
         let (splits_batches, can_restore) = (Arc::default(), Arc::new(AtomicBool::new(true)));
-        Self { address, options, is_cluster_node, splits_batches, can_restore }
+        let last = Mutex::default();
+        Self { address, options, is_cluster_node, splits_batches, can_restore, last }
+    }
+
+    /// How long ago connections led to another server, which may lack what this one was told.
+    pub(super) fn intact_for(&self) -> Option<Duration> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (identity, since) = &*last;
+        identity.is_known().then(|| since.map_or(Duration::MAX, |since| since.elapsed()))
+    }
+
+    fn note(&self, identity: &Identity) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0.contradicts(identity) {
+            last.1 = Some(Instant::now());
+        }
+        last.0 = identity.clone();
     }
 
     /// How long an attempt to connect takes at most, with the check and the pause before it.
@@ -107,7 +126,9 @@ impl Opener {
             Purpose::Commands | Purpose::Acknowledged => {
                 let facts = Facts::of(&mut connection).await?;
                 self.check_deployment(facts.is_cluster_node, &address)?;
-                check::check(&facts, &address, self.options.eviction_allowed)?
+                let identity = check::check(&facts, &address, self.options.eviction_allowed)?;
+                self.note(&identity);
+                identity
             }
             Purpose::Messages => check::identify(&mut connection).await?,
         };

@@ -70,6 +70,10 @@ impl Backend for FileBackend {
         Limits::default()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         self.capabilities().require(request.mode)?;
         if request.tokens > 1 {

@@ -10,7 +10,7 @@ mod latches;
 mod limits;
 mod requests;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// The attribute for the `impl` blocks of this module's traits.
 pub use async_trait::async_trait;
@@ -215,6 +215,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// How small and how large requests may be: [`Limits::default`] if the store does not care.
     /// Every clause applies to requests within the limits. The core sends no others.
     fn limits(&self) -> Limits;
+
+    /// For how long the store has been the one that it is, as far as this backend has seen:
+    /// [`Duration::MAX`] if it has always been, less if it was restarted, or replaced by a replica,
+    /// and may lack what the one before was told. `None` if the backend cannot tell.
+    ///
+    /// After an answer to a request, this is about the store that gave it. Stores of a quorum are
+    /// kept out for a while by it; lockcore itself does not ask.
+    fn intact_for(&self) -> Option<Duration>;
 
     /// Takes the hold if the name is free, or held by the same owner.
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError>;

@@ -314,6 +314,10 @@ impl<B: Backend> Backend for Faulty<B> {
         self.backend.limits()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        self.backend.intact_for()
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         let request = request.clone();
         self.call(Op::Acquire, |backend| async move { backend.acquire(&request).await }).await

@@ -103,6 +103,10 @@ impl Backend for Flawed {
         Limits::default()
     }
 
+    fn intact_for(&self) -> Option<Duration> {
+        None
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {
         let busy = self.send(Op::Acquire).await;
         if let Some(refusal) = self.refuse_undeclared(request) {

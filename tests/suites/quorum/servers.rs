@@ -6,7 +6,7 @@ use lockcore::{FencingToken, LockError, LockGuard, Locks};
 use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Faulty, Op, PostgresServer, RedisServer};
+use lockcore_testkit::{Faulty, Op, PostgresServer, Proxy, RedisServer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::SECOND;
@@ -129,6 +129,53 @@ async fn tokens_rise_when_members_come_back_empty() {
         assert_eq!(size, 0, "it has kept its data");
         last = take_turns([&other, &one], last).await;
     }
+}
+
+/// Its grants do not count for a while, although no request has met its absence.
+#[tokio::test]
+async fn a_member_that_is_another_server_now_is_kept_out() {
+    let mut servers = servers::<3>();
+    let locks = Locks::builder(quorum(&servers, 4 * SECOND).await).retry_for(SECOND);
+    let locks = locks.build().unwrap();
+    enters(&locks).await.release().await.unwrap();
+    servers[0].kill();
+    servers[0].restart();
+    servers[1].kill();
+    let error = timeout(3 * SECOND, locks.lock("a").acquire()).await.unwrap().unwrap_err();
+    let text = error.to_string();
+    for part in ["store 1: it may have come back without its data", "`rejoin_after`"] {
+        assert!(text.contains(part), "`{part}` is missing: {text}");
+    }
+    sleep(4 * SECOND).await;
+    enters(&locks).await.release().await.unwrap();
+}
+
+/// All connections break with requests on them, and the servers are the same afterwards.
+#[tokio::test]
+async fn a_moment_without_a_network_keeps_no_member_out() {
+    let servers = servers::<3>();
+    let mut proxies = Vec::new();
+    for server in &servers {
+        proxies.push(Proxy::start_opaque(server.port()).await.unwrap());
+    }
+    let members = proxies.iter().map(Proxy::url).fold(Quorum::builder(), |members, url| {
+        members.member_from(move || RedisBackend::connect(url.clone()))
+    });
+    let locks = Locks::new(members.connect().await.unwrap());
+    let working = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            for _ in 0..200 {
+                enters(&locks).await.release().await.unwrap();
+            }
+        }
+    });
+    for _ in 0..5 {
+        sleep(SECOND / 20).await;
+        proxies.iter().for_each(Proxy::reset);
+    }
+    working.await.unwrap();
+    enters(&locks).await.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -143,7 +143,7 @@ async fn a_member_that_came_back_counts_only_after_a_while() {
     bench.faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
     let error = bench.quorum.acquire(&request("a:2")).await.unwrap_err();
     assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error:?}");
-    assert!(error.to_string().contains("store 1: it was away"), "{error}");
+    assert!(error.to_string().contains("store 1: it may have come back"), "{error}");
     assert!(bench.is_free_everywhere().await);
     // A client that has seen nothing of it does not know.
     enters(&bench.other(), "b:1").await;

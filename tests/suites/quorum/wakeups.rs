@@ -7,7 +7,7 @@ use lockcore::{
 use lockcore_testkit::{Fault, Op};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Bench, MEMBER_TIMEOUT, MS, SECOND, enters, hold, name, release};
+use crate::{Bench, MEMBER_TIMEOUT, MS, SECOND, enters, hold, name, release, request};
 
 fn subscription() -> SubscribeRequest {
     SubscribeRequest::new(name(), hold("w:1"))
@@ -103,4 +103,25 @@ async fn a_waiter_costs_no_requests_while_nothing_happens() {
     let guard = waiting.await.unwrap().unwrap();
     assert!(start.elapsed() <= 50 * MS, "{:?}", start.elapsed());
     guard.release().await.unwrap();
+}
+
+/// Two askers of one client split the members, and each undoes its part. The part of one is what
+/// the other one waits for.
+#[tokio::test(start_paused = true)]
+async fn what_another_asker_of_the_client_undoes_wakes() {
+    let bench = Bench::new(3);
+    enters(&bench.stores[2], "dead").await;
+    let mut wakeups = bench.quorum.subscribe(&subscription()).await.unwrap();
+    let is_refused = async |id: &str| {
+        let outcome = bench.quorum.acquire(&request(id)).await.unwrap();
+        assert!(outcome.token().is_none(), "{outcome:?}");
+    };
+    // The waiter has the second member only, and the other one the first.
+    enters(&bench.stores[0], "t:1").await;
+    is_refused("w:1").await;
+    timeout(SECOND, wakeups.woken()).await.expect_err("that was its own undoing");
+    bench.stores[0].release(&release("t:1")).await.unwrap();
+    enters(&bench.stores[1], "w:1").await;
+    is_refused("t:1").await;
+    timeout(SECOND, wakeups.woken()).await.expect("the first member is free");
 }
