@@ -7,10 +7,10 @@
 --
 -- Nobody waits in a circle. Requests take what they need in this order: the name (`enter`), its
 -- fence, the row of its proposed tokens, the lock around the sequence, and then rows of the name,
--- which only those who have the name write. A fenced transaction waits for fences and for their
--- rows, and for nothing else of this schema. A row of a fence is only waited for by those who have
--- the fence. A release, which must not wait for a fence that its own client keeps, does not
--- (`grant_directly`).
+-- which only those who have the name write, and the sweeper, which waits for nobody. A fenced
+-- transaction waits for fences and for their rows, and for nothing else of this schema. A row of a
+-- fence is only waited for by those who have the fence. A release, which must not wait for a fence
+-- that its own client keeps, does not (`grant_directly`).
 
 -- Turns away, from the end of this transaction on, whoever has an earlier token than `p_token`.
 -- The row is there from the first check of the name on.
