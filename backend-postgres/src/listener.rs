@@ -342,14 +342,14 @@ struct Keeper {
 }
 
 /// Something that goes on while messages are handed on.
-type Task<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
+type Errand<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
 
-/// Waits for the end of a task. Nothing ends if there is none.
-async fn end_of<T>(task: &mut Task<'_, T>) -> Result<T, BackendError> {
-    match task {
+/// Waits for the end of an errand. Nothing ends if there is none.
+async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
+    match errand {
         Some(running) => {
             let result = running.await;
-            *task = None;
+            *errand = None;
             result
         }
         None => std::future::pending().await,
@@ -397,7 +397,7 @@ impl Keeper {
         // Whoever was there before may have missed something.
         let mut missed = self.shared.board().begin();
         let echo = Notify::new();
-        let (mut telling, mut ping): (Task<'_, Vec<String>>, Task<'_, ()>) = (None, None);
+        let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
         let mut silence = pin!(tokio::time::sleep(quiet()));
         loop {
             if telling.is_none() {
@@ -461,7 +461,7 @@ impl Keeper {
 
     /// Begins to tell the server about the channels that have changed, if any have. The result are
     /// those that it sends from then on.
-    fn tell<'a>(&'a self, client: &'a Client) -> Task<'a, Vec<String>> {
+    fn tell<'a>(&'a self, client: &'a Client) -> Errand<'a, Vec<String>> {
         let (begun, ended) = self.shared.board().next_changes();
         if begun.is_empty() && ended.is_empty() {
             return None;
