@@ -99,8 +99,10 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   effect at the store, or not. Nothing else may be left: no lock on the backend's own state, no
 ///   subscription. The core follows every `acquire` that was dropped, or whose outcome is unknown,
 ///   with a `release` of the same hold, so an `acquire` MUST NOT take effect after a later
-///   `release` of its hold was answered. *Wrong:* a pool of connections. *Right:* one ordered
-///   connection, or a critical section that ends with the future.
+///   `release` of its hold was answered, also if connections were lost between the two. *Wrong:* a
+///   pool that lends any connection. *Right:* an ordered connection, chosen by the name if there
+///   are several, that is replaced only when it is over at the store; or a mark that a late request
+///   meets; or a critical section that ends with the future.
 ///
 /// For a backend with [`Capabilities::FAIR`]:
 ///
@@ -207,6 +209,11 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// hold is lost already, as after a process that was stopped at that moment.
 ///
 /// Leases are best measured by the store's own clock, because the clocks of its users differ.
+///
+/// # Durability
+/// An `acquire` may be answered only when the hold survives what the backend claims to survive, be
+/// it a crash of the store or the loss of a machine. A lost `release` only keeps a hold until its
+/// lease ends, so it need not wait for that.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The modes that this backend supports.
