@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lockcore::{
-    BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
+    BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
         Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
@@ -21,7 +21,7 @@ use crate::{
     builder::{ConnectSettings, PostgresBackendBuilder},
     calls::{Calls, microseconds},
     channel::{channel, place_of},
-    connection::{Connection, Parameter},
+    connection::{Connection, Parameter, Path},
     error,
     listener::{ListenerProgress, WakeupListener},
     schema::Schema,
@@ -33,6 +33,9 @@ const RENEWED_TOGETHER: usize = 128;
 
 /// The most tokens of one grant, which are drawn 64 at a time.
 const MOST_TOKENS: u32 = 1 << 16;
+
+/// How many rows of each table one statement deletes.
+const SWEPT_AT_ONCE: i64 = 1_000;
 
 /// The longest id of a hold, in bytes: it has to fit into an index and into a notification.
 const LONGEST_ID: usize = 1_024;
@@ -108,7 +111,8 @@ impl PostgresBackend {
     /// which the role of the locks must not create anything.
     ///
     /// # Errors
-    /// [`Configuration`](BackendErrorKind::Configuration) if `name` cannot be the name of a schema.
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if `name` cannot be the name of
+    /// a schema.
     pub fn schema_script(name: &str) -> Result<String, BackendError> {
         Schema::new(name).map(|schema| schema.script())
     }
@@ -126,13 +130,13 @@ impl PostgresBackend {
         let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
         let calls = Calls::new(&schema);
-        let often = match settings.is_pooled {
-            true => Vec::new(),
-            false => calls.often(),
+        let path = match settings.is_pooled {
+            true => Path::Pooled,
+            false => Path::Direct(calls.often()),
         };
         let connect = |_| {
             let (target, schema) = (requests.clone(), schema.clone());
-            Arc::new(Connection::start(target, schema, response_timeout, often.clone()))
+            Arc::new(Connection::start(target, schema, response_timeout, path.clone()))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {
@@ -141,8 +145,10 @@ impl PostgresBackend {
         let Some(first) = connections.first().cloned() else {
             return Err(error::configuration("there are no connections"));
         };
-        let (listener, progress) = WakeupListener::start(wakeups, first.clone(), response_timeout);
-        let sweeper = sweep(first, calls.sweep.clone(), settings.sweep_interval);
+        let pulse = channel(&[schema.name(), "pulse"]);
+        let (listener, progress) =
+            WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
+        let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
         let inner = Inner { connections, listener, progress, calls, schema, sweeper };
         let backend = Self { inner: Arc::new(inner) };
@@ -179,8 +185,32 @@ impl PostgresBackend {
         Ok(Box::new(listener.subscribe(progress, channel, only).await?))
     }
 
-    /// Renews holds whose names share a connection, in one statement.
-    async fn renew_some(&self, holds: &[&RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
+    /// Renews holds whose names share a connection.
+    async fn renew_some(&self, holds: &[&RenewRequest]) -> Vec<RenewOutcome> {
+        let (one_by_one, mut outcomes) = match holds {
+            [_] => (vec![0], vec![RenewOutcome::NotHeld]),
+            _ => match self.renew_many(holds).await {
+                Ok(answers) => {
+                    let busy = |at: &usize| answers[*at].is_none();
+                    let busy = (0..holds.len()).filter(busy).collect();
+                    let outcome = |answer: &Option<bool>| renewal(answer.unwrap_or_default());
+                    (busy, answers.iter().map(outcome).collect())
+                }
+                Err(error) => {
+                    let failed = vec![RenewOutcome::Failed(error); holds.len()];
+                    (Vec::new(), failed)
+                }
+            },
+        };
+        let renewals = one_by_one.iter().map(|at| self.renew_one(holds[*at]));
+        for (at, answer) in one_by_one.iter().zip(join_all(renewals).await) {
+            outcomes[*at] = answer.unwrap_or_else(RenewOutcome::Failed);
+        }
+        outcomes
+    }
+
+    /// Renews holds in one statement, except those for whose names it would have to wait.
+    async fn renew_many(&self, holds: &[&RenewRequest]) -> Result<Vec<Option<bool>>, BackendError> {
         const DOING: &str = "renewing holds";
         let names: Vec<&str> = holds.iter().map(|hold| hold.name.as_str()).collect();
         let ids: Vec<&str> = holds.iter().map(|hold| hold.hold.id()).collect();
@@ -189,29 +219,63 @@ impl PostgresBackend {
         let parameters: [Parameter<'_>; 3] =
             [(&names, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY), (&leases, Type::INT8_ARRAY)];
         let connection = self.connection(&first.name);
-        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
-        let renewed: Vec<bool> = field(&row, 0, DOING)?;
+        let row = connection.call_one(DOING, &self.calls().renew_many, &parameters).await?;
+        let renewed: Vec<Option<bool>> = field(&row, 0, DOING)?;
         if renewed.len() != holds.len() {
             return Err(error::unexpected(DOING));
         }
-        let outcome = |renewed| match renewed {
-            true => RenewOutcome::Renewed,
-            false => RenewOutcome::NotHeld,
-        };
-        Ok(renewed.into_iter().map(outcome).collect())
+        Ok(renewed)
+    }
+
+    async fn renew_one(&self, hold: &RenewRequest) -> Result<RenewOutcome, BackendError> {
+        const DOING: &str = "renewing a hold";
+        let (name, id, lease) = (hold.name.as_str(), hold.hold.id(), microseconds(hold.lease));
+        let parameters: [Parameter<'_>; 3] =
+            [(&name, Type::TEXT), (&id, Type::TEXT), (&lease, Type::INT8)];
+        let connection = self.connection(&hold.name);
+        let row = connection.call_one(DOING, &self.calls().renew, &parameters).await?;
+        field(&row, 0, DOING).map(renewal)
+    }
+}
+
+fn renewal(is_held: bool) -> RenewOutcome {
+    match is_held {
+        true => RenewOutcome::Renewed,
+        false => RenewOutcome::NotHeld,
     }
 }
 
 /// Deletes what has ended, from time to time.
-async fn sweep(connection: Arc<Connection>, sql: String, interval: Duration) {
-    let pause = microseconds(interval);
+async fn keep_swept(connection: Arc<Connection>, calls: Calls, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        let parameters: [Parameter<'_>; 1] = [(&pause, Type::INT8)];
-        if let Err(error) = connection.call("sweeping", &sql, &parameters).await {
+        if let Err(error) = sweep(&connection, &calls, interval).await {
             tracing::debug!(%error, "what has ended stays in the database for now");
         }
     }
+}
+
+/// Deletes what has ended, unless somebody has just done so. Other requests come in between.
+async fn sweep(
+    connection: &Connection,
+    calls: &Calls,
+    interval: Duration,
+) -> Result<(), BackendError> {
+    const DOING: &str = "sweeping";
+    let mut pause = microseconds(interval);
+    loop {
+        let parameters: [Parameter<'_>; 2] = [(&pause, Type::INT8), (&SWEPT_AT_ONCE, Type::INT8)];
+        let row = connection.call_one(DOING, &calls.sweep, &parameters).await?;
+        match field::<i32>(&row, 0, DOING)? {
+            0 => return Ok(()),
+            1 => break,
+            _ => pause = 0,
+        }
+    }
+    // In a transaction of its own: it waits for the grants that are under way, and some of them may
+    // wait for a row that is being deleted.
+    connection.call(DOING, &calls.raise_tokens_to_clock, &[]).await?;
+    Ok(())
 }
 
 /// A field of an answer.
@@ -278,10 +342,7 @@ fn outcome(row: &Row, doing: &str) -> Result<AcquireOutcome, BackendError> {
         2 => AcquireOutcome::NotHeld,
         3 => AcquireOutcome::TooMany { limit: count(number) },
         4 => return Err(error::wrong_kind(number)),
-        5 => {
-            let message = "the request came to PostgreSQL after it had been undone";
-            return Err(BackendError::new(BackendErrorKind::Timeout, message).not_applied());
-        }
+        5 => return Err(error::undone()),
         _ => return Err(error::unexpected(doing)),
     })
 }
@@ -402,11 +463,7 @@ impl Backend for PostgresBackend {
             self.renew_some(&requests).await
         });
         let mut outcomes = vec![RenewOutcome::NotHeld; holds.len()];
-        for (batch, answer) in batches.iter().zip(join_all(renewals).await) {
-            let answers = match answer {
-                Ok(answers) => answers,
-                Err(error) => vec![RenewOutcome::Failed(error); batch.len()],
-            };
+        for (batch, answers) in batches.iter().zip(join_all(renewals).await) {
             for (at, answer) in batch.iter().zip(answers) {
                 outcomes[*at] = answer;
             }

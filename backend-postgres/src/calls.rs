@@ -12,6 +12,7 @@ const LONGEST: i64 = 100 * 365 * 86_400 * 1_000_000;
 pub(crate) struct Calls {
     pub(crate) acquire: String,
     pub(crate) renew: String,
+    pub(crate) renew_many: String,
     pub(crate) release: String,
     pub(crate) force_release: String,
     pub(crate) inspect: String,
@@ -24,6 +25,7 @@ pub(crate) struct Calls {
     pub(crate) leave: String,
     pub(crate) notify: String,
     pub(crate) sweep: String,
+    pub(crate) raise_tokens_to_clock: String,
 }
 
 impl Calls {
@@ -35,6 +37,7 @@ impl Calls {
         Self {
             acquire: rows("acquire", 14),
             renew: rows("renew", 3),
+            renew_many: rows("renew_many", 3),
             release: rows("release", 5),
             force_release: rows("force_release", 2),
             inspect: rows("inspect", 1),
@@ -46,7 +49,8 @@ impl Calls {
             stay: rows("stay_in_condition", 4),
             leave: rows("leave_condition", 5),
             notify: rows("notify_condition", 4),
-            sweep: rows("sweep", 1),
+            sweep: rows("sweep", 2),
+            raise_tokens_to_clock: rows("raise_tokens_to_clock", 0),
         }
     }
 }
@@ -54,7 +58,8 @@ impl Calls {
 impl Calls {
     /// Those that are worth a preparation.
     pub(crate) fn often(&self) -> Vec<String> {
-        vec![self.acquire.clone(), self.renew.clone(), self.release.clone()]
+        let often = [&self.acquire, &self.renew, &self.renew_many, &self.release];
+        often.into_iter().cloned().collect()
     }
 }
 

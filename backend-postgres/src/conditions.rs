@@ -13,6 +13,7 @@ use crate::{
     backend::{count, field},
     calls::microseconds,
     connection::Parameter,
+    error,
 };
 
 impl PostgresBackend {
@@ -30,6 +31,7 @@ impl Conditions for PostgresBackend {
         waiter: &str,
         keep: Duration,
     ) -> Result<(), BackendError> {
+        const DOING: &str = "joining a condition";
         let keep = microseconds(keep);
         let parameters: [Parameter<'_>; 4] = [
             (&condition.lock.as_str(), Type::TEXT),
@@ -38,7 +40,11 @@ impl Conditions for PostgresBackend {
             (&keep, Type::INT8),
         ];
         let connection = self.connection(&condition.lock);
-        connection.call("joining a condition", &self.calls().join, &parameters).await.map(drop)
+        let row = connection.call_one(DOING, &self.calls().join, &parameters).await?;
+        match field(&row, 0, DOING)? {
+            true => Ok(()),
+            false => Err(error::undone()),
+        }
     }
 
     async fn stay(

@@ -104,17 +104,16 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Begins to connect. The statements in `often` are prepared, which a pooler that shares
-    /// connections among clients may not allow.
+    /// Begins to connect.
     pub(crate) fn start(
         target: Target,
         schema: Schema,
         response_timeout: Duration,
-        often: Vec<String>,
+        path: Path,
     ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
         let address = target.address().to_owned();
-        let keeper = Keeper { target, schema, response_timeout, often, lost: None, state: sender };
+        let keeper = Keeper { target, schema, response_timeout, path, lost: None, state: sender };
         Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
     }
 
@@ -167,6 +166,9 @@ impl Connection {
         match tokio::time::timeout(waited, answer).await {
             Ok(answer) => {
                 live.answered();
+                if answer.as_ref().is_err_and(error::is_of_another_session) {
+                    live.given_up.notify_one();
+                }
                 answer.map_err(|error| error::of_request(error, doing, &self.address))
             }
             Err(_) => {
@@ -198,14 +200,40 @@ impl Drop for Connection {
     }
 }
 
+/// What lies between a client and the server.
+#[derive(Clone, Debug)]
+pub(crate) enum Path {
+    /// The session at the server is this client's alone. These statements are prepared in it.
+    Direct(Vec<String>),
+    /// A pooler shares sessions among clients. Nothing can be prepared, and no session be ended:
+    /// another client may have it. Marks keep out what comes late.
+    Pooled,
+}
+
+/// A session at the server.
+#[derive(Debug)]
+struct Session {
+    process: i32,
+    /// When it began, in microseconds: the number of a process is used again.
+    began: i64,
+    application: String,
+}
+
+/// A session that is ready for requests.
+struct Ready {
+    opened: Opened,
+    session: Option<Session>,
+    prepared: HashMap<String, Statement>,
+}
+
 /// The task behind a [`Connection`].
 struct Keeper {
     target: Target,
     schema: Schema,
     response_timeout: Duration,
-    often: Vec<String>,
-    /// The name of the connection that was lost last.
-    lost: Option<String>,
+    path: Path,
+    /// The session that was lost last, unless a pooler keeps it for others.
+    lost: Option<Session>,
     state: watch::Sender<State>,
 }
 
@@ -215,8 +243,8 @@ impl Keeper {
         loop {
             attempt += 1;
             match self.open().await {
-                Ok((opened, prepared)) => {
-                    self.lost = Some(opened.application.clone());
+                Ok(Ready { opened, session, prepared }) => {
+                    self.lost = session;
                     pause = PAUSES[0];
                     self.serve(opened, prepared).await;
                     self.state.send_replace(State::Connecting);
@@ -232,39 +260,63 @@ impl Keeper {
     }
 
     /// Connects, and makes sure that nothing that was sent over an earlier connection comes later.
-    async fn open(&self) -> Result<(Opened, HashMap<String, Statement>), BackendError> {
+    async fn open(&self) -> Result<Ready, BackendError> {
         let opened = self.target.open(None).await?;
-        let address = self.target.address();
-        let limit = self.response_timeout;
-        let prepared = tokio::time::timeout(limit, self.prepare(&opened.client)).await;
-        let prepared = prepared.unwrap_or_else(|_| Err(error::not_connected(address, limit)))?;
-        Ok((opened, prepared))
+        let (address, limit) = (self.target.address(), self.response_timeout);
+        let ready = tokio::time::timeout(limit, self.prepare(opened)).await;
+        ready.unwrap_or_else(|_| Err(error::not_connected(address, limit)))
     }
 
-    async fn prepare(&self, client: &Client) -> Result<HashMap<String, Statement>, BackendError> {
-        let address = self.target.address();
-        let of_connecting = |error| error::of_connecting(error, address);
+    async fn prepare(&self, opened: Opened) -> Result<Ready, BackendError> {
+        let client = &opened.client;
+        let of_connecting = |error| error::of_connecting(error, self.target.address());
         if let Some(lost) = &self.lost {
-            let sql = self.schema.sql("SELECT lockcore.end_connection($1)");
-            let parameters: [Parameter<'_>; 1] = [(lost, Type::TEXT)];
-            let row = client.query_typed_one(&sql, &parameters).await.map_err(of_connecting)?;
-            if !row.try_get::<_, bool>(0).map_err(of_connecting)? {
-                let message = format!(
-                    "PostgreSQL at {address} still carries out a request of a connection that was \
-                     lost"
-                );
-                let kind = lockcore::BackendErrorKind::Unavailable;
-                return Err(BackendError::new(kind, message).not_applied());
-            }
+            self.end(lost, client).await?;
         }
-        // This may be another server now, or one with an older state.
+        // This may be another server now, or one with an older state. The tokens are raised with
+        // the next grant otherwise, which would wait for that.
         let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
         client.query_typed(&sql, &[]).await.map_err(of_connecting)?;
-        let mut prepared = HashMap::new();
-        for sql in &self.often {
-            prepared.insert(sql.clone(), client.prepare(sql).await.map_err(of_connecting)?);
+        let (mut session, mut prepared) = (None, HashMap::new());
+        if let Path::Direct(often) = &self.path {
+            session = Some(self.session(client).await?);
+            for sql in often {
+                prepared.insert(sql.clone(), client.prepare(sql).await.map_err(of_connecting)?);
+            }
         }
-        Ok(prepared)
+        Ok(Ready { opened, session, prepared })
+    }
+
+    async fn session(&self, client: &Client) -> Result<Session, BackendError> {
+        let of_connecting = |error| error::of_connecting(error, self.target.address());
+        let sql = self.schema.sql("SELECT * FROM lockcore.session()");
+        let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
+        Ok(Session {
+            process: row.try_get(0).map_err(of_connecting)?,
+            began: row.try_get(1).map_err(of_connecting)?,
+            application: row.try_get(2).map_err(of_connecting)?,
+        })
+    }
+
+    /// Ends a session that was lost. The server may not have heard of that.
+    async fn end(&self, lost: &Session, client: &Client) -> Result<(), BackendError> {
+        let address = self.target.address();
+        let of_connecting = |error| error::of_connecting(error, address);
+        let sql = self.schema.sql("SELECT lockcore.end_session($1, $2, $3)");
+        let parameters: [Parameter<'_>; 3] = [
+            (&lost.process, Type::INT4),
+            (&lost.began, Type::INT8),
+            (&lost.application, Type::TEXT),
+        ];
+        let row = client.query_typed_one(&sql, &parameters).await.map_err(of_connecting)?;
+        if row.try_get::<_, bool>(0).map_err(of_connecting)? {
+            return Ok(());
+        }
+        let message = format!(
+            "PostgreSQL at {address} still carries out a request of a connection that was lost"
+        );
+        let kind = lockcore::BackendErrorKind::Unavailable;
+        Err(BackendError::new(kind, message).not_applied())
     }
 
     /// Offers the connection for requests until it is lost.

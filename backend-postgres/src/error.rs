@@ -31,7 +31,7 @@ pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendErr
     // A statement that fails is rolled back. The server says the rest when it ends a connection,
     // and that can be after the commit.
     let is_rolled_back =
-        said.parsed_severity() == Some(Severity::Error) && *said.code() != SqlState::QUERY_CANCELED;
+        said.parsed_severity() == Some(Severity::Error) && !may_come_after_the_end(said.code());
     let converted = BackendError::new(kind, message);
     let converted =
         if is_rolled_back { converted.not_applied() } else { converted.maybe_applied() };
@@ -64,6 +64,12 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
     BackendError::new(BackendErrorKind::Timeout, message)
 }
 
+/// A request that came later than the one that undoes it.
+pub(crate) fn undone() -> BackendError {
+    let message = "the request came to PostgreSQL after it had been undone";
+    BackendError::new(BackendErrorKind::Timeout, message).not_applied()
+}
+
 /// An answer that the function of `doing` never gives.
 pub(crate) fn unexpected(doing: &str) -> BackendError {
     let message = format!("unexpected answer to {doing} from PostgreSQL");
@@ -88,16 +94,26 @@ pub(crate) fn wrong_kind(kind: i64) -> BackendError {
     BackendError::new(BackendErrorKind::WrongType, message).not_applied()
 }
 
+/// Errors of the connection, of operators, of the machine and of the server itself: a pooler or the
+/// server may report them when the transaction was committed already.
+fn may_come_after_the_end(code: &SqlState) -> bool {
+    matches!(code.code().get(..2), Some("08" | "57" | "58" | "XX"))
+}
+
+/// The session does not know a statement that was prepared: it is another one now.
+pub(crate) fn is_of_another_session(error: &Error) -> bool {
+    error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
+}
+
 fn kind_of(said: &DbError) -> BackendErrorKind {
     use BackendErrorKind as Kind;
     let code = said.code();
     match code.code() {
         "57P01" | "57P02" | "57P05" => return Kind::Connection,
         // Of a pooler that has lost the server, or waits for one.
-        "57P03" | "53300" | "55P03" | "40001" | "40P01" | "53100" => return Kind::Unavailable,
+        "57P03" | "55P03" | "40001" | "40P01" | "26000" => return Kind::Unavailable,
         "57014" => return Kind::Timeout,
         "25006" => return Kind::ReadOnly,
-        "53200" => return Kind::OutOfMemory,
         "42501" => return Kind::Permission,
         "3D000" | "3F000" | "42883" | "42P01" | "0A000" | WRONG_ISOLATION => {
             return Kind::Configuration;
@@ -107,7 +123,8 @@ fn kind_of(said: &DbError) -> BackendErrorKind {
     match code.code().get(..2) {
         Some("08") => Kind::Connection,
         Some("28") => Kind::Auth,
-        Some("53") => Kind::Unavailable,
+        // Too much at once, and a machine that has failed: another may take over.
+        Some("53" | "58") => Kind::Unavailable,
         _ => Kind::Other,
     }
 }
@@ -124,6 +141,10 @@ fn hint_about(code: &SqlState) -> &'static str {
         WRONG_ISOLATION => {
             "; set default_transaction_isolation to 'read committed' for the role of the locks"
         }
+        "26000" => {
+            "; a pooler has changed the session: give the server's own address with `listen_url`"
+        }
+        "53200" => "; give the server more memory, or raise max_locks_per_transaction",
         "53300" => "; raise max_connections, or give the backend fewer connections",
         _ => "",
     }
@@ -146,4 +167,20 @@ fn is_read_only(error: &Error) -> bool {
     let is_refusal = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
     let source = std::error::Error::source(error);
     source.and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(is_refusal)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_come_after_a_commit_is_not_taken_for_a_rollback() {
+        for code in ["08006", "57014", "57P01", "58030", "XX000", "XX001"] {
+            assert!(may_come_after_the_end(&SqlState::from_code(code)), "{code}");
+        }
+        for code in ["55P03", "40P01", "53200", "25006", "LC002", "26000", "42501"] {
+            assert!(!may_come_after_the_end(&SqlState::from_code(code)), "{code}");
+        }
+    }
 }

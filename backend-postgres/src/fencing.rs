@@ -13,11 +13,27 @@ pub const STALE_TOKEN: &str = "LC001";
 /// A lease cannot stop a writer that was paused for longer than its lease: it goes on when it
 /// wakes, and believes that it holds the lock. The database can, if the locks are in it. The writer
 /// calls [`check`](Self::check) with its token in the transaction that writes. If another one has
-/// held the lock since, the transaction fails and nothing of it is written. If two call it at the
-/// same time, the second waits for the first to end.
+/// held the lock since, the transaction fails and nothing of it is written. Otherwise, the lock is
+/// granted to nobody before the transaction has ended: a request that comes meanwhile waits for up
+/// to 2 s, and then fails as one to a busy server does.
+///
+/// - Check before anything else. What was read before the check may be older than the check.
+/// - The transaction needs the isolation level `READ COMMITTED`. In another one, the check fails.
+/// - Before the first check of a name, nobody has noted who has held it. Make the first one while
+///   the hold lasts; it fails if the hold has ended, also if nobody else has come.
+/// - Readers count if they come when nobody else holds the lock. One beside others takes nothing
+///   over: check with the token of the writer.
+/// - Tasks of one client may have the lock [from each other](lockcore::LocksBuilder::hand_over),
+///   which the database does not see. Of these, an earlier one is turned away from the moment on
+///   when a later one has called `check`.
+/// - Nothing can be said about semaphores, and about a quorum of which the database is a member.
+///
+/// If two call `check` at the same time, the second waits for the first to end. A transaction that
+/// checks several names checks them in the order of their names, so that no two of them wait for
+/// each other. Keep these transactions short.
 ///
 /// Each name that was ever checked keeps one row in the table `fence` of the schema. Delete it with
-/// the data that it belongs to.
+/// the data that it belongs to: the next check is a first one then.
 ///
 /// # Examples
 /// ```
@@ -73,13 +89,14 @@ impl Fence {
         &self.sql
     }
 
-    /// Checks in a transaction, before it writes, that nobody has held the lock since the holder of
-    /// `token`.
+    /// Checks in a transaction, before it reads and writes, that nobody has held the lock since the
+    /// holder of `token`, and keeps it so until the transaction ends.
     ///
     /// Call it in the transaction itself: on its own, it says nothing about what is written later.
     ///
     /// # Errors
-    /// An error for which [`is_stale_token`] is true if somebody has, and whatever else fails.
+    /// An error for which [`is_stale_token`] is true if somebody has, or if this is the first check
+    /// of the name and the hold has ended; and whatever else fails.
     pub async fn check<C: GenericClient>(
         &self,
         transaction: &C,

@@ -1,8 +1,10 @@
 //! [`WakeupListener`]: the connection on which wake-ups come.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
+    future::Future,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -11,14 +13,15 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, FencingToken,
+    BackendError, BackendErrorKind, FencingToken,
     backend::{Wakeup, Wakeups, async_trait},
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::JoinHandle,
+    time::Instant,
 };
-use tokio_postgres::{Notification, types::Type};
+use tokio_postgres::{Client, Notification, types::Type};
 use uuid::Uuid;
 
 use crate::{
@@ -32,6 +35,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 
 /// How many channels one statement is about.
 const MOST: usize = 500;
+
+/// The messages of a connection.
+type Inbox = mpsc::UnboundedReceiver<Notification>;
 
 /// A connection that listens. It is opened again when it is lost, listens to the same channels
 /// then, and wakes everybody: messages may have been missed.
@@ -56,8 +62,8 @@ struct Board {
     channels: HashMap<String, Vec<Arc<Subscriber>>>,
     /// The channels that the current connection listens to.
     heard: HashSet<String>,
-    /// The channels that may have become necessary or superfluous.
-    touched: Vec<String>,
+    /// The channels that have become necessary or superfluous.
+    touched: BTreeSet<String>,
 }
 
 struct Subscriber {
@@ -101,8 +107,12 @@ impl Shared {
         }
     }
 
-    fn wake_all(&self) {
-        let all: Vec<_> = self.board().channels.values().flatten().cloned().collect();
+    /// Wakes all who wait for these channels.
+    fn wake<'a>(&self, channels: impl Iterator<Item = &'a String>) {
+        let board = self.board();
+        let all: Vec<_> =
+            channels.filter_map(|name| board.channels.get(name)).flatten().cloned().collect();
+        drop(board);
         all.iter().for_each(|subscriber| subscriber.wake(Wakeup::Changed));
     }
 }
@@ -185,7 +195,12 @@ impl Drop for Subscription {
         subscribers.retain(|other| other.number != self.subscriber.number);
         if subscribers.is_empty() {
             board.channels.remove(&self.channel);
-            board.touched.push(self.channel.clone());
+            if !board.heard.contains(&self.channel) {
+                // Whoever is just asking the server for it finds that out when it answers.
+                board.touched.remove(&self.channel);
+                return;
+            }
+            board.touched.insert(self.channel.clone());
             drop(board);
             self.shared.changed.notify_one();
         }
@@ -193,16 +208,26 @@ impl Drop for Subscription {
 }
 
 impl WakeupListener {
-    /// Begins to connect. `sender` is the connection over which others would send messages.
+    /// Begins to connect. `sender` is the connection over which others would send messages, and
+    /// `pulse` a channel to which all clients listen.
     pub(crate) fn start(
         target: Target,
         sender: Arc<Connection>,
+        pulse: String,
         response_timeout: Duration,
     ) -> (Self, ListenerProgress) {
         let shared = Arc::new(Shared::default());
         let address = target.address().to_owned();
         let (progress, receiver) = watch::channel(Progress::Starting);
-        let keeper = Keeper { target, sender, response_timeout, shared: shared.clone(), progress };
+        let keeper = Keeper {
+            target,
+            sender,
+            pulse: Pulse { channel: pulse, id: Uuid::new_v4().simple().to_string() },
+            response_timeout,
+            shared: shared.clone(),
+            progress,
+            has_heard: false,
+        };
         let task = tokio::spawn(keeper.keep());
         (Self { shared, task, response_timeout, address }, ListenerProgress(receiver))
     }
@@ -257,7 +282,7 @@ impl Shared {
         let subscribers = board.channels.entry(channel.clone()).or_default();
         subscribers.push(subscriber.clone());
         if subscribers.len() == 1 {
-            board.touched.push(channel.clone());
+            board.touched.insert(channel.clone());
             drop(board);
             self.changed.notify_one();
         }
@@ -294,20 +319,62 @@ impl fmt::Debug for ListenerProgress {
     }
 }
 
+/// How a client finds out whether it hears what is sent: over its other connection, it sends a
+/// message to a channel to which it listens. An open connection alone does not show that. It may
+/// lead to a server that another one has replaced, where nobody sends anything any more.
+struct Pulse {
+    /// All clients listen to it: if one of them sends, the others need not.
+    channel: String,
+    /// What this client sends.
+    id: String,
+}
+
 /// The task behind a [`WakeupListener`].
 struct Keeper {
     target: Target,
     sender: Arc<Connection>,
+    pulse: Pulse,
     response_timeout: Duration,
     shared: Arc<Shared>,
     progress: watch::Sender<Progress>,
+    /// Set once a message has come.
+    has_heard: bool,
+}
+
+/// Something that goes on while messages are handed on.
+type Errand<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>>;
+
+/// Waits for the end of an errand. Nothing ends if there is none.
+async fn end_of<T>(errand: &mut Errand<'_, T>) -> Result<T, BackendError> {
+    match errand {
+        Some(running) => {
+            let result = running.await;
+            *errand = None;
+            result
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// After how long without a message a client sends one. Not all do at the same time: the first one
+/// spares the others the trouble.
+fn quiet() -> Duration {
+    let random = u32::try_from(Uuid::new_v4().as_u128() % 1_000).unwrap_or_default();
+    PING + PING * random / 1_000
 }
 
 impl Keeper {
-    async fn keep(self) {
+    async fn keep(mut self) {
         let mut pause = PAUSES[0];
         loop {
-            let ended = self.serve(&mut pause).await;
+            let ended = match self.open().await {
+                Ok((opened, inbox)) => {
+                    self.has_heard = true;
+                    pause = PAUSES[0];
+                    self.serve(opened, inbox).await
+                }
+                Err(error) => error,
+            };
             self.shared.board().heard.clear();
             tracing::debug!(error = %ended, "wake-ups from PostgreSQL are interrupted");
             self.progress.send_replace(Progress::Down(ended));
@@ -316,40 +383,52 @@ impl Keeper {
         }
     }
 
-    /// Listens until the connection is lost.
-    async fn serve(&self, pause: &mut Duration) -> BackendError {
+    async fn open(&self) -> Result<(Opened, Inbox), BackendError> {
         let (sender, mut inbox) = mpsc::unbounded_channel();
-        let mut opened = match self.target.open(Some(sender)).await {
-            Ok(opened) => opened,
-            Err(error) => return error,
-        };
-        if let Err(error) = self.hears_itself(&opened, &mut inbox).await {
-            return error;
-        }
-        {
-            let mut board = self.shared.board();
-            board.touched = board.channels.keys().cloned().collect();
-        }
-        if let Err(error) = self.listen(&opened).await {
-            return error;
-        }
-        *pause = PAUSES[0];
+        let opened = self.target.open(Some(sender)).await?;
+        self.hears_itself(&opened, &mut inbox).await?;
+        Ok((opened, inbox))
+    }
+
+    /// Hands messages on until the connection is lost. Nothing that is asked of the server keeps
+    /// them waiting.
+    async fn serve(&self, opened: Opened, mut inbox: Inbox) -> BackendError {
+        let Opened { client, mut driver } = opened;
         // Whoever was there before may have missed something.
-        self.shared.wake_all();
+        let mut missed = self.shared.board().begin();
+        let echo = Notify::new();
+        let (mut telling, mut ping): (Errand<'_, Vec<String>>, Errand<'_, ()>) = (None, None);
+        let mut silence = pin!(tokio::time::sleep(quiet()));
         loop {
+            if telling.is_none() {
+                telling = self.tell(&client);
+            }
             tokio::select! {
-                biased;
-                Some(notification) = inbox.recv() => self.shared.deliver(&notification),
-                () = opened.driver.lost() => return self.lost(),
-                () = self.shared.changed.notified() => {
-                    if let Err(error) = self.listen(&opened).await {
-                        return error;
+                Some(notification) = inbox.recv() => {
+                    silence.as_mut().reset(Instant::now() + quiet());
+                    if notification.payload() == self.pulse.id {
+                        echo.notify_one();
                     }
+                    self.shared.deliver(&notification);
                 }
-                () = tokio::time::sleep(PING) => {
-                    if let Err(error) = self.ping(&opened).await {
+                () = driver.lost() => return self.lost(),
+                told = end_of(&mut telling) => match told {
+                    Ok(begun) => {
+                        self.shared.board().begun(&begun);
+                        self.progress.send_replace(Progress::Going);
+                        self.shared.wake(begun.iter().filter(|name| missed.remove(*name)));
+                    }
+                    Err(error) => return error,
+                },
+                () = self.shared.changed.notified(), if telling.is_none() => {}
+                answer = end_of(&mut ping) => {
+                    if let Err(error) = answer {
                         return error;
                     }
+                    silence.as_mut().reset(Instant::now() + quiet());
+                }
+                () = silence.as_mut(), if ping.is_none() => {
+                    ping = Some(Box::pin(self.ping(&client, &echo)));
                 }
             }
         }
@@ -357,37 +436,46 @@ impl Keeper {
 
     fn lost(&self) -> BackendError {
         let message = format!("the connection to PostgreSQL at {} was lost", self.target.address());
-        BackendError::new(lockcore::BackendErrorKind::Connection, message).not_applied()
+        BackendError::new(BackendErrorKind::Connection, message).not_applied()
     }
 
-    async fn ping(&self, opened: &Opened) -> Result<(), BackendError> {
-        let ping = tokio::time::timeout(self.response_timeout, opened.client.check_connection());
-        match ping.await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(self.lost()),
-        }
-    }
-
-    /// Tells the server about the channels that have changed.
-    async fn listen(&self, opened: &Opened) -> Result<(), BackendError> {
-        loop {
-            let (begun, ended) = self.shared.board().next_changes();
-            if begun.is_empty() && ended.is_empty() {
-                self.progress.send_replace(Progress::Going);
-                return Ok(());
+    /// Checks that a message arrives. If none can be sent, the connection itself has to do.
+    async fn ping(&self, client: &Client, echo: &Notify) -> Result<(), BackendError> {
+        let limit = self.response_timeout;
+        let is_there = match self.send().await {
+            Ok(()) => tokio::time::timeout(limit, echo.notified()).await.is_ok(),
+            Err(_) => {
+                let answer = tokio::time::timeout(limit, client.check_connection()).await;
+                matches!(answer, Ok(Ok(())))
             }
-            let statement = |word: &str, channel: &String| format!("{word} \"{channel}\";");
-            let begin = begun.iter().map(|channel| statement("LISTEN", channel));
-            let end = ended.iter().map(|channel| statement("UNLISTEN", channel));
-            self.run(opened, &begin.chain(end).collect::<String>()).await?;
-            self.shared.board().heard.extend(begun);
-            self.progress.send_replace(Progress::Going);
-        }
+        };
+        if is_there { Ok(()) } else { Err(self.lost()) }
     }
 
-    async fn run(&self, opened: &Opened, sql: &str) -> Result<(), BackendError> {
+    async fn send(&self) -> Result<(), BackendError> {
+        let Pulse { channel, id } = &self.pulse;
+        let parameters: [Parameter<'_>; 2] = [(channel, Type::TEXT), (id, Type::TEXT)];
+        let sql = "SELECT pg_notify($1, $2)";
+        self.sender.call("testing the wake-ups", sql, &parameters).await.map(drop)
+    }
+
+    /// Begins to tell the server about the channels that have changed, if any have. The result are
+    /// those that it sends from then on.
+    fn tell<'a>(&'a self, client: &'a Client) -> Errand<'a, Vec<String>> {
+        let (begun, ended) = self.shared.board().next_changes();
+        if begun.is_empty() && ended.is_empty() {
+            return None;
+        }
+        let statement = |word: &str, channel: &String| format!("{word} \"{channel}\";");
+        let begin = begun.iter().map(|channel| statement("LISTEN", channel));
+        let end = ended.iter().map(|channel| statement("UNLISTEN", channel));
+        let sql: String = begin.chain(end).collect();
+        Some(Box::pin(async move { self.run(client, &sql).await.map(|()| begun) }))
+    }
+
+    async fn run(&self, client: &Client, sql: &str) -> Result<(), BackendError> {
         let address = self.target.address();
-        match tokio::time::timeout(self.response_timeout, opened.client.batch_execute(sql)).await {
+        match tokio::time::timeout(self.response_timeout, client.batch_execute(sql)).await {
             Ok(answer) => {
                 answer.map_err(|error| error::of_request(error, "listening", address).not_applied())
             }
@@ -399,46 +487,57 @@ impl Keeper {
 
     /// Sends itself a message. Behind a pooler that shares connections among clients, listening
     /// succeeds, and nothing is ever heard.
-    async fn hears_itself(
-        &self,
-        opened: &Opened,
-        inbox: &mut mpsc::UnboundedReceiver<Notification>,
-    ) -> Result<(), BackendError> {
-        let channel = format!("lockcore_{}", Uuid::new_v4().simple());
-        self.run(opened, &format!("LISTEN \"{channel}\"")).await?;
-        let parameters: [Parameter<'_>; 1] = [(&channel, Type::TEXT)];
-        let sql = "SELECT pg_notify($1, 'all')";
-        self.sender.call("testing the wake-ups", sql, &parameters).await?;
+    async fn hears_itself(&self, opened: &Opened, inbox: &mut Inbox) -> Result<(), BackendError> {
+        self.run(&opened.client, &format!("LISTEN \"{}\"", self.pulse.channel)).await?;
+        self.send().await?;
         let heard = async {
             while let Some(notification) = inbox.recv().await {
-                if notification.channel() == channel {
+                if notification.payload() == self.pulse.id {
                     return true;
                 }
             }
             false
         };
+        let address = self.target.address();
         match tokio::time::timeout(self.response_timeout, heard).await {
-            Ok(true) => self.run(opened, &format!("UNLISTEN \"{channel}\"")).await,
+            Ok(true) => {
+                self.progress.send_replace(Progress::Going);
+                Ok(())
+            }
             Ok(false) => Err(self.lost()),
+            // The configuration is right. The server may have to be another one now.
+            Err(_) if self.has_heard => {
+                let message = format!(
+                    "no wake-ups come from PostgreSQL at {address}: a message that was sent did \
+                     not arrive there"
+                );
+                Err(BackendError::new(BackendErrorKind::Unavailable, message).not_applied())
+            }
             Err(_) => Err(error::configuration(format!(
-                "no wake-ups come from PostgreSQL at {}: a message that was sent there did not \
-                 arrive. A pooler in transaction mode does not pass them on; give the server's own \
-                 address with `listen_url`, of the same database",
-                self.target.address()
+                "no wake-ups come from PostgreSQL at {address}: a message that was sent there did \
+                 not arrive. A pooler in transaction mode does not pass them on; give the server's \
+                 own address with `listen_url`, of the same database"
             ))),
         }
     }
 }
 
 impl Board {
+    /// Has the server told about all channels, and returns them.
+    fn begin(&mut self) -> HashSet<String> {
+        self.heard.clear();
+        self.touched = self.channels.keys().cloned().collect();
+        self.channels.keys().cloned().collect()
+    }
+
     /// The next channels to listen to, and to listen to no more.
     fn next_changes(&mut self) -> (Vec<String>, Vec<String>) {
         let (mut begun, mut ended) = (Vec::new(), Vec::new());
         while begun.len() + ended.len() < MOST
-            && let Some(channel) = self.touched.pop()
+            && let Some(channel) = self.touched.pop_first()
         {
             match (self.channels.contains_key(&channel), self.heard.contains(&channel)) {
-                (true, false) if !begun.contains(&channel) => begun.push(channel),
+                (true, false) => begun.push(channel),
                 (false, true) => {
                     // From here on: whoever comes back meanwhile has to wait for it again.
                     self.heard.remove(&channel);
@@ -448,5 +547,15 @@ impl Board {
             }
         }
         (begun, ended)
+    }
+
+    /// The server sends what comes over these channels now. All who waited for one may have left.
+    fn begun(&mut self, channels: &[String]) {
+        for channel in channels {
+            if !self.channels.contains_key(channel) {
+                self.touched.insert(channel.clone());
+            }
+            self.heard.insert(channel.clone());
+        }
     }
 }

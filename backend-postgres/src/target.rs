@@ -38,8 +38,6 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) client: Client,
-    /// The name under which the server knows the connection. No other has it.
-    pub(crate) application: String,
     pub(crate) driver: Driver,
 }
 
@@ -112,7 +110,7 @@ impl Target {
         let mut config = self.config.clone();
         let id = Uuid::new_v4().simple().to_string();
         let given = config.get_application_name().unwrap_or("lockcore");
-        // PostgreSQL cuts names after 63 bytes.
+        // No other connection has this name. PostgreSQL cuts names after 63 bytes.
         let short: String = given.chars().take(20).filter(char::is_ascii).collect();
         let application = format!("{short} {id}");
         config.application_name(&application);
@@ -126,7 +124,7 @@ impl Target {
             }
         };
         match opened {
-            Ok(Ok((client, driver))) => Ok(Opened { client, application, driver }),
+            Ok(Ok((client, driver))) => Ok(Opened { client, driver }),
             Ok(Err(error)) => Err(error::of_connecting(error, &self.address)),
             Err(_) => Err(error::not_connected(&self.address, limit)),
         }

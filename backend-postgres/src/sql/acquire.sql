@@ -78,6 +78,7 @@ DECLARE
     v_blocked timestamptz;
     v_told timestamptz;
     v_used integer;
+    v_takes_over boolean;
 BEGIN
     -- A refusal changes nothing, and needs no turn: the hold was there when this looked.
     IF p_mode = 1 THEN
@@ -139,6 +140,15 @@ BEGIN
         RETURN;
     END IF;
 
+    -- A reader beside others takes nothing over, and neither does who has permits.
+    v_takes_over := p_mode IN (1, 2, 4) OR p_mode = 3 AND NOT EXISTS (
+        SELECT FROM lockcore.hold WHERE name = p_name AND until > v_now
+    );
+    IF v_takes_over THEN
+        PERFORM pg_advisory_xact_lock(1819239277, hashtext(p_name));
+        -- That may have taken a part of the lease.
+        v_until := clock_timestamp() + p_lease * interval '1 microsecond';
+    END IF;
     -- Whoever was refused because of what the hold replaces was told when that ends.
     DELETE FROM lockcore.place WHERE name = p_name AND id = p_id RETURNING until INTO v_told;
     WITH gone AS (
@@ -153,6 +163,9 @@ BEGIN
     number := lockcore.tokens_of(p_name, p_least, p_tokens);
     INSERT INTO lockcore.hold
         VALUES (p_name, p_id, p_owner, v_kind, p_mode, 1, p_permits, v_total, number, v_until);
+    IF v_takes_over THEN
+        PERFORM lockcore.pass_fence(p_name, number);
+    END IF;
     IF v_told > v_until THEN
         PERFORM lockcore.wake(p_name, v_now, p_channel);
     END IF;

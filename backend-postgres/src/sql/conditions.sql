@@ -1,22 +1,37 @@
 -- The waiters of conditions.
 
-CREATE FUNCTION lockcore.enter_condition(p_name text, p_condition text) RETURNS timestamptz
-LANGUAGE sql AS $$
-    SELECT lockcore.enter(p_name || chr(10) || p_condition)
+-- Stands for a condition where a name is asked for. A lock of the same name does no harm: they wait
+-- for each other's requests, and ids are different anyway.
+CREATE FUNCTION lockcore.both(p_name text, p_condition text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_name || chr(10) || p_condition
 $$;
 
--- Queues a waiter, or keeps the place that it has.
+CREATE FUNCTION lockcore.enter_condition(p_name text, p_condition text) RETURNS timestamptz
+LANGUAGE sql AS $$
+    SELECT lockcore.enter(lockcore.both(p_name, p_condition))
+$$;
+
+-- Queues a waiter, or keeps the place that it has. Answers false, and does nothing, if it has left
+-- before this came.
 CREATE FUNCTION lockcore.join_condition(p_name text, p_condition text, p_id text, p_keep bigint)
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := lockcore.enter_condition(p_name, p_condition);
 BEGIN
+    IF EXISTS (
+        SELECT FROM lockcore.undone
+            WHERE name = lockcore.both(p_name, p_condition) AND id = p_id AND until > v_now
+    ) THEN
+        RETURN false;
+    END IF;
     DELETE FROM lockcore.waiter
         WHERE name = p_name AND condition = p_condition AND id = p_id AND until <= v_now;
     INSERT INTO lockcore.waiter (name, condition, id, until)
         VALUES (p_name, p_condition, p_id, v_now + p_keep * interval '1 microsecond')
         ON CONFLICT (name, condition, id) DO UPDATE SET until = excluded.until;
+    RETURN true;
 END $$;
 
 -- Keeps a place, and answers whether there is one.
@@ -79,6 +94,10 @@ BEGIN
     IF v_until > v_now THEN
         RETURN true;
     END IF;
+    -- It was notified, or nothing was heard of its joining, which may still be on its way.
+    INSERT INTO lockcore.undone
+        VALUES (lockcore.both(p_name, p_condition), p_id, v_now + interval '1 minute')
+        ON CONFLICT (name, id) DO UPDATE SET until = excluded.until;
     IF p_passes_on THEN
         PERFORM lockcore.notify_first(p_name, p_condition, 1, v_now, p_channel);
     END IF;

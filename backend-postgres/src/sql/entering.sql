@@ -1,10 +1,10 @@
 -- What the functions of all kinds of locks begin and end with.
 
--- Waits for its turn among all requests for the name, until the end of the transaction, and returns
--- the time. The time and all that is read have to come after that: what is decided is decided in
--- one order. A statement of a function sees what was committed before it began, but only in the
--- isolation level that is checked here.
-CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+-- Prepares the transaction of a request.
+--
+-- A statement of a function sees what was committed before it began, but only in the isolation
+-- level that is checked here.
+CREATE FUNCTION lockcore.begin_request() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -17,6 +17,15 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     PERFORM set_config('lock_timeout', '2s', true);
+END $$;
+
+-- Waits for its turn among all requests for the name, until the end of the transaction, and returns
+-- the time. The time and all that is read have to come after that: what is decided is decided in
+-- one order.
+CREATE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.begin_request();
     PERFORM pg_advisory_xact_lock(1819239275, hashtext(p_name));
     RETURN clock_timestamp();
 END $$;
@@ -56,6 +65,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_first bigint;
 BEGIN
+    -- A pooler may have changed the server behind a connection that is still open.
+    IF NOT lockcore.knows_server() THEN
+        PERFORM lockcore.follow_server();
+    END IF;
     -- Nobody may raise the sequence between what is read there and what is written.
     PERFORM pg_advisory_xact_lock_shared(1819239276, 0);
     IF p_tokens <= 64 THEN
@@ -71,10 +84,13 @@ END $$;
 CREATE FUNCTION lockcore.tokens_of(p_name text, p_least bigint, p_tokens bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_first bigint := lockcore.draw_tokens(p_tokens);
+    v_first bigint;
     v_last bigint;
 BEGIN
-    SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name;
+    -- Before the draw: if the note is just being deleted, what is drawn afterwards is greater. And
+    -- whoever has drawn keeps others from raising the sequence, and must not wait for a row.
+    SELECT token INTO v_last FROM lockcore.proposed WHERE name = p_name FOR UPDATE;
+    v_first := lockcore.draw_tokens(p_tokens);
     IF v_last >= v_first OR p_least > v_first THEN
         v_first := greatest(v_last + 1, p_least, v_first);
         PERFORM lockcore.note_token(p_name, v_first + p_tokens - 1);
@@ -105,7 +121,7 @@ BEGIN
         PERFORM set_config('lock_timeout', '2s', true);
         PERFORM pg_advisory_xact_lock(1819239276, 0);
         IF (SELECT last_value FROM lockcore.token) < p_least THEN
-            PERFORM setval('lockcore.token', p_least);
+            UPDATE lockcore.server SET raised = setval('lockcore.token', p_least);
         END IF;
     END IF;
 END $$;
@@ -116,9 +132,50 @@ LANGUAGE sql AS $$
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Raises the tokens to the clock. They are far behind it in a database that was restored, or that a
--- replica has taken over, and could repeat there.
-CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
+-- Whether the sequence was raised since this server has started with this database.
+--
+-- Every way back to an older state changes one of these: a replica that takes over and a backup of
+-- the files have a server that started at another time, a copy of the database has another number,
+-- the sequence of a dump that was read in is another one, and one that was set by hand is behind.
+CREATE FUNCTION lockcore.knows_server() RETURNS boolean
 LANGUAGE sql AS $$
-    SELECT lockcore.raise_tokens(lockcore.clock())
+    SELECT EXISTS (
+        SELECT FROM lockcore.server
+            WHERE started = pg_postmaster_start_time()
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND sequence = 'lockcore.token'::regclass
+                AND raised <= (SELECT last_value FROM lockcore.token)
+    )
 $$;
+
+-- Raises the tokens past all that were drawn before, if this is another server now: past its clock,
+-- and past the last token that it knows of. What comes on top of that are the tokens that it may
+-- not know of, and the difference between the clocks: 67 s, or a million grants.
+CREATE FUNCTION lockcore.follow_server() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF lockcore.knows_server() THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM pg_advisory_xact_lock(1819239276, 0);
+    IF NOT lockcore.knows_server() THEN
+        UPDATE lockcore.server SET started = pg_postmaster_start_time(),
+            database = (SELECT oid FROM pg_database WHERE datname = current_database()),
+            sequence = 'lockcore.token'::regclass,
+            raised = setval('lockcore.token', 67108864 + greatest(
+                (SELECT last_value FROM lockcore.token), raised, lockcore.clock()
+            ));
+    END IF;
+END $$;
+
+-- Raises the tokens to the clock, unless they were just before it already. In a database that is
+-- turned back to an older state, they are raised to the clock again, and must not repeat.
+CREATE FUNCTION lockcore.raise_tokens_to_clock() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.follow_server();
+    IF (SELECT last_value FROM lockcore.token) < lockcore.clock() - 10000000 THEN
+        PERFORM lockcore.raise_tokens(lockcore.clock());
+    END IF;
+END $$;

@@ -1,24 +1,58 @@
 -- Fencing in the transaction that writes the data.
-
--- Lets a transaction go on only if no later holder of the lock has come: neither one whose
--- transaction has called this function, nor one that holds the lock. Of two transactions that call
--- it for one name at the same time, the second waits for the first to end.
 --
--- Raises the error LC001 if `p_token` is old.
+-- A fenced transaction and a grant that takes the lock over exclude each other, by a lock of class
+-- 1819239277 for each name, which both keep until they end: shared by `fence`, exclusive for
+-- the grant. So whoever is granted the lock finds what was written under the one before it, and
+-- a check finds every grant that was there first.
+--
+-- Nobody waits in a circle. Requests take what they need in this order: the name (`enter`), its
+-- fence, the row of its proposed tokens, the lock around the sequence, and then rows of the name,
+-- which only those who have the name write, and the sweeper, which waits for nobody. A fenced
+-- transaction waits for fences and for their rows, and for nothing else of this schema. A row of a
+-- fence is only waited for by those who have the fence. A release, which must not wait for a fence
+-- that its own client keeps, does not (`grant_directly`).
+
+-- Turns away, from the end of this transaction on, whoever has an earlier token than `p_token`.
+-- The row is there from the first check of the name on.
+CREATE FUNCTION lockcore.pass_fence(p_name text, p_token bigint) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token < p_token
+$$;
+
+-- Lets a transaction go on only if nobody has held the lock since the holder of `p_token`, and lets
+-- nobody have it before the transaction ends. Of two transactions that call it for one name at the
+-- same time, the second waits for the first to end.
+--
+-- Raises the error LC001 if `p_token` is old. Before the first check of a name, nobody has noted
+-- who has held it: then only a hold that has not ended shows that the token is not old.
 CREATE FUNCTION lockcore.fence(p_name text, p_token bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO lockcore.fence AS known VALUES (p_name, p_token)
-        ON CONFLICT (name) DO UPDATE SET token = excluded.token
-            WHERE known.token <= excluded.token;
-    IF NOT FOUND OR EXISTS (
-        -- The reader beside a writer has a later token, and is no successor.
-        SELECT FROM lockcore.hold
-            WHERE name = p_name AND token > p_token AND mode IN (1, 2, 4)
-    ) THEN
-        RAISE EXCEPTION 'the token % of lock "%" is old: somebody else has held it since',
-            p_token, p_name
-            USING ERRCODE = 'LC001',
-                HINT = 'Stop the work that the lock protected, and acquire it again.';
+    -- In the others, what is read here can be older than the lock that is taken here.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a fence needs the isolation level READ COMMITTED, not %',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'LC002';
     END IF;
+    PERFORM pg_advisory_xact_lock_shared(1819239277, hashtext(p_name));
+    UPDATE lockcore.fence SET token = p_token WHERE name = p_name AND token <= p_token;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM lockcore.fence WHERE name = p_name) AND EXISTS (
+        -- Whoever takes the lock over deletes it.
+        SELECT FROM lockcore.hold
+            WHERE name = p_name AND token <= p_token AND until > clock_timestamp()
+    ) THEN
+        INSERT INTO lockcore.fence AS known VALUES (p_name, p_token)
+            ON CONFLICT (name) DO UPDATE SET token = excluded.token
+                WHERE known.token <= excluded.token;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    RAISE EXCEPTION 'the token % of lock "%" is old: its hold has ended, or somebody else has held '
+        'the lock since', p_token, p_name
+        USING ERRCODE = 'LC001',
+            HINT = 'Stop the work that the lock protected, and acquire it again.';
 END $$;

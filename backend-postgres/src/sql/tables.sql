@@ -36,7 +36,8 @@ CREATE TABLE lockcore.place (
     PRIMARY KEY (name, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Holds that are not to come about any more, whatever request for them is still on its way.
+-- Holds and waiters of conditions that are not to come about any more, whatever request for them is
+-- still on its way.
 CREATE TABLE lockcore.undone (
     name text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -75,11 +76,11 @@ CREATE TABLE lockcore.waiter (
     PRIMARY KEY (name, condition, id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- The greatest token with which the data behind each name was written; see `fence`.
+-- The least token with which the data behind each name may still be written; see `fence`.
 CREATE TABLE lockcore.fence (
     name text COLLATE "C" PRIMARY KEY,
     token bigint NOT NULL
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- When rows that have ended were deleted last.
 CREATE TABLE lockcore.swept (
@@ -95,3 +96,12 @@ CREATE TABLE lockcore.proposed (
 
 -- Each number stands for 64 tokens, so that most grants of several tokens draw few of them.
 CREATE SEQUENCE lockcore.token AS bigint INCREMENT BY 64;
+
+-- Where the sequence was raised last, and to what: see `follow_server`.
+CREATE TABLE lockcore.server (
+    started timestamptz NOT NULL,
+    database oid NOT NULL,
+    sequence oid NOT NULL,
+    raised bigint NOT NULL
+);
+INSERT INTO lockcore.server VALUES ('-infinity', 0, 0, 0);

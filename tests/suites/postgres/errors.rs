@@ -8,7 +8,7 @@ use lockcore_testkit::PostgresServer;
 
 use crate::{
     proxy::PostgresProxy,
-    support::{connect, enters, is_held, name, request, session, soon},
+    support::{connect, enters, is_held, name, request, session, soon, until},
 };
 
 const PASSWORD: &str = "hunter2-the-secret";
@@ -177,6 +177,49 @@ async fn a_name_that_another_transaction_is_busy_with_is_not_waited_for_without_
     assert!(!is_held(&backend, "order").await);
 }
 
+/// The server says an error of each of these classes, as it would itself.
+#[tokio::test]
+async fn errors_of_the_server_say_whether_the_request_was_carried_out() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    for (code, is_unknown) in [
+        ("08006", true),
+        ("57P05", true),
+        ("58030", true),
+        ("XX000", true),
+        ("53200", false),
+        ("53100", false),
+        ("40P01", false),
+    ] {
+        let raise = format!(
+            "CREATE OR REPLACE FUNCTION lockcore.enter(p_name text) RETURNS timestamptz
+                LANGUAGE plpgsql AS $$ BEGIN RAISE SQLSTATE '{code}'; END $$"
+        );
+        server.query(&raise).await;
+        let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+        assert_eq!(error.is_outcome_unknown(), is_unknown, "{code}: {error}");
+        assert_eq!(error.is_retryable(), code != "XX000", "{code}: {error}");
+    }
+}
+
+/// As after a pooler has changed the session, or somebody has run `DISCARD ALL` in it.
+#[tokio::test]
+async fn a_session_that_lacks_what_was_prepared_is_replaced() {
+    let server = PostgresServer::start();
+    let backend = PostgresBackend::builder(server.url()).connections(1).connect().await.unwrap();
+    server
+        .query(
+            "CREATE OR REPLACE FUNCTION lockcore.raise_token(p_name text, p_token bigint)
+                RETURNS void LANGUAGE sql AS $$ DEALLOCATE ALL $$",
+        )
+        .await;
+    backend.raise_token(&name("order"), 1.into()).await.unwrap();
+    let error = backend.acquire(&request("order", "a")).await.unwrap_err();
+    assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");
+    until("another session", || async { backend.acquire(&request("order", "b")).await.is_ok() })
+        .await;
+}
+
 #[tokio::test]
 async fn a_schema_that_was_dropped_is_named() {
     let server = PostgresServer::start();
@@ -205,7 +248,7 @@ async fn a_pooler_that_swallows_wakeups_is_found_out() {
         let lock = Locks::new(backend.clone()).lock("order");
         async move { lock.acquire().await.unwrap() }
     });
-    crate::support::until("a waiter", || async { backend.channels_in_use() == 1 }).await;
+    until("a waiter", || async { backend.channels_in_use() == 1 }).await;
     guard.release().await.unwrap();
     drop(soon("the wake-up", waiting).await.unwrap());
 }

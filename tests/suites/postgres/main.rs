@@ -9,12 +9,14 @@
 mod conformance;
 #[path = "../critical.rs"]
 mod critical;
+mod durability;
 mod errors;
 mod exclusion;
 mod failover;
 mod fencing;
 mod outage;
 mod proxy;
+mod renewing;
 mod schema;
 #[path = "../signals/mod.rs"]
 mod signals;

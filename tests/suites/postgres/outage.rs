@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use lockcore::{
     BackendErrorKind, LockError, Locks,
-    backend::{AcquireOutcome, Backend, ReleaseOutcome},
+    backend::{AcquireOutcome, AcquireRequest, Backend, ConditionId, Departure, ReleaseOutcome},
 };
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
+use tokio_postgres::Client;
 
 use crate::{
     proxy::PostgresProxy,
@@ -72,34 +73,102 @@ async fn connections_that_are_killed_are_opened_again() {
     }
 }
 
+/// A request that waits at the server, and whose client loses its connection.
+struct Late {
+    server: PostgresServer,
+    proxy: PostgresProxy,
+    backend: PostgresBackend,
+    busy: Client,
+    request: AcquireRequest,
+}
+
+impl Late {
+    /// `options` are those of the URL. With `is_pooled`, wake-ups have a URL of their own.
+    async fn after_a_loss(server: PostgresServer, options: &str, is_pooled: bool) -> Self {
+        let proxy = PostgresProxy::before(&server).await;
+        let url = format!("{}{options}", proxy.url());
+        let mut builder = PostgresBackend::builder(url).connections(1);
+        if is_pooled {
+            builder = builder.listen_url(server.url());
+        }
+        let backend = builder.connect().await.unwrap();
+        let busy = session(&server).await;
+        busy.batch_execute("BEGIN; SELECT lockcore.enter('order')").await.unwrap();
+        let request = request("order", "late");
+        let late = Self { server, proxy, backend, busy, request };
+        let acquiring = tokio::spawn({
+            let (backend, request) = (late.backend.clone(), late.request.clone());
+            async move { backend.acquire(&request).await }
+        });
+        until("the request to wait", || late.waits()).await;
+        late.proxy.cut();
+        let error = acquiring.await.unwrap().unwrap_err();
+        assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
+        // Anything that is answered now comes over another connection.
+        let other = name("other");
+        until("another connection", || async { late.backend.inspect(&other).await.is_ok() }).await;
+        late
+    }
+
+    async fn waits(&self) -> bool {
+        let sql = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'";
+        !self.server.query(sql).await.is_empty()
+    }
+}
+
 /// A request that the server carries out when its connection is lost must not come after what the
 /// client sends then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_of_a_lost_connection_does_not_come_late() {
+    let late = Late::after_a_loss(PostgresServer::start(), "", false).await;
+    assert!(!late.waits().await, "the request still waits for its turn");
+    late.busy.batch_execute("ROLLBACK").await.unwrap();
+    let undone = late.backend.release(&late.request.undo()).await.unwrap();
+    assert_eq!(undone, ReleaseOutcome::NotHeld);
+    assert!(!is_held(&late.backend, "order").await);
+}
+
+/// The session is that of the role that connects, whatever role is set then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_it_if_a_role_is_set() {
     let server = PostgresServer::start();
-    let proxy = PostgresProxy::before(&server).await;
-    let backend = PostgresBackend::builder(proxy.url()).connections(1).connect().await.unwrap();
-    let busy = session(&server).await;
-    busy.batch_execute("BEGIN; SELECT lockcore.enter('order')").await.unwrap();
-    let late = request("order", "late");
-    let acquiring = tokio::spawn({
-        let (backend, late) = (backend.clone(), late.clone());
-        async move { backend.acquire(&late).await }
-    });
-    let waits = || async {
-        let sql = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'";
-        !server.query(sql).await.is_empty()
-    };
-    until("the request to wait", waits).await;
-    proxy.cut();
-    let error = acquiring.await.unwrap().unwrap_err();
-    assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
-    // Anything that is answered now shows that the old connection has ended.
-    until("another connection", || async { backend.inspect(&name("other")).await.is_ok() }).await;
-    assert!(!waits().await, "the request still waits for its turn");
-    busy.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(backend.release(&late.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
-    assert!(!is_held(&backend, "order").await);
+    server.query("CREATE ROLE locks; GRANT ALL ON DATABASE postgres TO locks").await;
+    let late = Late::after_a_loss(server, "&options=-c%20role%3Dlocks", false).await;
+    let role = "SELECT tableowner FROM pg_tables WHERE tablename = 'hold'";
+    assert_eq!(late.server.query(role).await, [["locks"]]);
+    assert!(!late.waits().await, "the request still waits for its turn");
+}
+
+/// Behind a pooler, the session may be another client's by now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_pooler_no_session_is_ended_and_the_late_request_is_undone() {
+    let late = Late::after_a_loss(PostgresServer::start(), "", true).await;
+    assert!(late.waits().await, "a session was ended");
+    late.busy.batch_execute("ROLLBACK").await.unwrap();
+    late.backend.release(&late.request.undo()).await.unwrap();
+    until("the end of the request", || async { !late.waits().await }).await;
+    assert!(!is_held(&late.backend, "order").await);
+}
+
+/// The number of a process is used again, and a pooler in session mode gives a session to others.
+#[tokio::test]
+async fn only_the_session_that_was_lost_is_ended() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let other = session(&server).await;
+    let row = other.query_one("SELECT * FROM lockcore.session()", &[]).await.unwrap();
+    let (process, began): (i32, i64) = (row.get(0), row.get(1));
+    let name = row.get::<_, String>(2);
+    for (process, began, name) in
+        [(process, began + 1, name.as_str()), (process, began, "else"), (process + 1, began, &name)]
+    {
+        let end = format!("SELECT lockcore.end_session({process}, {began}, '{name}')");
+        assert_eq!(server.query(&end).await, [["t"]]);
+        other.batch_execute("SELECT 1").await.unwrap();
+    }
+    let end = format!("SELECT lockcore.end_session({process}, {began}, '{name}')");
+    assert_eq!(server.query(&end).await, [["t"]]);
+    assert!(other.batch_execute("SELECT 1").await.is_err());
 }
 
 /// As behind a pooler, where the connection cannot be ended.
@@ -116,6 +185,20 @@ async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     enters(&one, &request("undone-before", "other")).await;
     assert!(two.acquire(&fair).await.is_err(), "it gets no place either");
     assert!(one.inspect(&name("undone-before")).await.unwrap().waiters().is_empty());
+}
+
+#[tokio::test]
+async fn a_waiter_that_joins_after_it_has_left_stays_out() {
+    let server = PostgresServer::shared();
+    let (one, two) = (connect(&server).await, connect(&server).await);
+    let (one, two) = (one.conditions().unwrap(), two.conditions().unwrap());
+    let condition = ConditionId::new(name("left-before"), name("not-empty"));
+    assert!(!one.leave(&condition, "late", Departure::TimedOut).await.unwrap());
+    let error = two.join(&condition, "late", Duration::from_secs(20)).await.unwrap_err();
+    assert!(!error.is_outcome_unknown(), "{error}");
+    assert_eq!(one.notify(&condition, 1).await.unwrap(), 0);
+    two.join(&condition, "other", Duration::from_secs(20)).await.unwrap();
+    assert_eq!(one.notify(&condition, 1).await.unwrap(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,6 +224,32 @@ async fn a_wakeup_that_was_missed_is_made_up_for() {
     let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
     backend.release(&waiter.release()).await.unwrap();
     soon("another wake-up", wakeups.woken()).await;
+}
+
+/// As on a server that another one has replaced: the connection is there, and nobody sends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_on_which_no_wakeups_come_is_noticed() {
+    let server = PostgresServer::start();
+    let proxy = PostgresProxy::before(&server).await;
+    let builder = PostgresBackend::builder(server.url()).listen_url(proxy.url());
+    let builder = builder.response_timeout(Duration::from_millis(500));
+    let backend = builder.connect().await.unwrap();
+    let (holder, waiter) = (request("order", "holder"), request("order", "waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = lockcore::backend::SubscribeRequest::new(name("order"), waiter.hold.clone());
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    proxy.swallow_notifications(true);
+    backend.release(&holder.release()).await.unwrap();
+    until("the interruption", || async { backend.channels_in_use() == 0 }).await;
+    // The configuration was right before, and may be so again.
+    until("another attempt", || async {
+        let error = backend.subscribe(&subscribe).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        error.kind() == BackendErrorKind::Unavailable
+    })
+    .await;
+    proxy.swallow_notifications(false);
+    soon("the wake-up", wakeups.woken()).await;
 }
 
 #[tokio::test]

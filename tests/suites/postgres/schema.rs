@@ -77,3 +77,26 @@ async fn what_has_ended_is_deleted() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn more_than_one_statement_deletes_is_deleted_by_several() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let ended = "INSERT INTO lockcore.undone
+        SELECT 'order', id::text, '-infinity' FROM generate_series(1, 25) AS id";
+    server.query(ended).await;
+    for (answer, left) in [("2", "15"), ("2", "5"), ("1", "0")] {
+        assert_eq!(server.query("SELECT lockcore.sweep(0, 10)").await, [[answer]]);
+        assert_eq!(server.query("SELECT count(*) FROM lockcore.undone").await, [[left]]);
+    }
+    let pause = "SELECT lockcore.sweep(3600000000, 10)";
+    assert_eq!(server.query(pause).await, [["0"]], "somebody has just done it");
+    // The client goes on where one statement ends.
+    server.query(&ended.replace("25", "25000")).await;
+    let backend = connect(&server).await;
+    crate::support::until("a sweep", || async {
+        server.query("SELECT FROM lockcore.undone").await.is_empty()
+    })
+    .await;
+    drop(backend);
+}

@@ -66,15 +66,97 @@ async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
     let proposing = request("order", "a").least_token(Some(ahead));
     assert_eq!(enters(&backend, &proposing).await, ahead);
     backend.release(&proposing.release()).await.unwrap();
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await, [[ahead.to_string()]]);
     assert!(next_token(&server).await > ahead);
     // Greater than the note, but it may be turned back to the clock, which is not.
     server.query(&format!("SELECT lockcore.raise_tokens({ahead} + {hour})")).await;
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await.len(), 1);
     let passed = "UPDATE lockcore.proposed SET token = lockcore.clock() - 1";
     server.query(passed).await;
-    server.query("SELECT lockcore.sweep(0)").await;
+    server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert!(server.query(NOTED).await.is_empty());
+}
+
+/// A grant that has drawn a token may write a note, which the sweeper may be deleting.
+#[tokio::test]
+async fn a_sweep_waits_for_no_grant() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let draws = session(&server).await;
+    draws.batch_execute("BEGIN; SELECT lockcore.draw_tokens(1)").await.unwrap();
+    let note = "INSERT INTO lockcore.proposed VALUES ('order', 1)";
+    server.query(note).await;
+    let sweep = "SELECT lockcore.sweep(0, 1000)";
+    assert_eq!(soon("the sweep", server.query(sweep)).await, [["1"]]);
+    draws.batch_execute("SELECT lockcore.note_token('order', 1); COMMIT").await.unwrap();
+}
+
+/// What is drawn before the note is gone could be less than what the note says.
+#[tokio::test]
+async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
+    const NO_DRAW: &str = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = 1819239276 AND objid = 0";
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    server.query("INSERT INTO lockcore.proposed VALUES ('order', 1)").await;
+    let (sweeps, grants) = (session(&server).await, session(&server).await);
+    sweeps.batch_execute("BEGIN; DELETE FROM lockcore.proposed").await.unwrap();
+    let granting = tokio::spawn(async move {
+        let tokens = "BEGIN; SELECT lockcore.tokens_of('order', NULL, 1)";
+        grants.batch_execute(tokens).await.unwrap();
+        grants
+    });
+    until("the wait", || async {
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        !server.query(waiting).await.is_empty()
+    })
+    .await;
+    assert_eq!(server.query(NO_DRAW).await, [["0"]]);
+    sweeps.batch_execute("COMMIT").await.unwrap();
+    let grants = soon("the draw", granting).await.unwrap();
+    assert_eq!(server.query(NO_DRAW).await, [["1"]]);
+    grants.batch_execute("COMMIT").await.unwrap();
+}
+
+/// As behind a pooler, which goes over to another server while its clients stay connected. Neither
+/// that server's clock nor its sequence has come to what the other one gave away.
+#[tokio::test]
+async fn tokens_rise_when_the_server_is_another_one_now() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let ahead = format!("SELECT lockcore.raise_tokens(lockcore.clock() + {HOUR})");
+    server.query(&ahead).await;
+    let mut before = enters(&backend, &request("first", "a")).await;
+    for (number, turn) in [
+        "UPDATE lockcore.server SET started = started - interval '1 second'",
+        "UPDATE lockcore.server SET database = 1",
+        "UPDATE lockcore.server SET raised = raised + 3600000000",
+        // As in a dump that is read in.
+        "DROP SEQUENCE lockcore.token; CREATE SEQUENCE lockcore.token INCREMENT BY 64",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.query(turn).await;
+        server.query(&format!("SELECT setval('lockcore.token', {before} - 640000)")).await;
+        let after = enters(&backend, &request(&format!("order:{number}"), "a")).await;
+        assert!(after > before, "{after} after {before}: {turn}");
+        let next = enters(&backend, &request(&format!("other:{number}"), "a")).await;
+        assert_eq!(u64::from(next), u64::from(after) + 64, "it is raised once");
+        before = next;
+    }
+}
+
+/// Many clients connect again at the same time.
+#[tokio::test]
+async fn a_client_that_connects_waits_for_no_grant() {
+    let server = PostgresServer::start();
+    drop(connect(&server).await);
+    let draws = session(&server).await;
+    draws.batch_execute("BEGIN; SELECT lockcore.draw_tokens(1)").await.unwrap();
+    drop(soon("the connection", connect(&server)).await);
+    draws.batch_execute("COMMIT").await.unwrap();
 }

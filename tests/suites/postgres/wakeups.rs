@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use lockcore::Locks;
-use lockcore_testkit::PostgresServer;
+use lockcore::{
+    Locks,
+    backend::{Backend, HoldId, SubscribeRequest},
+};
+use lockcore_testkit::{PostgresServer, poll_times};
 use tokio::task::JoinSet;
 
-use crate::support::{connect, soon, until};
+use crate::support::{connect, enters, name, request, soon, until};
 
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
@@ -51,4 +54,34 @@ async fn those_who_wait_do_not_poll() {
     while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
         waiter.unwrap();
     }
+}
+
+/// Subscriptions come and go without a pause, and the server is told of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wakeups_do_not_wait_for_other_subscriptions() {
+    const COMING: usize = 4;
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let (holder, waiter) = (request("order", "holder"), HoldId::unique("waiter"));
+    enters(&backend, &holder).await;
+    let subscribe = SubscribeRequest::new(name("order"), waiter);
+    let mut wakeups = backend.subscribe(&subscribe).await.unwrap();
+    let mut coming = JoinSet::new();
+    for task in 0..COMING {
+        let backend = backend.clone();
+        coming.spawn(async move {
+            for number in 0_u64.. {
+                let name = name(&format!("other:{task}:{number}"));
+                let subscribe = SubscribeRequest::new(name, HoldId::unique("other"));
+                // Whether it is in effect by then or not.
+                drop(poll_times(8, backend.subscribe(&subscribe)).await);
+            }
+        });
+    }
+    until("their coming", || async { backend.channels_in_use() > 1 }).await;
+    backend.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
+    coming.shutdown().await;
+    drop(wakeups);
+    until("the end of all", || async { backend.channels_in_use() == 0 }).await;
 }
