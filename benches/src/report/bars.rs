@@ -66,7 +66,7 @@ pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 /// The name under which the fastest other library of each round is compared.
 pub(crate) const BEST_PEER: &str = "the best peer";
 
-const BARS: [Bar; 53] = [
+const BARS: [Bar; 64] = [
     ratio("uncontended", "pairs", "floor", 0.95),
     ratio("uncontended", "pairs", BEST_PEER, 1.0),
     at_most_of("uncontended", "server time a pair", "rslock", 1.1),
@@ -107,6 +107,17 @@ const BARS: [Bar; 53] = [
     at_most_of("pingpong", "p50", "PING", 2.3),
     at_most_of("pingpong", "p50 of a fair lock", "PING", 1.6),
     ratio("pingpong", "p50, less is more", "rueidislock", 1.0),
+    at_most_of("quorum", "time of an uncontended pair", "one server", 1.5),
+    ratio("quorum", "pairs of 16 tasks", BETTER_RSLOCK, 1.0),
+    ratio("quorum", "pairs of 64 tasks", BETTER_RSLOCK, 1.0),
+    ratio("quorum", "p50 of a hand-over, less is more", "rslock", 1.0),
+    ratio("quorum", "p50 of a hand-over, less is more", "rslock (5 ms)", 1.0),
+    ratio("postgres", "pairs of 16 tasks", "pg_advisory_lock", 1.0),
+    ratio("postgres", "pairs of 64 tasks", "pg_advisory_lock", 1.0),
+    ratio("postgres", "p50 of a hand-over, less is more", "pg_advisory_lock", 1.0),
+    ratio("etcd", "pairs of 16 tasks", "etcd-client", 1.0),
+    ratio("etcd", "pairs of 64 tasks", "etcd-client", 1.0),
+    ratio("etcd", "p50 of a hand-over, less is more", "etcd-client", 1.0),
     at_most("idle", "commands", 2.0),
     at_most("holds", "calls a tick", 100.0),
     at_most("holds", "client CPU", 3.0),

@@ -12,6 +12,7 @@ mod linger;
 mod memory;
 mod nested;
 mod pingpong;
+mod stores;
 mod takeover;
 mod uncontended;
 
@@ -23,13 +24,16 @@ fn of_tasks(tasks: usize) -> String {
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const ALL: [Scenario; 14] = [
+pub(crate) const ALL: [Scenario; 17] = [
     uncontended::SCENARIO,
     distinct::SCENARIO,
     contended::SCENARIO,
     fleet::SCENARIO,
     cluster::SCENARIO,
     pingpong::SCENARIO,
+    stores::QUORUM,
+    stores::POSTGRES,
+    stores::ETCD,
     idle::SCENARIO,
     holds::SCENARIO,
     nested::SCENARIO,

@@ -80,9 +80,26 @@ async fn hand_over(
     ping: &MultiplexedConnection,
     time: Duration,
 ) -> Result<Seen> {
+    let mut pings = Vec::new();
+    let times = hand_overs(one, other, time, async |pause| {
+        pings.push(tokio::spawn(ping_after(pause, ping.clone())).await??);
+        Ok(())
+    });
+    let (times, pings) = (Times::of(times.await?)?, Times::of(pings)?);
+    Ok(Seen { p50: times.quantile(0.5), p99: times.quantile(0.99), ping: pings.quantile(0.5) })
+}
+
+/// The times of hand-overs to and fro, in nanoseconds. `after_each` is told how long the holder had
+/// waited.
+pub(super) async fn hand_overs(
+    one: &mut Worker,
+    other: &mut Worker,
+    time: Duration,
+    mut after_each: impl AsyncFnMut(Duration) -> Result<()>,
+) -> Result<Vec<u64>> {
     let (mut holder, mut waiter) = (one, other);
     holder.stamp(Order::Acquire(NAME.into())).await?;
-    let (mut times, mut pings) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < time {
         let pause = pause(times.len());
@@ -93,11 +110,10 @@ async fn hand_over(
         let (had, released) = tokio::join!(waiter.stamp(Order::Acquire(NAME.into())), release);
         times.push(had?.saturating_sub(released?));
         (holder, waiter) = (waiter, holder);
-        pings.push(tokio::spawn(ping_after(pause, ping.clone())).await??);
+        after_each(pause).await?;
     }
     holder.stamp(Order::Release).await?;
-    let (times, pings) = (Times::of(times)?, Times::of(pings)?);
-    Ok(Seen { p50: times.quantile(0.5), p99: times.quantile(0.99), ping: pings.quantile(0.5) })
+    Ok(times)
 }
 
 /// How long a PING takes. It is sent by a task, as a release is, and the machine is as idle before it:

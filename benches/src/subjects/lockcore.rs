@@ -1,9 +1,12 @@
-//! lockcore, on Redis.
+//! lockcore, on whatever store a URL names.
 
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use lockcore::{LockGuard, Locks};
+use lockcore_etcd::EtcdBackend;
+use lockcore_postgres::PostgresBackend;
+use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
 
 use crate::{error::Result, measure::load::Lock};
@@ -12,8 +15,24 @@ pub(crate) struct Peer(pub(crate) Locks);
 
 impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
-        let backend = RedisBackend::connect(url).await?;
-        Ok(Self(Locks::builder(backend).lease(lease).build()?))
+        let builder = match url {
+            _ if url.starts_with("postgresql://") => {
+                Locks::builder(PostgresBackend::connect(url).await?)
+            }
+            _ if url.starts_with("etcd://") => {
+                let endpoints = url.trim_start_matches("etcd://").split(',');
+                Locks::builder(EtcdBackend::connect(endpoints).await?)
+            }
+            _ if url.contains(",redis://") => {
+                let members = url.split(',').map(str::to_owned);
+                let quorum = members.fold(Quorum::builder(), |quorum, url| {
+                    quorum.member_from(move || RedisBackend::connect(url.clone()))
+                });
+                Locks::builder(quorum.connect().await?)
+            }
+            _ => Locks::builder(RedisBackend::connect(url).await?),
+        };
+        Ok(Self(builder.lease(lease).build()?))
     }
 
     /// A client that keeps its locks for a while.

@@ -1,7 +1,9 @@
 //! What is compared.
 
+pub(crate) mod advisory;
 pub(crate) mod async_redis_lock;
 pub(crate) mod distkit;
+pub(crate) mod etcd_lock;
 pub(crate) mod floor;
 pub(crate) mod go;
 pub(crate) mod lockcore;
@@ -44,6 +46,10 @@ pub(crate) enum Subject {
     Rueidislock,
     /// In Go.
     Redislock,
+    /// Of PostgreSQL.
+    AdvisoryLock,
+    /// Of etcd.
+    EtcdLock,
 }
 
 /// What a subject runs on.
@@ -72,6 +78,7 @@ pub(crate) enum Ability {
 }
 
 impl Subject {
+    /// Those that run on Redis.
     pub(crate) const ALL: [Self; 12] = [
         Self::Lockcore,
         Self::LockcoreFair,
@@ -101,6 +108,8 @@ impl Subject {
             Self::RedsyncFast => "redsync (5 ms)",
             Self::Rueidislock => "rueidislock",
             Self::Redislock => "redislock",
+            Self::AdvisoryLock => "pg_advisory_lock",
+            Self::EtcdLock => "etcd-client",
         }
     }
 
@@ -168,6 +177,7 @@ impl Subject {
             Self::Distkit => &["set", "evalsha", "eval", "ping"],
             Self::Redsync | Self::RedsyncFast => &["set", "evalsha", "eval", "ping"],
             Self::Rueidislock | Self::Redislock => &["evalsha", "eval", "ping"],
+            Self::AdvisoryLock | Self::EtcdLock => &[],
         }
     }
 
@@ -189,6 +199,8 @@ pub(crate) enum Peer {
     Rslock(rslock::Peer),
     AsyncRedisLock(async_redis_lock::Peer),
     Distkit(distkit::Peer),
+    AdvisoryLock(advisory::Peer),
+    EtcdLock(Box<etcd_lock::Peer>),
 }
 
 impl Peer {
@@ -207,6 +219,10 @@ impl Peer {
                 Self::AsyncRedisLock(async_redis_lock::Peer::connect(url, lease).await?)
             }
             Subject::Distkit => Self::Distkit(distkit::Peer::connect(url, lease).await?),
+            Subject::AdvisoryLock => Self::AdvisoryLock(advisory::Peer::new(url)),
+            Subject::EtcdLock => {
+                Self::EtcdLock(Box::new(etcd_lock::Peer::connect(url, lease).await?))
+            }
             other => {
                 return Err(failure(format!("{} does not run in this process", other.name())));
             }
@@ -221,6 +237,8 @@ impl Peer {
             Self::Rslock(client) => AnyLock::Rslock(client.lock(name)),
             Self::AsyncRedisLock(client) => AnyLock::AsyncRedisLock(client.lock(name)),
             Self::Distkit(client) => AnyLock::Distkit(client.lock(name)?),
+            Self::AdvisoryLock(client) => AnyLock::AdvisoryLock(client.lock(name)),
+            Self::EtcdLock(client) => AnyLock::EtcdLock(Box::new(client.lock(name))),
         }))
     }
 
@@ -233,6 +251,8 @@ impl Peer {
             Self::Rslock(client) => Box::pin(turn(client.lock(name))),
             Self::AsyncRedisLock(client) => Box::pin(turn(client.lock(name))),
             Self::Distkit(client) => Box::pin(turn(client.lock(name)?)),
+            Self::AdvisoryLock(client) => Box::pin(turn(client.lock(name))),
+            Self::EtcdLock(client) => Box::pin(turn(client.lock(name))),
         })
     }
 
@@ -276,6 +296,8 @@ pub(crate) enum AnyLock {
     Rslock(rslock::Handle),
     AsyncRedisLock(async_redis_lock::Handle),
     Distkit(distkit::Handle),
+    AdvisoryLock(advisory::Handle),
+    EtcdLock(Box<etcd_lock::Handle>),
 }
 
 /// A hold of any of them. In boxes, so that one of lockcore's is not as large as the largest of theirs.
@@ -285,6 +307,8 @@ pub(crate) enum AnyHold {
     Rslock(Box<<rslock::Handle as Lock>::Hold>),
     AsyncRedisLock(Box<<async_redis_lock::Handle as Lock>::Hold>),
     Distkit(Box<<distkit::Handle as Lock>::Hold>),
+    AdvisoryLock,
+    EtcdLock(<etcd_lock::Handle as Lock>::Hold),
 }
 
 impl Lock for AnyLock {
@@ -297,6 +321,11 @@ impl Lock for AnyLock {
             Self::Rslock(lock) => AnyHold::Rslock(Box::new(lock.acquire().await?)),
             Self::AsyncRedisLock(lock) => AnyHold::AsyncRedisLock(Box::new(lock.acquire().await?)),
             Self::Distkit(lock) => AnyHold::Distkit(Box::new(lock.acquire().await?)),
+            Self::AdvisoryLock(lock) => {
+                lock.acquire().await?;
+                AnyHold::AdvisoryLock
+            }
+            Self::EtcdLock(lock) => AnyHold::EtcdLock(lock.acquire().await?),
         })
     }
 
@@ -309,6 +338,8 @@ impl Lock for AnyLock {
                 lock.release(*hold).await
             }
             (Self::Distkit(lock), AnyHold::Distkit(hold)) => lock.release(*hold).await,
+            (Self::AdvisoryLock(lock), AnyHold::AdvisoryLock) => lock.release(()).await,
+            (Self::EtcdLock(lock), AnyHold::EtcdLock(hold)) => lock.release(hold).await,
             _ => Err(failure("the hold belongs to somebody else's lock")),
         }
     }

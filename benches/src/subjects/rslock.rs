@@ -1,4 +1,4 @@
-//! rslock, on one server, or with a manager for each primary of a cluster.
+//! rslock, on one server, on several as Redlock, or with a manager for each primary of a cluster.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ impl Peer {
         pause: Option<Duration>,
     ) -> Result<Self> {
         let nodes = Nodes::find(url).await?;
-        let manager = |url: &String| {
-            let mut manager = LockManager::new(vec![url.as_str()]);
+        let manager = |urls: &String| {
+            let mut manager = LockManager::new(urls.split(',').collect());
             if let Some(pause) = pause {
                 manager.set_retry(RETRIES, pause);
             }

@@ -106,10 +106,7 @@ async fn a_waiter_with_a_doubt_is_not_shut_out() {
     assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
     bench.stores[1].release(&release("dead")).await.unwrap();
     let refused = bench.quorum.acquire(&request("a:1")).await.unwrap();
-    assert!(
-        matches!(refused, AcquireOutcome::Held { .. }),
-        "not at once: {refused:?}"
-    );
+    assert!(matches!(refused, AcquireOutcome::Held { .. }), "not at once: {refused:?}");
     sleep(6 * SECOND).await;
     // Others enter with the last two members.
     let error = bench.quorum.acquire(&request("a:1")).await.unwrap_err();
