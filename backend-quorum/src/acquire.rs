@@ -41,11 +41,15 @@ struct Tally {
     /// Those that have refused, and when they will be free.
     held: Vec<Option<Duration>>,
     pending: usize,
+    /// Those among them that were not late lately.
+    prompt: usize,
 }
 
 impl Tally {
     fn of(quorum: &Inner, round: &Round<AcquireOutcome>) -> Self {
-        let mut tally = Self { pending: round.pending().len(), ..Self::default() };
+        let (pending, prompt) = (round.pending(), round.pending_prompt());
+        let (pending, prompt) = (pending.len(), prompt.len());
+        let mut tally = Self { pending, prompt, ..Self::default() };
         for (at, outcome) in round.replies() {
             match (outcome.token(), outcome) {
                 (Some(token), _) if quorum.members[at].rejoins_in().is_none() => {
@@ -61,7 +65,11 @@ impl Tally {
     }
 
     fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
-        self.grants.len() >= majority || self.grants.len() + self.pending < majority
+        let grants = self.grants.len();
+        // Who was refused has met somebody else. To wait for a member that is late would keep that
+        // one out as well.
+        let awaited = if self.held.is_empty() { self.pending } else { self.prompt };
+        grants >= majority || grants + awaited < majority
     }
 
     /// The earliest token that fits the first rule, if a majority has granted the hold.
@@ -101,6 +109,7 @@ pub(crate) async fn acquire(
 ) -> Result<AcquireOutcome, BackendError> {
     let AcquireRequest { name, hold, lease, tokens, .. } = request;
     let (parts, start) = (quorum.parts(), Instant::now());
+    quorum.doubts.recall(name, hold);
     let doubtful = quorum.doubts.of(name, hold, Duration::ZERO);
     let proposal = quorum.proposals.next(*tokens);
     let proposing = Arc::new(request.clone().least_token(Some(proposal)));
@@ -214,14 +223,18 @@ impl Attempt<'_> {
     async fn undo(&mut self) -> Undone {
         let AcquireRequest { name, hold, .. } = self.request;
         self.quorum.doubts.recall(name, hold);
-        let (granted, undo) = (self.tally.granted(), self.request.undo());
+        let granted = self.tally.granted();
         let to = granted.with(self.unsure);
         if to.is_empty() {
             return Undone::Everywhere;
         }
-        let mut round = self.quorum.ask(to, |member| {
-            let undo = undo.clone();
-            async move { member.release(&undo).await }
+        let mut round = self.quorum.ask_each(to, |at, member| {
+            // Where it was granted, nothing is on its way any more, and it may be asked for again.
+            let release = match granted.contains(at) {
+                true => self.request.release(),
+                false => self.request.undo(),
+            };
+            async move { member.release(&release).await }
         });
         round.until(|round| round.pending().without(self.unsure).is_empty()).await;
         round.wait_for_all(LAST_GRACE).await;

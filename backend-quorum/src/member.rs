@@ -9,6 +9,8 @@ use std::{
 use lockcore::{BackendError, BackendErrorKind, backend::Backend};
 use tokio::time::{Instant, timeout};
 
+use crate::acquire::GRACE;
+
 /// A member that was late or failed is not waited for during this time, where a majority is enough.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -72,6 +74,8 @@ struct Health {
     is_away: bool,
     /// When it answered again.
     back_since: Option<Instant>,
+    /// When it was connected, if it was down before: it cannot tell of what it was then.
+    joined: Option<Instant>,
     /// Why it is not connected.
     not_connected: Option<BackendError>,
 }
@@ -104,6 +108,8 @@ impl Member {
 
     /// Notes that the store is connected.
     pub(crate) fn connected(&self, backend: Arc<dyn Backend>) {
+        let mut health = self.health();
+        health.joined = health.is_away.then(Instant::now);
         let _ = self.backend.set(backend);
     }
 
@@ -119,6 +125,7 @@ impl Member {
         &self,
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
+        let asked = Instant::now();
         let answer = match timeout(self.patience, call).await {
             Ok(answer) => answer,
             Err(_) => Err(no_answer(self.patience)),
@@ -127,14 +134,16 @@ impl Member {
             Err(error) if error.is_retryable() => self.failed(error),
             // Nobody was asked.
             _ if self.backend.get().is_none() => {}
-            _ => self.answered(),
+            _ => self.answered(asked.elapsed() <= GRACE),
         }
         answer
     }
 
-    fn answered(&self) {
+    fn answered(&self, is_prompt: bool) {
         let mut health = self.health();
-        health.late_until = None;
+        if is_prompt {
+            health.late_until = None;
+        }
         if std::mem::take(&mut health.is_away) {
             health.back_since = Some(Instant::now());
         }
@@ -160,10 +169,12 @@ impl Member {
     /// data.
     pub(crate) fn rejoins_in(&self) -> Option<Duration> {
         let known = self.backend.get().and_then(|backend| backend.intact_for());
-        let left = match known {
-            Some(intact_for) => self.rejoin_after.saturating_sub(intact_for),
-            None => self.rejoin_after.saturating_sub(self.health().back_for()?),
+        let health = self.health();
+        let since = match known {
+            Some(intact_for) => health.joined.map_or(intact_for, |at| at.elapsed().min(intact_for)),
+            None => health.back_for()?,
         };
+        let left = self.rejoin_after.saturating_sub(since);
         (!left.is_zero()).then_some(left)
     }
 

@@ -13,10 +13,11 @@ use lockcore::FencingToken;
 const MOST: u64 = 1 << 52;
 
 /// How far proposals are ahead of this client's clock. A member whose tokens follow its own clock
-/// can accept them, although that may be a little fast.
-const AHEAD: Duration = Duration::from_secs(60);
+/// can accept them, although that may be a little fast. Far less than `rejoin_after`: a member that
+/// has lost its tokens begins again at its own clock.
+const AHEAD: Duration = Duration::from_secs(5);
 
-/// The source of proposals: the time in microseconds a minute from now, or the last token that this
+/// The source of proposals: the time in microseconds five seconds from now, or the last token that this
 /// client knows of and one. Every member can accept a proposal that is greater than all that it has
 /// issued, so that a majority has the token after one round trip.
 #[derive(Debug, Default)]

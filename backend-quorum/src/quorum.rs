@@ -118,6 +118,19 @@ impl Inner {
         F: Future<Output = Result<T, BackendError>> + Send + 'static,
         T: Send + 'static,
     {
+        self.ask_each(to, |_, member| request(member))
+    }
+
+    /// Makes a request to the members in `to`, to each its own.
+    pub(crate) fn ask_each<T, F>(
+        &self,
+        to: MemberSet,
+        request: impl Fn(usize, Arc<dyn Backend>) -> F,
+    ) -> Round<T>
+    where
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+        T: Send + 'static,
+    {
         Round::new(&self.members, to, request)
     }
 

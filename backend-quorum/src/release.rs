@@ -1,5 +1,7 @@
 //! Releases, by the holder and by force.
 
+use std::time::Duration;
+
 use lockcore::{
     BackendError, LockName,
     backend::{ReleaseOutcome, ReleaseRequest},
@@ -9,6 +11,7 @@ use tokio::time::Instant;
 use crate::{
     acquire::{GRACE, LAST_GRACE},
     failure::Failures,
+    member::MemberSet,
     quorum::{Inner, Parts},
     round::Round,
 };
@@ -20,11 +23,15 @@ pub(crate) async fn release(
     request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
     let (parts, start) = (quorum.parts(), Instant::now());
+    let mut doubtful = MemberSet::default();
     if request.remaining == 0 {
         quorum.doubts.recall(&request.name, &request.hold);
+        doubtful = quorum.doubts.of(&request.name, &request.hold, Duration::ZERO);
     }
-    let mut round = quorum.ask(quorum.all(), |member| {
-        let request = request.clone();
+    let mut round = quorum.ask_each(quorum.all(), |at, member| {
+        let mut request = request.clone();
+        // An acquisition may be on its way there, although it is not on its way elsewhere.
+        request.is_undo |= doubtful.contains(at);
         async move { member.release(&request).await }
     });
     answered(&mut round, parts).await;
@@ -52,11 +59,12 @@ pub(crate) async fn force(quorum: &Inner, name: &LockName) -> Result<bool, Backe
         let name = name.clone();
         async move { member.force_release(&name).await }
     });
-    answered(&mut round, parts).await;
+    // This ends whatever hold it meets, so none may arrive after the answer: the next holder would
+    // lose its part.
+    round.until(|_| false).await;
     let answers = round.replies().count();
     let failures = Failures::of(&round, start.elapsed());
     let held = round.replies().filter(|(_, was_held)| **was_held).count();
-    round.finish();
     if answers < parts.majority {
         return Err(failures.into_error(parts));
     }

@@ -35,8 +35,14 @@ pub(crate) async fn renew(
         let mut holds = doubtful.iter().enumerate();
         holds.all(|(index, doubtful)| Tally::of(round, index, *doubtful).is_decided(parts))
     };
-    // While one hold is undecided, the others wait for their answers as well.
+    // Holds that are decided do not wait for long for one that is not: lockcore gives up after a
+    // third of the shortest lease.
     let _ = timeout(shortest / 6, round.until(are_decided)).await;
+    let is_any_decided = |round: &Round<Vec<RenewOutcome>>| {
+        let mut holds = doubtful.iter().enumerate();
+        holds.any(|(index, doubtful)| Tally::of(round, index, *doubtful).is_decided(parts))
+    };
+    let _ = timeout(shortest / 8, round.until(is_any_decided)).await;
     round.wait_for_prompt(GRACE.min(shortest / 20)).await;
     let waited = start.elapsed();
     let outcomes = doubtful.iter().enumerate().map(|(index, doubtful)| {

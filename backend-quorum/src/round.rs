@@ -36,7 +36,7 @@ impl<T: Send + 'static> Round<T> {
     pub(crate) fn new<F>(
         members: &Arc<[Arc<Member>]>,
         to: MemberSet,
-        request: impl Fn(Arc<dyn Backend>) -> F,
+        request: impl Fn(usize, Arc<dyn Backend>) -> F,
     ) -> Self
     where
         F: Future<Output = Result<T, BackendError>> + Send + 'static,
@@ -45,7 +45,8 @@ impl<T: Send + 'static> Round<T> {
             if !to.contains(index) {
                 return Request::NotMade;
             }
-            let (member, call) = (member.clone(), member.backend().map(&request));
+            let call = member.backend().map(|backend| request(index, backend));
+            let member = member.clone();
             let call = async move {
                 let call = async { call?.await };
                 member.answer(call).await
@@ -90,7 +91,7 @@ impl<T: Send + 'static> Round<T> {
 
     /// Waits for those who have not answered yet, unless they were late lately.
     pub(crate) async fn wait_for_prompt(&mut self, time: Duration) {
-        let prompt: MemberSet = self.pending().iter().filter(|at| self.is_prompt(*at)).collect();
+        let prompt = self.pending_prompt();
         if prompt.is_empty() {
             return;
         }
@@ -120,6 +121,11 @@ impl<T: Send + 'static> Round<T> {
             .filter(|(_, request)| matches!(request, Request::Pending(_)))
             .map(|(at, _)| at)
             .collect()
+    }
+
+    /// Those of them that were not late lately.
+    pub(crate) fn pending_prompt(&self) -> MemberSet {
+        self.pending().iter().filter(|at| self.is_prompt(*at)).collect()
     }
 
     /// The answers so far, with the members that gave them.

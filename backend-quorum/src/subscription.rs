@@ -71,7 +71,7 @@ impl Watches {
     fn begin(self: &Arc<Self>, name: &LockName) -> Watch {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = watches.entry(name.clone()).or_default().clone();
-        Watch { watches: self.clone(), name: name.clone(), last }
+        Watch { watches: self.clone(), name: name.clone(), last: Some(last) }
     }
 }
 
@@ -80,20 +80,24 @@ impl Watches {
 struct Watch {
     watches: Arc<Watches>,
     name: LockName,
-    last: Arc<Mutex<LastRequest>>,
+    /// Taken when dropped.
+    last: Option<Arc<Mutex<LastRequest>>>,
 }
 
 impl Watch {
     fn granted(&self) -> MemberSet {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).granted
+        let last = self.last.as_ref();
+        last.map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).granted)
+            .unwrap_or_default()
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map has one, and this watch the other.
-        if Arc::strong_count(&self.last) == 2 {
+        self.last = None;
+        // The map has the last one.
+        if watches.get(&self.name).is_some_and(|last| Arc::strong_count(last) == 1) {
             watches.remove(&self.name);
         }
     }

@@ -76,7 +76,10 @@ impl Opener {
         if last.0.contradicts(identity) {
             last.1 = Some(Instant::now());
         }
-        last.0 = identity.clone();
+        // What cannot be told now was told before, perhaps.
+        if identity.is_known() {
+            last.0 = identity.clone();
+        }
     }
 
     /// How long an attempt to connect takes at most, with the check and the pause before it.

@@ -10,9 +10,10 @@ use std::{
 
 use lockcore::{BackendErrorKind, Locks};
 use lockcore_memory::MemoryBackend;
+use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fault, History, Op, RedisServer};
+use lockcore_testkit::{Fault, History, Op, PostgresServer, RedisServer};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 4;
@@ -98,4 +99,20 @@ async fn on_servers() {
         }
         contend(clients, hand_over).await;
     }
+}
+
+/// An undone request is asked for again, also where an undo leaves a mark.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_postgresql() {
+    let server = PostgresServer::start();
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut members = Quorum::builder().member_timeout(Duration::from_secs(1));
+        for schema in ["one", "two", "three"] {
+            let store = PostgresBackend::builder(server.url()).schema(schema).connections(1);
+            members = members.member(store.connect().await.unwrap());
+        }
+        clients.push(members.build().unwrap());
+    }
+    contend(clients, Duration::from_millis(5)).await;
 }

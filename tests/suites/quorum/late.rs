@@ -138,3 +138,15 @@ async fn the_part_of_a_hold_that_is_no_more_was_not_held() {
     bench.stores[0].force_release(&name()).await.unwrap();
     assert!(bench.quorum.force_release(&name()).await.unwrap());
 }
+
+/// It ends whatever hold it meets, which may be the next one.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_is_over_when_it_is_answered() {
+    let bench = Bench::new(3);
+    enters(&bench.quorum, "a:1").await;
+    bench.faults[2].next(Op::ForceRelease, Fault::Delay(LATE));
+    assert!(bench.quorum.force_release(&name()).await.unwrap());
+    enters(&bench.other(), "b:1").await;
+    sleep(SECOND).await;
+    assert_eq!(bench.owners().await, [(); 3].map(|()| owned_by("b:1")));
+}
