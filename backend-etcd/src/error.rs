@@ -173,6 +173,12 @@ pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> Backend
     BackendError::new(BackendErrorKind::Timeout, message)
 }
 
+/// A request was sent to two members, and the answer does not tell what the first copy has done.
+pub(crate) fn unsure(doing: &str) -> BackendError {
+    let message = format!("{doing}: the request was sent to two members of etcd; ask again");
+    BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
+}
+
 /// What is stored under a key of the prefix, and is none of this crate's.
 pub(crate) fn not_a_record(key: &str) -> BackendError {
     let message = format!(
