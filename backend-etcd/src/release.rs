@@ -107,6 +107,9 @@ fn deleted<const N: usize>(
 }
 
 /// Sets the count, and leaves the lease as it is.
+///
+/// It is written even if it is right already: a nested acquisition that was given up may be on its
+/// way, and fails if the hold has changed.
 async fn lower(
     members: &Members,
     keys: &Keys,
@@ -116,9 +119,6 @@ async fn lower(
     // If another request for the same hold comes first, it is read again. The caller limits how
     // long this goes on.
     while let Some(entry) = find(members, keys, kind, request).await? {
-        if entry.record.count == request.remaining {
-            return Ok(ReleaseOutcome::StillHeld);
-        }
         let record = Record { count: request.remaining, ..entry.record.clone() };
         if put_again(members, &entry, &record, entry.lease).await?.answer {
             return Ok(ReleaseOutcome::StillHeld);

@@ -44,3 +44,16 @@ async fn a_hold_that_grows_during_its_release_is_released() {
         assert!(!grows(&mut client, &seen).await, "it is there again");
     }
 }
+
+#[tokio::test]
+async fn a_nested_acquisition_that_comes_after_its_undoing_has_no_effect() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    let held = request("order", "a");
+    enters(&backend, &held).await;
+    let seen = stored(&mut client).await.unwrap();
+    let undo = held.clone().count(2).undo().remaining(1);
+    assert_eq!(backend.release(&undo).await.unwrap(), ReleaseOutcome::StillHeld);
+    assert!(!grows(&mut client, &seen).await);
+}
