@@ -15,7 +15,7 @@ use crate::{
     members::{MemberReply, Members},
     record::Record,
     requests::{Revoke, TimeToLive, Transact},
-    seen::{Entry, gets},
+    seen::{Entry, gets, nothing_newer},
 };
 
 /// The hold of a name, if it is there.
@@ -128,19 +128,48 @@ async fn lower(
 }
 
 /// Frees a name, whoever holds it. Places stay.
+///
+/// What is deleted was read before, so that a copy of the request that comes late does not end a
+/// later hold.
 pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, BackendError> {
     const DOING: &str = "forcing a release";
+    const KINDS: [Kind; 2] = [Kind::Lock, Kind::ReadWrite];
     let all = || Some(DeleteOptions::new().with_prefix().with_prev_key());
-    let deletes = [Kind::Lock, Kind::ReadWrite].map(|kind| TxnOp::delete(keys.holds(kind), all()));
-    let answer = members.call(DOING, &Transact(Txn::new().and_then(deletes))).await?;
-    let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
-    let deleted = deleted::<2>(&answer, DOING)?.concat();
-    // They have no keys any more, and would end by themselves. A renewal looks for the key.
-    join_all(deleted.iter().map(|lease| async {
-        let _ = members.call(DOING, &Revoke(*lease)).await;
-    }))
-    .await;
-    Ok(!deleted.is_empty())
+    let count = || Some(GetOptions::new().with_prefix().with_count_only());
+    let mut is_repeated = false;
+    loop {
+        let reads = KINDS.map(|kind| TxnOp::get(keys.holds(kind), count()));
+        let read = members.call(DOING, &Transact(Txn::new().and_then(reads))).await;
+        // An earlier round may have had an effect.
+        let read = read.map_err(|error| if is_repeated { error.maybe_applied() } else { error })?;
+        let read = read.ok_or_else(|| error::unexpected(DOING))?;
+        let found: [_; 2] = gets(&read, DOING)?;
+        let deleted = if found.iter().all(|found| found.count() == 0) {
+            Vec::new()
+        } else {
+            let header = read.header().ok_or_else(|| error::unexpected(DOING))?;
+            let unchanged = KINDS.map(|kind| nothing_newer(keys.holds(kind), header.revision()));
+            let deletes = KINDS.map(|kind| TxnOp::delete(keys.holds(kind), all()));
+            let txn = Transact(Txn::new().when(unchanged).and_then(deletes));
+            let reply = members.call_noting(DOING, &txn).await?;
+            is_repeated |= reply.is_repeated;
+            let answer = reply.answer.ok_or_else(|| error::unexpected(DOING))?;
+            if !answer.succeeded() {
+                // The caller limits how long this goes on.
+                continue;
+            }
+            deleted::<2>(&answer, DOING)?.concat()
+        };
+        if deleted.is_empty() && is_repeated {
+            return Err(error::unsure(DOING));
+        }
+        // They have no keys any more, and would end by themselves. A renewal looks for the key.
+        join_all(deleted.iter().map(|lease| async {
+            let _ = members.call(DOING, &Revoke(*lease)).await;
+        }))
+        .await;
+        return Ok(!deleted.is_empty());
+    }
 }
 
 /// Reports who holds a name, and who waits for it.
@@ -159,7 +188,7 @@ pub(crate) async fn inspect(
     let answer = members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
     let answer = answer.ok_or_else(|| error::unexpected(DOING).with_lock(name))?;
     let [locks, queue, sharers, writers] = gets(&answer, DOING)?;
-    let entries = |pairs: &[etcd_client::KeyValue], prefix: String| {
+    let entries = |pairs: &[KeyValue], prefix: String| {
         pairs.iter().map(|pair| Entry::read(pair, &prefix)).collect::<Result<Vec<_>, _>>()
     };
     let mut holds = entries(locks.kvs(), keys.holds(Kind::Lock))?;
