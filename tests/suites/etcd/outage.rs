@@ -280,3 +280,20 @@ async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
         );
     }
 }
+
+/// The core gives up on the renewal of a short lease before a member has had its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_answer_was_not_waited_for_is_not_asked_next() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
+    let builder = EtcdBackend::builder(cluster.addresses());
+    let backend = builder.response_timeout(Duration::from_secs(30)).connect().await.unwrap();
+    cluster.freeze(0);
+    let order = name("order");
+    let given_up = tokio::time::timeout(Duration::from_millis(300), backend.inspect(&order)).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    let asked = Instant::now();
+    backend.inspect(&order).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
