@@ -180,7 +180,7 @@ impl<'a> Acquiring<'a> {
         let id = self.keys.lease(Purpose::Hold, *mode, hold.id());
         let granted = match self.granted {
             Some(granted) => granted,
-            None => ensure(self.members, id, seconds(*lease), &key).await?,
+            None => self.ensure(id, seconds(*lease), &key).await?,
         };
         self.granted = Some(granted);
         let record =
@@ -222,7 +222,7 @@ impl<'a> Acquiring<'a> {
         }
         let key = self.keys.place(self.kind, hold.id());
         let id = self.keys.lease(Purpose::Wait, *mode, hold.id());
-        let granted = ensure(self.members, id, seconds(queue), &key).await?;
+        let granted = self.ensure(id, seconds(queue), &key).await?;
         let record =
             Record { mode: *mode, count: 0, seconds: granted, owner: hold.owner().to_owned() };
         let mut conditions = vec![
@@ -242,6 +242,16 @@ impl<'a> Acquiring<'a> {
         let is_queued = answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.has_written = had_written || is_queued || is_repeated;
         answer.map(|_| is_queued).ok_or_else(error::undone)
+    }
+
+    /// Makes sure that a lease exists. If its grant may still be on its way when this fails, the
+    /// request has to be undone, and asked again under another id.
+    async fn ensure(&mut self, lease: i64, seconds: i64, key: &str) -> Result<i64, BackendError> {
+        let had_written = std::mem::replace(&mut self.has_written, true);
+        let granted = ensure(self.members, lease, seconds, key).await;
+        self.has_written =
+            had_written || granted.as_ref().is_err_and(BackendError::is_outcome_unknown);
+        granted
     }
 
     /// When the last of these ends. `None` if they have all ended.
