@@ -164,7 +164,8 @@ mod tests {
                 panic!("refused");
             };
             let absent = Compare::create_revision(keys.hold(mode, "a"), CompareOp::Equal, 0);
-            assert!(conditions.contains(&absent), "{mode:?}");
+            let (all, absent) = (format!("{conditions:?}"), format!("{absent:?}"));
+            assert!(all.contains(&absent), "{mode:?}: {all}");
         }
     }
 }

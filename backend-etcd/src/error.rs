@@ -39,8 +39,8 @@ pub(crate) fn is_lease_taken(error: &Error) -> bool {
             && status.message().contains("lease already exists"))
 }
 
-/// Returns `true` if the server refuses a token because users or roles have changed since, or because
-/// it knew of no users when the client connected.
+/// Returns `true` if the server refuses a token because users or roles have changed since, or
+/// because it knew of no users when the client connected.
 pub(crate) fn is_token_stale(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status)
         if i32::from(status.code()) == code::INVALID_ARGUMENT

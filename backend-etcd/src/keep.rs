@@ -24,8 +24,8 @@ const ATTEMPTS: u32 = 3;
 /// A member renews a lease by its own account if it takes itself for the leader. One that was
 /// stopped for a while does so although there is another leader by then, who knows nothing of the
 /// renewal. So a read comes before, through the same member, and another one after. Both need a
-/// majority. If they were in the same term, the renewal was that of the leader. An endpoint has to be
-/// one member for this, so the reads compare its id as well.
+/// majority. If they were in the same term, the renewal was that of the leader. An endpoint has to
+/// be one member for this, so the reads compare its id as well.
 pub(crate) async fn refresh(
     members: &Members,
     key: &str,
