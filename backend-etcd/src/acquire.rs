@@ -121,7 +121,7 @@ impl<'a> Acquiring<'a> {
                     None
                 }
                 Decision::Blocked { by, may_queue } => {
-                    let has_place = !may_queue || self.queue(&seen).await?;
+                    let has_place = !may_queue || self.queue(&seen, &by).await?;
                     let remaining = if has_place { self.remaining(&by).await? } else { None };
                     match remaining {
                         Some(remaining) => {
@@ -161,10 +161,10 @@ impl<'a> Acquiring<'a> {
 
     /// A repetition, or the growth of a hold.
     async fn keep(&mut self, entry: &Entry) -> Result<bool, BackendError> {
-        self.has_written = true;
+        let had_written = std::mem::replace(&mut self.has_written, true);
         let seconds = seconds(self.request.lease);
         let is_kept = keep(self.members, entry, seconds, Some(self.request.count)).await?;
-        self.has_written = is_kept;
+        self.has_written = had_written || is_kept;
         Ok(is_kept)
     }
 
@@ -180,7 +180,7 @@ impl<'a> Acquiring<'a> {
         let id = self.keys.lease(Purpose::Hold, *mode, hold.id());
         let granted = match self.granted {
             Some(granted) => granted,
-            None => ensure(self.members, id, seconds(*lease), &key).await?,
+            None => self.ensure(id, seconds(*lease), &key).await?,
         };
         self.granted = Some(granted);
         let record =
@@ -194,28 +194,35 @@ impl<'a> Acquiring<'a> {
             self.kind,
             hold.id(),
         ));
-        self.has_written = true;
+        let had_written = std::mem::replace(&mut self.has_written, true);
         let MemberReply { answer, is_repeated, .. } =
             self.members.call_noting(DOING, &Transact(txn)).await?;
-        self.has_written = answer.as_ref().is_some_and(TxnResponse::succeeded);
+        self.has_written = had_written || answer.as_ref().is_some_and(TxnResponse::succeeded);
         self.is_ambiguous |= is_repeated;
         answer.ok_or_else(error::undone)
     }
 
     /// Gives the refused hold a place, or keeps the one that it has, if it wants one. `false`:
     /// somebody has changed something meanwhile.
-    async fn queue(&mut self, seen: &Seen) -> Result<bool, BackendError> {
+    ///
+    /// A copy of the request that comes late must not give a place to a hold that was granted. So
+    /// one of the entries in the way, all of which have to end before a grant, has to be there.
+    async fn queue(&mut self, seen: &Seen, by: &[&Entry]) -> Result<bool, BackendError> {
         let AcquireRequest { hold, mode, queue, .. } = self.request;
         let Some(queue) = queue.filter(|_| matches!(mode, Mode::Fair | Mode::Write)) else {
             return Ok(true);
         };
-        self.has_written = true;
+        let had_written = self.has_written;
         if let Some(place) = &seen.own_place {
-            return keep(self.members, place, seconds(queue), None).await;
+            // A mere renewal writes nothing.
+            self.has_written |= place.record.seconds < seconds(queue);
+            let is_kept = keep(self.members, place, seconds(queue), None).await?;
+            self.has_written &= had_written || is_kept;
+            return Ok(is_kept);
         }
         let key = self.keys.place(self.kind, hold.id());
         let id = self.keys.lease(Purpose::Wait, *mode, hold.id());
-        let granted = ensure(self.members, id, seconds(queue), &key).await?;
+        let granted = self.ensure(id, seconds(queue), &key).await?;
         let record =
             Record { mode: *mode, count: 0, seconds: granted, owner: hold.owner().to_owned() };
         let mut conditions = vec![
@@ -226,12 +233,25 @@ impl<'a> Acquiring<'a> {
             // A writer behind another one keeps nobody out.
             conditions.push(seen.nothing_new(self.keys.holds_in(Mode::Write)));
         }
+        conditions.extend(by.first().map(|entry| entry.present()));
         let put = TxnOp::put(key, record.encode(), Some(PutOptions::new().with_lease(id)));
         let txn = Txn::new().when(conditions).and_then([put]);
-        match self.members.call(DOING, &Transact(txn)).await? {
-            Some(answer) => Ok(answer.succeeded()),
-            None => Err(error::undone()),
-        }
+        self.has_written = true;
+        let MemberReply { answer, is_repeated, .. } =
+            self.members.call_noting(DOING, &Transact(txn)).await?;
+        let is_queued = answer.as_ref().is_some_and(TxnResponse::succeeded);
+        self.has_written = had_written || is_queued || is_repeated;
+        answer.map(|_| is_queued).ok_or_else(error::undone)
+    }
+
+    /// Makes sure that a lease exists. If its grant may still be on its way when this fails, the
+    /// request has to be undone, and asked again under another id.
+    async fn ensure(&mut self, lease: i64, seconds: i64, key: &str) -> Result<i64, BackendError> {
+        let had_written = std::mem::replace(&mut self.has_written, true);
+        let granted = ensure(self.members, lease, seconds, key).await;
+        self.has_written =
+            had_written || granted.as_ref().is_err_and(BackendError::is_outcome_unknown);
+        granted
     }
 
     /// When the last of these ends. `None` if they have all ended.

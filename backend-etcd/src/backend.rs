@@ -93,7 +93,7 @@ impl fmt::Debug for EtcdBackend {
 
 impl EtcdBackend {
     /// Connects to the cluster with members at `endpoints`: `host:port`, `http://host:port` or
-    /// `https://host:port`.
+    /// `https://host:port`. Each endpoint has to be one member, not a balancer in front of several.
     ///
     /// # Errors
     /// No member can be reached, the cluster has no leader, or it rejects the credentials. The

@@ -20,6 +20,9 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from
 
 /// Settings of an [`EtcdBackend`], which [`connect`](Self::connect) makes.
 ///
+/// Each endpoint has to be one member of the cluster. A balancer in front of several breaks the
+/// proof that a renewal was that of the leader, which takes three requests to the same member.
+///
 /// # Examples
 /// ```no_run
 /// use lockcore_etcd::EtcdBackend;
@@ -88,7 +91,8 @@ impl EtcdBackendBuilder {
     }
 
     /// Sets how long an answer is waited for, 10 ms to 60 s. Default: 3 s. The core gives up on a
-    /// call after 5 s. With several members, each is waited for a half or a third of that.
+    /// call after 5 s. With several members, each is waited for a half or a third of that, and for
+    /// 4 s at most.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
@@ -137,7 +141,8 @@ impl EtcdBackendBuilder {
             return Err(error::configuration("there are no endpoints; give at least one"));
         }
         let is_secure = addresses.iter().any(|(_, url)| url.starts_with("https://"));
-        let members = Members::new(addresses, &self.options(is_secure)?, self.response_timeout);
+        let options = self.options(is_secure)?;
+        let members = Members::new(addresses, &options, self.user.is_some(), self.response_timeout);
         let slash = if self.prefix.ends_with('/') { "" } else { "/" };
         EtcdBackend::open(members, self.prefix + slash).await
     }

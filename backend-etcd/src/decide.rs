@@ -1,6 +1,6 @@
 //! What a request for a lock leads to. Nothing here does I/O.
 
-use etcd_client::Compare;
+use etcd_client::{Compare, CompareOp};
 use lockcore::{Mode, backend::AcquireRequest};
 
 use crate::{
@@ -102,7 +102,12 @@ fn conditions(
     request: &AcquireRequest,
     takes_over: bool,
 ) -> Vec<Compare> {
-    let mut conditions = vec![nothing_below(keys.kind(kind.other()))];
+    let own = keys.hold(request.mode, request.hold.id());
+    let mut conditions = vec![
+        nothing_below(keys.kind(kind.other())),
+        // A copy of the request that comes late must not replace what the first one has written.
+        Compare::create_revision(own, CompareOp::Equal, 0),
+    ];
     match request.mode {
         Mode::Read => {
             conditions.push(seen.nothing_new(keys.holds_in(Mode::Write)));
@@ -129,4 +134,38 @@ fn conditions(
         }
     }
     conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockcore::{LockName, backend::HoldId};
+
+    use super::*;
+
+    #[test]
+    fn no_grant_replaces_the_hold_itself() {
+        let name = LockName::new("order").unwrap();
+        let keys = Keys::new("lockcore/", &name);
+        for mode in [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write] {
+            let kind = Kind::of(mode).unwrap();
+            let seen = Seen {
+                revision: 1,
+                holds: Vec::new(),
+                places: Vec::new(),
+                own_place: None,
+                is_of_other_kind: false,
+            };
+            let hold = HoldId::unique("a");
+            let request = AcquireRequest::new(name.clone(), hold, Duration::from_secs(30));
+            let request = request.mode(mode);
+            let Decision::Grant { conditions, .. } = decide(&seen, &keys, kind, &request) else {
+                panic!("refused");
+            };
+            let absent = Compare::create_revision(keys.hold(mode, "a"), CompareOp::Equal, 0);
+            let (all, absent) = (format!("{conditions:?}"), format!("{absent:?}"));
+            assert!(all.contains(&absent), "{mode:?}: {all}");
+        }
+    }
 }

@@ -39,6 +39,22 @@ pub(crate) fn is_lease_taken(error: &Error) -> bool {
             && status.message().contains("lease already exists"))
 }
 
+/// Returns `true` if the server refuses a token because users or roles have changed since, or
+/// because it knew of no users when the client connected.
+pub(crate) fn is_token_stale(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status)
+        if i32::from(status.code()) == code::INVALID_ARGUMENT
+            && (is_of_old_users(status.message()) || is_without_user(status.message())))
+}
+
+fn is_of_old_users(said: &str) -> bool {
+    said.contains("revision of auth store is old")
+}
+
+fn is_without_user(said: &str) -> bool {
+    said.contains("user name is empty")
+}
+
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
     let kind = kind_of(&error);
@@ -81,7 +97,9 @@ fn kind_of(error: &Error) -> BackendErrorKind {
         code::UNAUTHENTICATED => Kind::Auth,
         code::INVALID_ARGUMENT if said.contains("authentication failed") => Kind::Auth,
         // Said to a client without credentials.
-        code::INVALID_ARGUMENT if said.contains("user name is empty") => Kind::Auth,
+        code::INVALID_ARGUMENT if is_without_user(said) => Kind::Auth,
+        // They go on changing. Asked again, the client gets another token.
+        code::INVALID_ARGUMENT if is_of_old_users(said) => Kind::Unavailable,
         code::FAILED_PRECONDITION if said.contains("authentication is not enabled") => {
             Kind::Configuration
         }
@@ -105,7 +123,9 @@ fn is_transport(error: &Error) -> bool {
 fn is_refused(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     let said = status.message();
-    is_dropped(said) || ["etcdserver: no leader", "etcdserver: too many requests"].contains(&said)
+    is_dropped(said)
+        || is_of_old_users(said)
+        || ["etcdserver: no leader", "etcdserver: too many requests"].contains(&said)
 }
 
 /// The leader is handing its office over to another member.
@@ -171,6 +191,12 @@ fn hint(kind: BackendErrorKind) -> &'static str {
 pub(crate) fn no_answer(doing: &str, address: &str, waited: Duration) -> BackendError {
     let message = format!("{doing}: no answer from etcd at {address} within {waited:?}");
     BackendError::new(BackendErrorKind::Timeout, message)
+}
+
+/// A request was sent to two members, and the answer does not tell what the first copy has done.
+pub(crate) fn unsure(doing: &str) -> BackendError {
+    let message = format!("{doing}: the request was sent to two members of etcd; ask again");
+    BackendError::new(BackendErrorKind::Timeout, message).maybe_applied()
 }
 
 /// What is stored under a key of the prefix, and is none of this crate's.

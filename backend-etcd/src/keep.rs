@@ -24,7 +24,8 @@ const ATTEMPTS: u32 = 3;
 /// A member renews a lease by its own account if it takes itself for the leader. One that was
 /// stopped for a while does so although there is another leader by then, who knows nothing of the
 /// renewal. So a read comes before, through the same member, and another one after. Both need a
-/// majority. If they were in the same term, the renewal was that of the leader.
+/// majority. If they were in the same term, the renewal was that of the leader. An endpoint has to
+/// be one member for this, so the reads compare its id as well.
 pub(crate) async fn refresh(
     members: &Members,
     key: &str,
@@ -32,10 +33,10 @@ pub(crate) async fn refresh(
 ) -> Result<Vec<Result<bool, BackendError>>, BackendError> {
     const DOING: &str = "renewing a lease";
     for _ in 0..ATTEMPTS {
-        let before = term(members, key).await?;
+        let before = view(members, key).await?;
         let keep_alive = async |lease: &i64| members.call_noting(DOING, &KeepAlive(*lease)).await;
         let answers = join_all(leases.iter().map(keep_alive)).await;
-        if term(members, key).await?.answer != before.answer {
+        if view(members, key).await?.answer != before.answer {
             continue;
         }
         let is_sure = |reply: &MemberReply<bool>| reply.member == before.member;
@@ -56,14 +57,23 @@ fn unsure() -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, message)
 }
 
-/// The term of the leader, as a member knows it after a read that needed a majority.
-async fn term(members: &Members, key: &str) -> Result<MemberReply<u64>, BackendError> {
+/// What a member knows of the cluster after a read that needed a majority.
+#[derive(PartialEq, Eq)]
+struct View {
+    /// The member itself.
+    member: u64,
+    /// The term of the leader.
+    term: u64,
+}
+
+async fn view(members: &Members, key: &str) -> Result<MemberReply<View>, BackendError> {
     const DOING: &str = "asking for the leader";
     let read = TxnOp::get(key, Some(GetOptions::new().with_count_only()));
     let read = Transact(Txn::new().and_then([read]));
     let MemberReply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
     let header = answer.as_ref().and_then(|answer| answer.header());
-    let answer = header.ok_or_else(|| error::unexpected(DOING))?.raft_term();
+    let header = header.ok_or_else(|| error::unexpected(DOING))?;
+    let answer = View { member: header.member_id(), term: header.raft_term() };
     Ok(MemberReply { answer, member, is_repeated })
 }
 
@@ -78,6 +88,8 @@ async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, B
 ///
 /// An earlier request for the same hold may have left it. A lease that has other keys belongs to
 /// somebody else, by a chance of 2^-63: it is not touched.
+///
+/// If the outcome of an error is unknown, a grant of the lease may be on its way.
 pub(crate) async fn ensure(
     members: &Members,
     lease: i64,
@@ -86,12 +98,19 @@ pub(crate) async fn ensure(
 ) -> Result<i64, BackendError> {
     const DOING: &str = "granting a lease";
     for _ in 0..ATTEMPTS {
-        if let Some(granted) = members.call(DOING, &GrantLease { lease, seconds }).await? {
+        let grant = GrantLease { lease, seconds };
+        let MemberReply { answer, is_repeated, .. } = members.call_noting(DOING, &grant).await?;
+        if is_repeated {
+            // The other copy could grant the lease again after it was revoked.
+            return Err(error::unsure(DOING));
+        }
+        if let Some(granted) = answer {
             return Ok(granted.seconds);
         }
-        let Some(there) = members.call(DOING, &TimeToLive(lease)).await? else {
+        let there = members.call(DOING, &TimeToLive(lease)).await;
+        let Some(there) = there.map_err(BackendError::not_applied)? else {
             // It has ended, and this is answered when it is gone.
-            members.call(DOING, &KeepAlive(lease)).await?;
+            members.call(DOING, &KeepAlive(lease)).await.map_err(BackendError::not_applied)?;
             continue;
         };
         if there.keys.iter().any(|other| other.as_slice() != key.as_bytes()) {
@@ -99,7 +118,10 @@ pub(crate) async fn ensure(
         }
         if there.seconds < seconds {
             members.call(DOING, &Revoke(lease)).await?;
-        } else if refresh_one(members, key, lease).await? {
+            continue;
+        }
+        let renewed = refresh_one(members, key, lease).await;
+        if renewed.map_err(BackendError::not_applied)? {
             return Ok(there.seconds);
         }
     }

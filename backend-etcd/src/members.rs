@@ -11,9 +11,18 @@ use std::{
 
 use etcd_client::{Client, ConnectOptions};
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout},
+};
 
 use crate::{error, requests::Request};
+
+/// The longest that one member of several is waited for. The core gives up on a call after 5 s.
+const LONGEST_SHARE: Duration = Duration::from_secs(4);
+
+/// A member that has not answered for so long when its caller gives up is not asked next.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// The members, one of which gets all requests until it fails.
 ///
@@ -23,6 +32,8 @@ pub(crate) struct Members {
     members: Vec<Member>,
     current: AtomicUsize,
     response_timeout: Duration,
+    /// Whether there are credentials to get a token with.
+    has_user: bool,
 }
 
 struct Member {
@@ -53,6 +64,7 @@ impl Members {
     pub(crate) fn new(
         addresses: Vec<(String, String)>,
         options: &ConnectOptions,
+        has_user: bool,
         response_timeout: Duration,
     ) -> Arc<Self> {
         let member = |(address, url)| Member {
@@ -62,7 +74,7 @@ impl Members {
             client: OnceCell::new(),
         };
         let members = addresses.into_iter().map(member).collect();
-        Arc::new(Self { members, current: AtomicUsize::new(0), response_timeout })
+        Arc::new(Self { members, current: AtomicUsize::new(0), response_timeout, has_user })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -75,7 +87,10 @@ impl Members {
 
     /// How long one member is waited for. With several, there is time for others.
     pub(crate) fn share(&self) -> Duration {
-        self.response_timeout / u32::try_from(self.len().min(3)).unwrap_or(1)
+        match u32::try_from(self.len().min(3)) {
+            Ok(several) if several > 1 => (self.response_timeout / several).min(LONGEST_SHARE),
+            _ => self.response_timeout,
+        }
     }
 
     /// The member to ask, by its index.
@@ -148,10 +163,48 @@ impl Members {
         request: &R,
     ) -> Result<R::Answer, BackendError> {
         let address = &self.members[index].address;
-        let answer = async { request.send(self.client(index).await?).await };
-        match timeout(self.share(), answer).await {
+        let mut unanswered = Unanswered { members: self, index, since: Some(Instant::now()) };
+        let answered = timeout(self.share(), self.send(index, request)).await;
+        unanswered.since = None;
+        match answered {
             Ok(answer) => answer.map_err(|error| error::of_request(error, doing, address)),
             Err(_) => Err(error::no_answer(doing, address, self.share())),
+        }
+    }
+
+    /// Sends a request to a member. A token that is out of date is replaced: with it, nothing was
+    /// carried out.
+    async fn send<R: Request>(
+        &self,
+        index: usize,
+        request: &R,
+    ) -> Result<R::Answer, etcd_client::Error> {
+        let client = self.client(index).await?;
+        match request.send(client).await {
+            Err(error) if self.has_user && error::is_token_stale(&error) => {
+                client.refresh_token().await?;
+                request.send(client).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// A request that is waited for.
+///
+/// The core gives up on the renewal of a short lease before a member has had its time. If the next
+/// one went to the same member, it would end in the same way, until the lease is over.
+struct Unanswered<'a> {
+    members: &'a Members,
+    index: usize,
+    /// `None` if it was answered, or waited for long enough.
+    since: Option<Instant>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.since.is_some_and(|since| since.elapsed() >= SLOW) {
+            self.members.pass_over(self.index);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Ends of holds and places, and what an operator does to them.
 
-use etcd_client::{DeleteOptions, GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::future::{join_all, try_join};
 use lockcore::{
     BackendError, Holder, LockName, LockState, Mode,
@@ -12,37 +12,32 @@ use crate::{
     error,
     keep::{put_again, withdraw},
     keys::{Keys, Kind, Purpose},
-    members::Members,
+    members::{MemberReply, Members},
     record::Record,
     requests::{Revoke, TimeToLive, Transact},
-    seen::{Entry, gets},
+    seen::{Entry, gets, nothing_newer},
 };
 
-/// The hold of a name and the place that it has, if any.
+/// The hold of a name, if it is there.
 async fn find(
     members: &Members,
     keys: &Keys,
     kind: Kind,
     request: &ReleaseRequest,
-) -> Result<(Option<Entry>, Option<Entry>), BackendError> {
+) -> Result<Option<Entry>, BackendError> {
     const DOING: &str = "releasing";
-    let ReleaseRequest { hold, mode, .. } = request;
-    let reads = [
-        TxnOp::get(keys.hold(*mode, hold.id()), None),
-        TxnOp::get(keys.place(kind, hold.id()), None),
-    ];
-    let answer = members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
-    let [held, place] = gets(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
-    let held = held.kvs().first().map(|pair| Entry::read(pair, &keys.holds(kind))).transpose()?;
-    let place =
-        place.kvs().first().map(|pair| Entry::read(pair, &keys.places(kind))).transpose()?;
-    Ok((held, place))
+    let read = TxnOp::get(keys.hold(request.mode, request.hold.id()), None);
+    let answer = members.call(DOING, &Transact(Txn::new().and_then([read]))).await?;
+    let [held] = gets(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
+    held.kvs().first().map(|pair| Entry::read(pair, &keys.holds(kind))).transpose()
 }
 
 /// Gives a hold back, or lowers its count.
 ///
-/// The lease of a hold has no other key, so that revoking it deletes the hold and nothing else, and
-/// tells at once whether it was there.
+/// The keys are deleted, whatever leases they have by now: the lease of a hold changes when the
+/// hold grows, and the request for that may arrive between any two others. The id of the hold is
+/// unique, so there is nothing to compare. Then the leases are revoked that a request which is
+/// still on its way would use.
 pub(crate) async fn release(
     members: &Members,
     keys: &Keys,
@@ -50,89 +45,131 @@ pub(crate) async fn release(
     request: &ReleaseRequest,
 ) -> Result<ReleaseOutcome, BackendError> {
     const DOING: &str = "releasing";
-    let (held, place) = find(members, keys, kind, request).await?;
     if request.remaining > 0 {
-        return lower(members, keys, kind, request, held).await;
+        return lower(members, keys, kind, request).await;
     }
     let ReleaseRequest { hold, mode, .. } = request;
-    let lease = keys.lease(Purpose::Hold, *mode, hold.id());
-    if let Some(held) = held {
-        if let Some(place) = place {
-            members.call(DOING, &Revoke(place.lease)).await?;
-        }
-        // It grew, and has another lease by now. A request from before then may be on its way.
-        if held.lease != lease {
-            withdraw(members, lease, &held.key).await?;
-        }
-        let revoked = members.call_noting(DOING, &Revoke(held.lease)).await?;
-        // Sent twice, it is not there the second time.
-        return Ok(match revoked.answer || revoked.is_repeated {
-            true => ReleaseOutcome::Released,
-            false => ReleaseOutcome::NotHeld,
-        });
-    }
-    // An acquisition may be on its way.
     let hold_key = keys.hold(*mode, hold.id());
-    let of_hold = withdraw(members, lease, &hold_key);
+    let place_key = keys.place(kind, hold.id());
+    let delete = |key: &str| TxnOp::delete(key, Some(DeleteOptions::new().with_prev_key()));
+    let deletes = Transact(Txn::new().and_then([delete(&hold_key), delete(&place_key)]));
+    let MemberReply { answer, is_repeated, .. } = members.call_noting(DOING, &deletes).await?;
+    let [held, place] = deleted(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?
+        .map(|leases| leases.first().copied());
+    let of_hold = fence(members, keys.lease(Purpose::Hold, *mode, hold.id()), held, &hold_key);
     let of_place = async {
-        if let Some(place) = place {
-            members.call(DOING, &Revoke(place.lease)).await?;
+        if place.is_none() && !matches!(mode, Mode::Fair | Mode::Write) {
+            return Ok(());
         }
-        if matches!(mode, Mode::Fair | Mode::Write) {
-            let lease = keys.lease(Purpose::Wait, *mode, hold.id());
-            withdraw(members, lease, &keys.place(kind, hold.id())).await?;
-        }
-        Ok(())
+        fence(members, keys.lease(Purpose::Wait, *mode, hold.id()), place, &place_key).await
     };
-    try_join(of_hold, of_place).await?;
-    Ok(ReleaseOutcome::NotHeld)
+    try_join(of_hold, of_place).await.map_err(BackendError::maybe_applied)?;
+    match held {
+        Some(_) => Ok(ReleaseOutcome::Released),
+        // The first of two copies may have deleted it.
+        None if is_repeated && place.is_none() => Err(error::unsure(DOING)),
+        None => Ok(ReleaseOutcome::NotHeld),
+    }
+}
+
+/// Ends `lease`, which an acquisition that is on its way would use, and the one that the deleted
+/// `key` had, if there was one.
+async fn fence(
+    members: &Members,
+    lease: i64,
+    used: Option<i64>,
+    key: &str,
+) -> Result<(), BackendError> {
+    const DOING: &str = "revoking a lease";
+    if used == Some(lease) {
+        return members.call(DOING, &Revoke(lease)).await.map(|_| ());
+    }
+    if let Some(used) = used {
+        // It has no keys any more, and would end by itself.
+        let _ = members.call(DOING, &Revoke(used)).await;
+    }
+    withdraw(members, lease, key).await
+}
+
+/// The leases of the keys that each deletion of a transaction has deleted.
+fn deleted<const N: usize>(
+    answer: &TxnResponse,
+    doing: &str,
+) -> Result<[Vec<i64>; N], BackendError> {
+    let leases = |answer| match answer {
+        TxnOpResponse::Delete(answer) => {
+            Some(answer.prev_kvs().iter().map(KeyValue::lease).collect())
+        }
+        _ => None,
+    };
+    let answers: Vec<_> = answer.op_responses().into_iter().filter_map(leases).collect();
+    answers.try_into().map_err(|_| error::unexpected(doing))
 }
 
 /// Sets the count, and leaves the lease as it is.
+///
+/// It is written even if it is right already: a nested acquisition that was given up may be on its
+/// way, and fails if the hold has changed.
 async fn lower(
     members: &Members,
     keys: &Keys,
     kind: Kind,
     request: &ReleaseRequest,
-    mut held: Option<Entry>,
 ) -> Result<ReleaseOutcome, BackendError> {
-    loop {
-        let Some(entry) = held else { return Ok(ReleaseOutcome::NotHeld) };
-        if entry.record.count == request.remaining {
-            return Ok(ReleaseOutcome::StillHeld);
-        }
+    // If another request for the same hold comes first, it is read again. The caller limits how
+    // long this goes on.
+    while let Some(entry) = find(members, keys, kind, request).await? {
         let record = Record { count: request.remaining, ..entry.record.clone() };
         if put_again(members, &entry, &record, entry.lease).await?.answer {
             return Ok(ReleaseOutcome::StillHeld);
         }
-        // Another request for the same hold came first. The caller limits how long this goes on.
-        held = find(members, keys, kind, request).await?.0;
     }
+    Ok(ReleaseOutcome::NotHeld)
 }
 
 /// Frees a name, whoever holds it. Places stay.
+///
+/// What is deleted was read before, so that a copy of the request that comes late does not end a
+/// later hold.
 pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, BackendError> {
     const DOING: &str = "forcing a release";
+    const KINDS: [Kind; 2] = [Kind::Lock, Kind::ReadWrite];
     let all = || Some(DeleteOptions::new().with_prefix().with_prev_key());
-    let deletes = [Kind::Lock, Kind::ReadWrite].map(|kind| TxnOp::delete(keys.holds(kind), all()));
-    let answer = members.call(DOING, &Transact(Txn::new().and_then(deletes))).await?;
-    let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
-    let deleted: Vec<i64> = answer
-        .op_responses()
-        .iter()
-        .flat_map(|answer| match answer {
-            TxnOpResponse::Delete(answer) => {
-                answer.prev_kvs().iter().map(|pair| pair.lease()).collect()
+    let count = || Some(GetOptions::new().with_prefix().with_count_only());
+    let mut is_repeated = false;
+    loop {
+        let reads = KINDS.map(|kind| TxnOp::get(keys.holds(kind), count()));
+        let read = members.call(DOING, &Transact(Txn::new().and_then(reads))).await;
+        // An earlier round may have had an effect.
+        let read = read.map_err(|error| if is_repeated { error.maybe_applied() } else { error })?;
+        let read = read.ok_or_else(|| error::unexpected(DOING))?;
+        let found: [_; 2] = gets(&read, DOING)?;
+        let deleted = if found.iter().all(|found| found.count() == 0) {
+            Vec::new()
+        } else {
+            let header = read.header().ok_or_else(|| error::unexpected(DOING))?;
+            let unchanged = KINDS.map(|kind| nothing_newer(keys.holds(kind), header.revision()));
+            let deletes = KINDS.map(|kind| TxnOp::delete(keys.holds(kind), all()));
+            let txn = Transact(Txn::new().when(unchanged).and_then(deletes));
+            let reply = members.call_noting(DOING, &txn).await?;
+            is_repeated |= reply.is_repeated;
+            let answer = reply.answer.ok_or_else(|| error::unexpected(DOING))?;
+            if !answer.succeeded() {
+                // The caller limits how long this goes on.
+                continue;
             }
-            _ => Vec::new(),
-        })
-        .collect();
-    // They have no keys any more, and would end by themselves. A renewal looks for the key.
-    join_all(deleted.iter().map(|lease| async {
-        let _ = members.call(DOING, &Revoke(*lease)).await;
-    }))
-    .await;
-    Ok(!deleted.is_empty())
+            deleted::<2>(&answer, DOING)?.concat()
+        };
+        if deleted.is_empty() && is_repeated {
+            return Err(error::unsure(DOING));
+        }
+        // They have no keys any more, and would end by themselves. A renewal looks for the key.
+        join_all(deleted.iter().map(|lease| async {
+            let _ = members.call(DOING, &Revoke(*lease)).await;
+        }))
+        .await;
+        return Ok(!deleted.is_empty());
+    }
 }
 
 /// Reports who holds a name, and who waits for it.
@@ -151,7 +188,7 @@ pub(crate) async fn inspect(
     let answer = members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
     let answer = answer.ok_or_else(|| error::unexpected(DOING).with_lock(name))?;
     let [locks, queue, sharers, writers] = gets(&answer, DOING)?;
-    let entries = |pairs: &[etcd_client::KeyValue], prefix: String| {
+    let entries = |pairs: &[KeyValue], prefix: String| {
         pairs.iter().map(|pair| Entry::read(pair, &prefix)).collect::<Result<Vec<_>, _>>()
     };
     let mut holds = entries(locks.kvs(), keys.holds(Kind::Lock))?;

@@ -109,11 +109,16 @@ impl Seen {
         })
     }
 
-    /// The condition that nothing below `prefix` was made or changed since. What was deleted does
-    /// not matter.
+    /// The condition that nothing below `prefix` was made or changed since.
     pub(crate) fn nothing_new(&self, prefix: String) -> Compare {
-        Compare::mod_revision(prefix, CompareOp::Less, self.revision + 1).with_prefix()
+        nothing_newer(prefix, self.revision)
     }
+}
+
+/// The condition that nothing below `prefix` was made or changed after `revision`. What was deleted
+/// does not matter.
+pub(crate) fn nothing_newer(prefix: String, revision: i64) -> Compare {
+    Compare::mod_revision(prefix, CompareOp::Less, revision + 1).with_prefix()
 }
 
 /// The condition that nothing is below `prefix`.

@@ -33,7 +33,10 @@ async fn fails(builder: EtcdBackendBuilder) -> BackendError {
 
 /// A cluster that wants to know its users: `root`, and `shop` without any right.
 async fn with_users() -> (EtcdCluster, Client) {
-    let cluster = EtcdCluster::start(1);
+    with_users_on(EtcdCluster::start(1)).await
+}
+
+async fn with_users_on(cluster: EtcdCluster) -> (EtcdCluster, Client) {
     let mut client = cluster.client().await;
     for user in ["root", "shop"] {
         client.user_add(user, PASSWORD, None).await.unwrap();
@@ -81,6 +84,29 @@ async fn a_right_that_is_missing_is_named_and_can_be_granted() {
     let mut wakeups = backend.subscribe(&wait).await.unwrap();
     backend.release(&held.release()).await.unwrap();
     soon("the wake-up", wakeups.woken()).await;
+}
+
+/// A signed token says for which state of the users it was given.
+#[tokio::test]
+async fn a_token_that_is_out_of_date_is_replaced() {
+    let key = concat!(env!("CARGO_TARGET_TMPDIR"), "/etcd-token.key");
+    std::fs::write(key, "a key that signs tokens").unwrap();
+    let token = format!("jwt,priv-key={key},sign-method=HS256,ttl=10m");
+    let cluster = EtcdCluster::start_with(1, &["--auth-token", &token]);
+    let (cluster, mut root) = with_users_on(cluster).await;
+    let all = Permission::new(PermissionType::Readwrite, "lockcore/").with_prefix();
+    root.role_grant_permission("locks", all).await.unwrap();
+    let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
+    let backend = builder.connect().await.unwrap();
+    let held = request("order", "a");
+    enters(&backend, &held).await;
+    root.refresh_token().await.unwrap();
+    root.user_add("another", PASSWORD, None).await.unwrap();
+    enters(&backend, &request("other", "b")).await;
+    root.refresh_token().await.unwrap();
+    root.user_delete("another").await.unwrap();
+    let released = backend.release(&held.release()).await.unwrap();
+    assert_eq!(released, lockcore::backend::ReleaseOutcome::Released);
 }
 
 #[tokio::test]

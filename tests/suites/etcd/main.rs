@@ -11,6 +11,7 @@ mod conformance;
 mod critical;
 mod errors;
 mod exclusion;
+mod late;
 mod outage;
 mod support;
 mod tls;

@@ -220,6 +220,8 @@ async fn a_server_that_falls_silent_is_given_up_on_in_time() {
     let builder = EtcdBackend::builder(cluster.addresses());
     let backend = builder.response_timeout(Duration::from_millis(300)).connect().await.unwrap();
     cluster.freeze(0);
+    // It may answer one more read before it stops, and then more than a read would be sent.
+    until("silence", async || backend.inspect(&name("other")).await.is_err()).await;
     let asked = Instant::now();
     let error = backend.acquire(&request("order", "a")).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
@@ -279,4 +281,21 @@ async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
             "{left:?} is left of a lease that was renewed just now"
         );
     }
+}
+
+/// The core gives up on the renewal of a short lease before a member has had its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_answer_was_not_waited_for_is_not_asked_next() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
+    let builder = EtcdBackend::builder(cluster.addresses());
+    let backend = builder.response_timeout(Duration::from_secs(30)).connect().await.unwrap();
+    cluster.freeze(0);
+    let order = name("order");
+    let given_up = tokio::time::timeout(Duration::from_millis(300), backend.inspect(&order)).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    let asked = Instant::now();
+    backend.inspect(&order).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
 }

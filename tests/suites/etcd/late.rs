@@ -1,0 +1,117 @@
+//! Requests that meet others halfway, and requests that arrive late.
+
+use std::pin::pin;
+
+use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use lockcore::{
+    Mode,
+    backend::{AcquireOutcome, Backend, ReleaseOutcome},
+};
+use lockcore_etcd::EtcdBackend;
+use lockcore_testkit::{EtcdCluster, poll_times};
+
+use crate::support::{LEASE, connect, enters, is_held, keys, leases, name, request};
+
+const HOLD: &str = "lockcore/order/lock/hold/a";
+
+/// What is stored for the hold `a`, if it is there.
+async fn stored(client: &mut Client) -> Option<KeyValue> {
+    client.get(HOLD, None).await.unwrap().kvs().first().cloned()
+}
+
+/// What a nested acquisition does that wants a longer lease, from what it has seen on.
+async fn grows(client: &mut Client, seen: &KeyValue) -> bool {
+    let lease = client.lease_grant(60, None).await.unwrap().id();
+    let unchanged = Compare::mod_revision(HOLD, CompareOp::Equal, seen.mod_revision());
+    let put = TxnOp::put(HOLD, seen.value(), Some(PutOptions::new().with_lease(lease)));
+    let txn = Txn::new().when([unchanged]).and_then([put]);
+    client.txn(txn).await.unwrap().succeeded()
+}
+
+#[tokio::test]
+async fn a_hold_that_grows_during_its_release_is_released() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    for polls in 0.. {
+        let held = request("order", "a");
+        enters(&backend, &held).await;
+        let seen = stored(&mut client).await.unwrap();
+        let release = held.release();
+        let mut releasing = pin!(backend.release(&release));
+        if poll_times(polls, releasing.as_mut()).await.is_some() {
+            break;
+        }
+        grows(&mut client, &seen).await;
+        assert_eq!(releasing.await.unwrap(), ReleaseOutcome::Released);
+        assert!(keys(&client).await.is_empty(), "it is there after {polls} polls");
+        assert!(!grows(&mut client, &seen).await, "it is there again");
+    }
+}
+
+#[tokio::test]
+async fn a_nested_acquisition_that_comes_after_its_undoing_has_no_effect() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    let held = request("order", "a");
+    enters(&backend, &held).await;
+    let seen = stored(&mut client).await.unwrap();
+    let undo = held.clone().count(2).undo().remaining(1);
+    assert_eq!(backend.release(&undo).await.unwrap(), ReleaseOutcome::StillHeld);
+    assert!(!grows(&mut client, &seen).await);
+}
+
+/// A member that was stopped may carry out what it was sent when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_that_comes_late_spares_the_next_hold() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
+    for polls in 0..6 {
+        let lock = format!("order {polls}");
+        // The first address is asked first.
+        let backend = connect(&cluster).await;
+        enters(&backend, &request(&lock, "a")).await;
+        let order = name(&lock);
+        let mut forcing = pin!(backend.force_release(&order));
+        let mut forced = poll_times(polls, forcing.as_mut()).await;
+        cluster.freeze(0);
+        if forced.is_none() {
+            forced = Some(forcing.await);
+        }
+        match forced.unwrap() {
+            Ok(was_held) => assert!(was_held),
+            Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+        }
+        if !is_held(&backend, &lock).await {
+            enters(&backend, &request(&lock, "next")).await;
+        }
+        cluster.thaw(0);
+        let thawed = EtcdBackend::connect([cluster.addresses()[0].clone()]).await.unwrap();
+        assert!(is_held(&thawed, &lock).await, "it is gone after {polls} polls");
+    }
+}
+
+/// The lease of the place is gone as well, which a late copy of the request would use.
+#[tokio::test]
+async fn a_release_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let client = cluster.client().await;
+    for mode in [Mode::Fair, Mode::Write] {
+        let (first, next) = (request("order", "a").mode(mode), request("order", "b").mode(mode));
+        let reader = request("order", "reader").mode(Mode::Read);
+        let first = if mode == Mode::Write { reader } else { first };
+        enters(&backend, &first).await;
+        let next = next.queue(Some(LEASE));
+        let refused = backend.acquire(&next).await.unwrap();
+        assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
+        assert_eq!(keys(&client).await.len(), 2, "it has no place");
+        backend.release(&first.release()).await.unwrap();
+        enters(&backend, &next).await;
+        let released = backend.release(&next.release()).await.unwrap();
+        assert_eq!(released, ReleaseOutcome::Released);
+        assert!(leases(&client).await.is_empty(), "{mode:?}");
+    }
+}
