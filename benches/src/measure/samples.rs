@@ -24,7 +24,7 @@ impl<T> Samples<T> {
     /// In the order in which they are always named.
     pub(crate) fn subjects(&self) -> Vec<Subject> {
         let has = |subject: &Subject| self.0.iter().any(|(of, _)| of == subject);
-        Subject::ALL.into_iter().filter(has).collect()
+        Subject::ALL.into_iter().chain(Subject::OF_OTHER_STORES).filter(has).collect()
     }
 
     pub(crate) fn of(&self, subject: Subject) -> &[T] {

@@ -94,6 +94,9 @@ impl Subject {
         Self::Redislock,
     ];
 
+    /// Those that run on nothing else than one other store. Only where a scenario says so.
+    pub(crate) const OF_OTHER_STORES: [Self; 2] = [Self::AdvisoryLock, Self::EtcdLock];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lockcore => "lockcore",
