@@ -33,7 +33,7 @@ use crate::{
 /// How many tokens a revision stands for.
 pub(crate) const TOKENS: u32 = 1 << 16;
 
-/// What is left of a lease that has ended, and whose key is about to go.
+/// The remaining time of a lease that has ended, and whose key is about to go.
 const ENDING: Duration = Duration::from_millis(300);
 
 /// After more retries than this, it is others who keep a request from its end, and not the servers.
@@ -46,7 +46,7 @@ pub(crate) fn token(revision: i64) -> FencingToken {
     FencingToken::from(revision.cast_unsigned().saturating_mul(u64::from(TOKENS)))
 }
 
-/// What is left of a lease with so many full seconds. It ends less than a second later.
+/// The remaining time of a lease with so many full seconds. It ends less than a second later.
 pub(crate) fn left(seconds: i64) -> Duration {
     Duration::from_secs(seconds.max(0).cast_unsigned() + 1)
 }

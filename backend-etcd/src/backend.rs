@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How many holds one transaction reads. Servers allow 128 operations.
 const READ_TOGETHER: usize = 128;
 
-/// What the shortest lease can be, as [`Limits`] say it. A cluster whose members wait longer than
+/// The range of the shortest lease, as [`Limits`] say it. A cluster whose members wait longer than
 /// 20 s for their leader has a longer one, to which leases are rounded up.
 const SHORTEST_LEASES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 

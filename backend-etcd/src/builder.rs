@@ -198,7 +198,7 @@ impl EtcdBackendBuilder {
     }
 }
 
-/// What is shown of an endpoint, and its URL.
+/// The address of an endpoint, which is shown, and its URL.
 fn address(endpoint: &str) -> Result<(String, String), BackendError> {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
     if rest.contains('@') {

@@ -1,4 +1,4 @@
-//! What a request for a lock leads to. Nothing here does I/O.
+//! [`decide`]: the outcome of a request for a lock. Nothing here does I/O.
 
 use etcd_client::{Compare, CompareOp};
 use lockcore::{Mode, backend::AcquireRequest};
@@ -8,7 +8,7 @@ use crate::{
     seen::{Entry, Seen, nothing_below},
 };
 
-/// What follows from what was seen.
+/// The next step of a request.
 pub(crate) enum Decision<'a> {
     /// The hold is there already.
     Own(&'a Entry),

@@ -60,7 +60,7 @@ impl Entry {
     }
 }
 
-/// What a request for a lock has to know of its name.
+/// The keys of a name that a request for a lock depends on.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// The revision at which this is true.

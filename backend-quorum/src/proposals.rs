@@ -17,8 +17,8 @@ const MOST: u64 = 1 << 52;
 /// has lost its tokens begins again at its own clock.
 const AHEAD: Duration = Duration::from_secs(5);
 
-/// The source of proposals: the time in microseconds five seconds from now, or the last token that this
-/// client knows of and one. Every member can accept a proposal that is greater than all that it has
+/// The source of proposals: the time in microseconds five seconds from now, or the last token that
+/// this client knows of and one. Every member can accept a proposal that is greater than all that it has
 /// issued, so that a majority has the token after one round trip.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals(AtomicU64);

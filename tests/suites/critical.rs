@@ -1,8 +1,18 @@
 //! The section that a lock protects, for tests of exclusion.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use lockcore::LockGuard;
+use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
+use lockcore_testkit::poll_times;
+use tokio::task::JoinSet;
+
+use crate::waiting::soon;
 
 /// The state of the section. It is outside of the system under test, so that it sees what is true.
 #[derive(Default)]
@@ -28,5 +38,78 @@ impl Critical {
     /// How often somebody was inside.
     pub(crate) fn entries(&self) -> u64 {
         self.entries.load(Ordering::SeqCst)
+    }
+}
+
+/// Has so many tasks of each client visit the section so often, each with its own handle of the
+/// lock. Returns how often somebody was inside.
+pub(crate) async fn contend(
+    clients: &[Locks],
+    lock: fn(&Locks) -> Lock,
+    tasks: u64,
+    rounds: u64,
+) -> u64 {
+    let (critical, mut visits) = (Arc::new(Critical::default()), JoinSet::new());
+    for (client, locks) in (0_u64..).zip(clients) {
+        for task in 0..tasks {
+            let (locks, critical) = (locks.clone(), critical.clone());
+            visits.spawn(async move {
+                for round in 0..rounds {
+                    let way = (client * 31 + task * 17 + round * 13) % 997;
+                    visit(lock(&locks), &critical, way).await.unwrap();
+                }
+            });
+        }
+    }
+    while let Some(task) = soon("every visit", visits.join_next()).await {
+        task.unwrap();
+    }
+    critical.entries()
+}
+
+/// One visit of a task, in one of the ways in which locks are used. The way is a function of who and
+/// when, so that a failure can be repeated.
+async fn visit(lock: Lock, critical: &Critical, way: u64) -> Result<(), LockError> {
+    match way % 7 {
+        0 => {
+            let guard = lock.acquire().await?;
+            critical.visit(&guard).await;
+            guard.release().await
+        }
+        1 => {
+            if let Some(guard) = lock.try_acquire().await? {
+                critical.visit(&guard).await;
+                guard.release().await?;
+            }
+            Ok(())
+        }
+        2 => match lock.acquire_timeout(Duration::from_millis(way % 40)).await {
+            Ok(guard) => {
+                critical.visit(&guard).await;
+                guard.release().await
+            }
+            Err(LockError::Timeout { .. }) => Ok(()),
+            Err(error) => Err(error),
+        },
+        3 => {
+            let lock = lock.owned_by(&Owner::new());
+            let outer = lock.acquire().await?;
+            let inner = lock.acquire().await?;
+            critical.visit(&inner).await;
+            outer.release().await?;
+            inner.release().await
+        }
+        4 => {
+            // Given up at some point on the way in.
+            drop(poll_times((way / 7 % 5) as usize, lock.acquire()).await);
+            Ok(())
+        }
+        5 => {
+            let guard = lock.acquire().await?;
+            critical.visit(&guard).await;
+            drop(guard);
+            Ok(())
+        }
+        _ => lock.run(async |guard| critical.visit(guard).await).await,
     }
 }

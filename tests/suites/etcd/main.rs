@@ -12,6 +12,8 @@ mod critical;
 mod errors;
 mod exclusion;
 mod late;
+#[path = "../load.rs"]
+mod load;
 mod outage;
 mod support;
 mod tls;

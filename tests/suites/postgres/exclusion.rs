@@ -1,79 +1,32 @@
 //! Never two inside: four clients of eight tasks on one name.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use lockcore::{LockError, Locks, Owner};
-use lockcore_testkit::{PostgresServer, poll_times};
-use tokio::task::JoinSet;
+use lockcore::Locks;
+use lockcore_testkit::PostgresServer;
 
 use crate::{
-    critical::Critical,
-    support::{connect, soon, until},
+    critical,
+    load::Load,
+    support::{connect, until},
 };
 
 const CLIENTS: u64 = 4;
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 12;
 
-/// One visit, in one of the ways in which locks are used.
-async fn visit(locks: &Locks, fair: bool, critical: &Critical, way: u64) -> Result<(), LockError> {
-    let lock = if fair { locks.fair_lock("contended") } else { locks.lock("contended") };
-    match way % 5 {
-        0 => {
-            let guard = lock.acquire().await?;
-            critical.visit(&guard).await;
-            guard.release().await
-        }
-        1 => match lock.acquire_timeout(Duration::from_millis(way % 40)).await {
-            Ok(guard) => {
-                critical.visit(&guard).await;
-                guard.release().await
-            }
-            Err(LockError::Timeout { .. }) => Ok(()),
-            Err(error) => Err(error),
-        },
-        2 => {
-            let lock = lock.owned_by(&Owner::new());
-            let outer = lock.acquire().await?;
-            let inner = lock.acquire().await?;
-            critical.visit(&inner).await;
-            outer.release().await?;
-            inner.release().await
-        }
-        3 => {
-            // Given up at some point on the way in.
-            drop(poll_times((way / 5 % 5) as usize, lock.acquire()).await);
-            Ok(())
-        }
-        _ => lock.run(async |guard| critical.visit(guard).await).await,
-    }
-}
-
 async fn contend(fair: bool) {
     let server = PostgresServer::start();
-    let (critical, mut tasks) = (Arc::new(Critical::default()), JoinSet::new());
-    for client in 0..CLIENTS {
-        let locks = Locks::new(connect(&server).await);
-        for task in 0..TASKS {
-            let (locks, critical) = (locks.clone(), critical.clone());
-            tasks.spawn(async move {
-                for round in 0..ROUNDS {
-                    let way = (client * 31 + task * 17 + round * 13) % 997;
-                    visit(&locks, fair, &critical, way).await.unwrap();
-                }
-            });
-        }
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(Locks::new(connect(&server).await));
     }
-    while let Some(task) = soon("every visit", tasks.join_next()).await {
-        task.unwrap();
-    }
-    assert!(critical.entries() > 64);
+    let lock = match fair {
+        true => |locks: &Locks| locks.fair_lock("contended"),
+        false => |locks: &Locks| locks.lock("contended"),
+    };
+    let entries = critical::contend(&clients, lock, TASKS, ROUNDS).await;
+    assert!(entries > 64, "{entries}");
     until("the last release", || async {
         let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
         server.query(left).await.is_empty()
@@ -95,42 +48,21 @@ async fn fair() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_crashes_of_the_server() {
     let mut server = PostgresServer::start();
-    let critical = Arc::new(Critical::default());
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut tasks = JoinSet::new();
+    let mut clients = Vec::new();
     for _ in 0..2 {
         // A release that a crash takes back leaves the hold to its lease.
         let builder = Locks::builder(connect(&server).await).lease(Duration::from_secs(2));
-        let locks = builder.retry_for(Duration::from_secs(15)).build().unwrap();
-        for _ in 0..4 {
-            let (lock, critical, stop) = (locks.lock("contended"), critical.clone(), stop.clone());
-            tasks.spawn(async move {
-                while !stop.load(Ordering::SeqCst) {
-                    let guard = lock.acquire().await.unwrap();
-                    critical.visit(&guard).await;
-                    // Its failure is told, and the lease ends.
-                    let _ = guard.release().await;
-                }
-            });
-        }
+        clients.push(builder.retry_for(Duration::from_secs(15)).build().unwrap());
     }
+    let load = Load::of(clients);
     for _ in 0..3 {
-        work_goes_on(&critical).await;
+        load.goes_on().await;
         server.restart();
-        work_goes_on(&critical).await;
+        load.goes_on().await;
         let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE application_name LIKE 'lockcore %'";
         server.query(kill).await;
     }
-    work_goes_on(&critical).await;
-    stop.store(true, Ordering::SeqCst);
-    while let Some(task) = soon("the end", tasks.join_next()).await {
-        task.unwrap();
-    }
-}
-
-/// Waits for more visits than there can have been under way.
-async fn work_goes_on(critical: &Critical) {
-    let before = critical.entries();
-    until("more visits", || async { critical.entries() > before + 50 }).await;
+    load.goes_on().await;
+    load.ends().await;
 }

@@ -14,6 +14,8 @@ mod errors;
 mod exclusion;
 mod failover;
 mod fencing;
+#[path = "../load.rs"]
+mod load;
 mod outage;
 mod proxy;
 mod renewing;
