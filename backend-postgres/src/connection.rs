@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::{OptionFuture, join4, try_join_all};
 use lockcore::BackendError;
 use tokio::{
     sync::{Notify, watch},
@@ -267,28 +268,39 @@ impl Keeper {
         ready.unwrap_or_else(|_| Err(error::not_connected(address, limit)))
     }
 
+    /// One round trip: the server gets all of it at once.
     async fn prepare(&self, opened: Opened) -> Result<Ready, BackendError> {
         let client = &opened.client;
-        let of_connecting = |error| error::of_connecting(error, self.target.address());
-        if let Some(lost) = &self.lost {
-            self.end(lost, client).await?;
-        }
-        // This may be another server now, or one with an older state. The tokens are raised with
-        // the next grant otherwise, which would wait for that.
+        let (often, has_session) = match &self.path {
+            Path::Direct(often) => (often.as_slice(), true),
+            Path::Pooled => (&[][..], false),
+        };
+        let ended = OptionFuture::from(self.lost.as_ref().map(|lost| self.end(lost, client)));
+        let session = OptionFuture::from(has_session.then(|| self.session(client)));
+        let prepared = try_join_all(often.iter().map(|sql| client.prepare(sql)));
+        let (ended, raised, session, prepared) =
+            join4(ended, self.raise_tokens(client), session, prepared).await;
+        ended.transpose()?;
+        raised?;
+        let prepared = prepared.map_err(|error| self.of_connecting(error))?;
+        let prepared = often.iter().cloned().zip(prepared).collect();
+        Ok(Ready { session: session.transpose()?, prepared, opened })
+    }
+
+    fn of_connecting(&self, error: tokio_postgres::Error) -> BackendError {
+        error::of_connecting(error, self.target.address())
+    }
+
+    /// This may be another server now, or one with an older state. The tokens are raised with the
+    /// next grant otherwise, which would wait for that.
+    async fn raise_tokens(&self, client: &Client) -> Result<(), BackendError> {
         let sql = self.schema.sql("SELECT lockcore.raise_tokens_to_clock()");
-        client.query_typed(&sql, &[]).await.map_err(of_connecting)?;
-        let (mut session, mut prepared) = (None, HashMap::new());
-        if let Path::Direct(often) = &self.path {
-            session = Some(self.session(client).await?);
-            for sql in often {
-                prepared.insert(sql.clone(), client.prepare(sql).await.map_err(of_connecting)?);
-            }
-        }
-        Ok(Ready { opened, session, prepared })
+        let raised = client.query_typed(&sql, &[]).await;
+        raised.map(drop).map_err(|error| self.of_connecting(error))
     }
 
     async fn session(&self, client: &Client) -> Result<Session, BackendError> {
-        let of_connecting = |error| error::of_connecting(error, self.target.address());
+        let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT * FROM lockcore.session()");
         let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
         Ok(Session {
@@ -300,8 +312,7 @@ impl Keeper {
 
     /// Ends a session that was lost. The server may not have heard of that.
     async fn end(&self, lost: &Session, client: &Client) -> Result<(), BackendError> {
-        let address = self.target.address();
-        let of_connecting = |error| error::of_connecting(error, address);
+        let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT lockcore.end_session($1, $2, $3)");
         let parameters: [Parameter<'_>; 3] = [
             (&lost.process, Type::INT4),
@@ -312,6 +323,7 @@ impl Keeper {
         if row.try_get::<_, bool>(0).map_err(of_connecting)? {
             return Ok(());
         }
+        let address = self.target.address();
         let message = format!(
             "PostgreSQL at {address} still carries out a request of a connection that was lost"
         );

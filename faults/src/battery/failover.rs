@@ -110,9 +110,8 @@ pub(super) async fn unreplicated(run: Run) -> Result<Report> {
     hold_replication(&scene).await?;
     let places = scene.stage("unsent", 0, Some(1)).await?;
     scene.sleep(700).await;
-    let killed = scene.fault("primary killed whose replicas are behind");
     let old = scene.servers.current_index();
-    scene.servers.current_mut().kill();
+    let killed = scene.kill_server("primary killed whose replicas are behind");
     scene.servers.follow(old).await?;
     let healed = scene.healed();
     let notice = scene.until_lost(&places, healed, LONG_LEASE).await?;
@@ -162,9 +161,8 @@ pub(super) async fn lagging(run: Run) -> Result<Report> {
 pub(super) async fn primary_killed(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
     let places = stage(&mut scene).await?;
-    let killed = scene.fault("primary killed");
     let old = scene.servers.current_index();
-    scene.servers.current_mut().kill();
+    let killed = scene.kill_server("primary killed");
     let healed = recover(&mut scene, &places, RECOVERY).await?;
     let down = Duration::from_nanos(healed - killed);
     scene.note(format!("{} ms without a primary", down.as_millis()));
@@ -180,8 +178,7 @@ pub(super) async fn synchronous(run: Run) -> Result<Report> {
     scene.servers.postgres()?.replicate_synchronously().await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
-    scene.fault("primary killed");
-    scene.servers.current_mut().kill();
+    scene.kill_server("primary killed");
     recover(&mut scene, &places, RECOVERY).await?;
     scene.finish(Judge { exclusion: true, losses: false, told: None, ..judge() }).await
 }
@@ -192,9 +189,8 @@ pub(super) async fn synchronous(run: Run) -> Result<Report> {
 pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
     let places = stage(&mut scene).await?;
-    scene.fault("primary killed");
     let old = scene.servers.current_index();
-    scene.servers.current_mut().kill();
+    scene.kill_server("primary killed");
     scene.servers.follow(old).await?;
     // A client that asks before would be sent to the old primary, by every Sentinel.
     scene.servers.agree().await;

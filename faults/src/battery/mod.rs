@@ -87,7 +87,7 @@ faults! {
     7 "server stopped for two leases" server::stopped_long smoke;
     8 "slow command (DEBUG SLEEP 1)" server::slow_command;
     9 "endless script (BUSY)" server::busy_script smoke;
-    10 "server killed, its data kept" restarts::killed_durable smoke;
+    10 "server killed, its data kept" restarts::killed_durable smoke smoke_on_postgres;
     11 "server killed, comes back empty" restarts::killed_empty smoke;
     12 "power lost: append-only file cut short" restarts::power_lost smoke;
     13 "server loading (DEBUG RELOAD)" restarts::loading;

@@ -41,8 +41,7 @@ pub(super) async fn killed_durable(run: Run) -> Result<Report> {
 }
 
 async fn restart(scene: &mut Scene, down: Duration) {
-    scene.fault("server killed");
-    scene.servers.current_mut().kill();
+    scene.kill_server("server killed");
     tokio::time::sleep(down).await;
     scene.servers.current_mut().restart();
     if let Err(error) = rejoin(scene).await {
@@ -92,8 +91,7 @@ pub(super) async fn power_lost(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().durable().forgetful()).await?;
     scene.play().await?;
     scene.stage("staged", 0, Some(1)).await?;
-    scene.fault("power lost");
-    scene.servers.current_mut().kill();
+    scene.kill_server("power lost");
     let cut = 200 + scene.random.below(40_000);
     let mut files = vec![scene.server()?.directory().join("appendonly.aof")];
     if let Ok(entries) = fs::read_dir(scene.server()?.directory().join("appendonlydir")) {

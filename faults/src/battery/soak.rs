@@ -86,7 +86,7 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
             scene.servers.current().thaw();
         }
         RESTART => {
-            scene.servers.current_mut().kill();
+            scene.kill_server("server killed");
             tokio::time::sleep(time / 3).await;
             scene.servers.current_mut().restart();
             scene.servers.rejoin().await?;

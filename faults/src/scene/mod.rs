@@ -217,6 +217,15 @@ impl Scene {
         t
     }
 
+    /// Kills the server that clients use. It may have served for a while after the fault began: it
+    /// takes its time to die. What was done by the end of that may be lost with it, so this is
+    /// written down as well, and returned.
+    pub(crate) fn kill_server(&mut self, what: &str) -> u64 {
+        self.fault(what);
+        self.servers.current_mut().kill();
+        self.fault("it is down")
+    }
+
     /// Writes down that all is well again.
     pub(crate) fn healed(&mut self) -> u64 {
         let t = monotonic();
