@@ -65,11 +65,17 @@ impl Tally {
     }
 
     fn is_decided(&self, Parts { majority, .. }: Parts) -> bool {
-        let grants = self.grants.len();
+        let (grants, answered) = (self.grants.len(), self.answered());
         // Who was refused has met somebody else. To wait for a member that is late would keep that
-        // one out as well.
+        // one out as well. But it takes the answers of a majority to tell a refusal from a failure.
         let awaited = if self.held.is_empty() { self.pending } else { self.prompt };
-        grants >= majority || grants + awaited < majority
+        let is_refused = answered >= majority || answered + self.pending < majority;
+        grants >= majority || grants + awaited < majority && is_refused
+    }
+
+    /// How many have granted or refused it.
+    fn answered(&self) -> usize {
+        self.granted().len() + self.held.len()
     }
 
     /// The earliest token that fits the first rule, if a majority has granted the hold.
@@ -178,8 +184,7 @@ impl Attempt<'_> {
     async fn refuse(mut self, took: Duration) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
         let granted = self.tally.granted();
-        let answered = granted.len() + self.tally.held.len();
-        if self.tally.held.is_empty() || answered < quorum.parts().majority {
+        if self.tally.held.is_empty() || self.tally.answered() < quorum.parts().majority {
             self.failures.add_rejoining(self.tally.rejoining, &quorum.members);
             let undone = self.undo().await;
             return Err(self.fail(undone));

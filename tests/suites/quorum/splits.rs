@@ -1,7 +1,7 @@
 //! Clients that get some members each, and none of them a majority.
 
 use lockcore::{
-    Locks,
+    BackendErrorKind, Locks,
     backend::{AcquireOutcome, Backend},
 };
 use lockcore_testkit::{Fault, Op};
@@ -32,6 +32,26 @@ async fn whoever_gets_no_majority_undoes_what_it_got() {
     assert_eq!([0, 1, 2, 3, 4].map(|at| bench.faults[at].calls(Op::Release)), [0, 0, 0, 1, 1]);
 }
 
+/// On a busy machine, each member is late now and then. That is no reason to take a refusal for a
+/// failure.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_members_that_were_late_is_no_failure() {
+    let bench = Bench::new(3);
+    for member in [1, 2] {
+        bench.faults[member].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    }
+    bench.quorum.acquire(&request("a:1")).await.unwrap_err();
+    enters(&bench.other(), "b:1").await;
+    for member in [1, 2] {
+        bench.faults[member].next(Op::Acquire, Fault::Delay(5 * MS));
+    }
+    let outcome = bench.quorum.acquire(&request("a:2")).await.unwrap();
+    let AcquireOutcome::Held { remaining: Some(remaining) } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(remaining > LEASE - SECOND, "{remaining:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_remaining_time_is_that_until_a_majority_can_be_free() {
     let bench = Bench::new(3);
@@ -55,7 +75,7 @@ async fn clients_that_split_the_members_get_in_one_after_the_other() {
         let mut tasks = JoinSet::new();
         for client in 0..4_usize {
             let (quorum, faults) = crate::client(&bench.stores);
-            faults[2].every(Op::Acquire, Fault::Refuse(lockcore::BackendErrorKind::Connection));
+            faults[2].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
             // Each reaches another member first.
             faults[client % 2].every(Op::Acquire, Fault::Delay(2 * MS));
             faults[1 - client % 2].every(Op::Acquire, Fault::DelayReply(2 * MS));
