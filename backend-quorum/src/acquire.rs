@@ -130,17 +130,18 @@ pub(crate) async fn acquire(
             quorum.proposals.learn(token, *tokens);
         }
     }
-    let attempt = Attempt { quorum, request, tally, unsure, doubtful, failures };
-    let Some(token) = attempt.tally.token(parts) else {
+    let granted = tally.granted();
+    let attempt = Attempt { quorum, request, tally, granted, unsure, doubtful, failures };
+    if attempt.tally.token(parts).is_none() {
         // Before the requests are dropped: from then on, they may be undone at any time.
         quorum.doubts.note(name, hold, Duration::ZERO, unsure);
         drop(round);
         return attempt.refuse(start.elapsed()).await;
-    };
+    }
     quorum.doubts.note(name, hold, *lease, doubtful.with(unsure.without(round.pending())));
     // Those who are late belong to the hold as well.
     quorum.doubts.finish(name, hold, *lease, round);
-    attempt.settle(token).await
+    attempt.settle().await
 }
 
 /// An acquisition that the members have answered.
@@ -148,6 +149,8 @@ struct Attempt<'a> {
     quorum: &'a Inner,
     request: &'a AcquireRequest,
     tally: Tally,
+    /// The members that have granted it.
+    granted: MemberSet,
     /// The members whose request may have an effect later.
     unsure: MemberSet,
     /// The members that were not asked.
@@ -156,34 +159,50 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Makes sure that a majority has issued `token`.
-    async fn settle(mut self, token: FencingToken) -> Result<AcquireOutcome, BackendError> {
+    /// Makes sure that a majority knows the token. Members that cannot be told of it are left out
+    /// from then on, as if they had not answered: others may agree on a later one.
+    async fn settle(mut self) -> Result<AcquireOutcome, BackendError> {
+        let (quorum, request) = (self.quorum, self.request);
+        while let Some(token) = self.tally.token(quorum.parts()) {
+            let deaf = self.tell(token).await;
+            if deaf.is_empty() {
+                quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
+                return Ok(AcquireOutcome::Acquired { token });
+            }
+            self.tally.grants.retain(|(at, _)| !deaf.contains(*at));
+        }
+        let undone = self.undo().await;
+        Err(self.fail(undone))
+    }
+
+    /// Tells members of a token, until a majority knows it. Returns those that could not be told,
+    /// if these were too many.
+    async fn tell(&mut self, token: FencingToken) -> MemberSet {
         let (quorum, request) = (self.quorum, self.request);
         let missing = quorum.parts().majority.saturating_sub(self.tally.knowing(token));
-        if missing > 0 {
-            let (last, request) = (last_of(token, request.tokens), Arc::new(request.clone()));
-            let behind = self.tally.behind(token);
-            let mut round = quorum.ask(behind, |member| raise(member, request.clone(), last));
-            round.until(|round| round.replies().count() >= missing).await;
-            if round.replies().count() < missing {
-                for (at, answer) in round.answers() {
-                    if let Err(error) = answer {
-                        self.failures.add(at, error.clone());
-                    }
-                }
-                let undone = self.undo().await;
-                return Err(self.fail(undone));
-            }
-            round.finish();
+        if missing == 0 {
+            return MemberSet::default();
         }
-        quorum.watches.answered(&request.name, &request.hold, MemberSet::default());
-        Ok(AcquireOutcome::Acquired { token })
+        let (last, request) = (last_of(token, request.tokens), Arc::new(request.clone()));
+        let behind = self.tally.behind(token);
+        let mut round = quorum.ask(behind, |member| raise(member, request.clone(), last));
+        round.until(|round| round.replies().count() >= missing).await;
+        if round.replies().count() >= missing {
+            round.finish();
+            return MemberSet::default();
+        }
+        for (at, answer) in round.answers() {
+            if let Err(error) = answer {
+                self.failures.add(at, error.clone());
+            }
+        }
+        behind.without(round.replies().map(|(at, _)| at).collect())
     }
 
     /// Undoes what was granted, since it is no majority.
     async fn refuse(mut self, took: Duration) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
-        let granted = self.tally.granted();
+        let granted = self.granted;
         if self.tally.held.is_empty() || self.tally.answered() < quorum.parts().majority {
             self.failures.add_rejoining(self.tally.rejoining, &quorum.members);
             let undone = self.undo().await;
@@ -228,7 +247,7 @@ impl Attempt<'_> {
     async fn undo(&mut self) -> Undone {
         let AcquireRequest { name, hold, .. } = self.request;
         self.quorum.doubts.recall(name, hold);
-        let granted = self.tally.granted();
+        let granted = self.granted;
         let to = granted.with(self.unsure);
         if to.is_empty() {
             return Undone::Everywhere;

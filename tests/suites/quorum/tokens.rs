@@ -91,6 +91,25 @@ async fn a_hold_whose_token_no_majority_can_have_is_undone() {
     assert!(bench.is_free_everywhere().await);
 }
 
+/// One that is lost just then is one that the others can do without.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_be_told_of_the_token_is_left_out() {
+    let bench = Bench::new(5);
+    for (member, ahead) in [(0, 100), (1, 200), (2, 300), (3, 400), (4, 500)] {
+        bench.stores[member].raise_token(&name(), far(ahead)).await.unwrap();
+    }
+    bench.faults[0].next(Op::RaiseToken, Fault::Refuse(BackendErrorKind::Unavailable));
+    assert_eq!(enters(&bench.quorum, "a:1").await, far(401), "of the other four");
+    assert_eq!([0, 1, 2, 3, 4].map(|at| bench.faults[at].calls(Op::RaiseToken)), [1, 2, 1, 0, 0]);
+    bench.quorum.release(&release("a:1")).await.unwrap();
+    assert!(bench.is_free_everywhere().await);
+    for gone in [3, 4] {
+        bench.faults[gone].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    }
+    let next = enters(&bench.quorum, "a:2").await;
+    assert!(next > far(401), "{next}");
+}
+
 /// Somebody else may have had the lock between the grant and the raising, with an earlier token.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_ends_before_its_token_is_known_to_a_majority_is_undone() {
