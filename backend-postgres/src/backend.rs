@@ -23,6 +23,7 @@ use crate::{
     channel::{channel, place_of},
     connection::{Connection, Parameter, Path},
     error,
+    identity::Past,
     listener::{ListenerProgress, WakeupListener},
     schema::Schema,
 };
@@ -68,6 +69,8 @@ pub struct PostgresBackend {
 
 struct Inner {
     connections: Vec<Arc<Connection>>,
+    /// Of the servers that they have led to.
+    past: Arc<Past>,
     listener: WakeupListener,
     progress: ListenerProgress,
     calls: Calls,
@@ -134,9 +137,10 @@ impl PostgresBackend {
             true => Path::Pooled,
             false => Path::Direct(calls.often()),
         };
+        let past = Arc::<Past>::default();
         let connect = |_| {
-            let (target, schema) = (requests.clone(), schema.clone());
-            Arc::new(Connection::start(target, schema, response_timeout, path.clone()))
+            let (target, schema, past) = (requests.clone(), schema.clone(), past.clone());
+            Arc::new(Connection::start(target, schema, response_timeout, path.clone(), past))
         };
         let connections: Vec<_> = (0..settings.connections).map(connect).collect();
         for connection in &connections {
@@ -150,7 +154,7 @@ impl PostgresBackend {
             WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
-        let inner = Inner { connections, listener, progress, calls, schema, sweeper };
+        let inner = Inner { connections, past, listener, progress, calls, schema, sweeper };
         let backend = Self { inner: Arc::new(inner) };
         backend.inner.progress.started().await?;
         Ok(backend)
@@ -409,8 +413,9 @@ impl Backend for PostgresBackend {
         Limits::default().most_tokens(MOST_TOKENS)
     }
 
+    /// Of a server behind a pooler nothing is known: it may change behind an open connection.
     fn intact_for(&self) -> Option<Duration> {
-        None
+        self.inner.past.intact_for()
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireOutcome, BackendError> {

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{OptionFuture, join4, try_join_all};
+use futures_util::{
+    TryFutureExt,
+    future::{try_join_all, try_join4},
+};
 use lockcore::BackendError;
 use tokio::{
     sync::{Notify, watch},
@@ -24,6 +27,7 @@ use tokio_postgres::{
 
 use crate::{
     error,
+    identity::{Identity, Past},
     schema::Schema,
     target::{Opened, Target},
 };
@@ -111,10 +115,12 @@ impl Connection {
         schema: Schema,
         response_timeout: Duration,
         path: Path,
+        past: Arc<Past>,
     ) -> Self {
         let (sender, state) = watch::channel(State::Connecting);
         let address = target.address().to_owned();
-        let keeper = Keeper { target, schema, response_timeout, path, lost: None, state: sender };
+        let keeper =
+            Keeper { target, schema, response_timeout, path, past, lost: None, state: sender };
         Self { address, state, response_timeout, keeper: tokio::spawn(keeper.keep()) }
     }
 
@@ -233,6 +239,7 @@ struct Keeper {
     schema: Schema,
     response_timeout: Duration,
     path: Path,
+    past: Arc<Past>,
     /// The session that was lost last, unless a pooler keeps it for others.
     lost: Option<Session>,
     state: watch::Sender<State>,
@@ -275,16 +282,28 @@ impl Keeper {
             Path::Direct(often) => (often.as_slice(), true),
             Path::Pooled => (&[][..], false),
         };
-        let ended = OptionFuture::from(self.lost.as_ref().map(|lost| self.end(lost, client)));
-        let session = OptionFuture::from(has_session.then(|| self.session(client)));
+        let ended = async {
+            match &self.lost {
+                Some(lost) => self.end(lost, client).await,
+                None => Ok(()),
+            }
+        };
+        let session = async {
+            match has_session {
+                true => self.session(client).await.map(Some),
+                false => Ok(None),
+            }
+        };
         let prepared = try_join_all(often.iter().map(|sql| client.prepare(sql)));
-        let (ended, raised, session, prepared) =
-            join4(ended, self.raise_tokens(client), session, prepared).await;
-        ended.transpose()?;
-        raised?;
-        let prepared = prepared.map_err(|error| self.of_connecting(error))?;
+        let prepared = prepared.map_err(|error| self.of_connecting(error));
+        let ((), (), session, prepared) =
+            try_join4(ended, self.raise_tokens(client), session, prepared).await?;
         let prepared = often.iter().cloned().zip(prepared).collect();
-        Ok(Ready { session: session.transpose()?, prepared, opened })
+        let session = session.map(|(session, server)| {
+            self.past.note(server);
+            session
+        });
+        Ok(Ready { opened, session, prepared })
     }
 
     fn of_connecting(&self, error: tokio_postgres::Error) -> BackendError {
@@ -299,15 +318,21 @@ impl Keeper {
         raised.map(drop).map_err(|error| self.of_connecting(error))
     }
 
-    async fn session(&self, client: &Client) -> Result<Session, BackendError> {
+    async fn session(&self, client: &Client) -> Result<(Session, Identity), BackendError> {
         let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT * FROM lockcore.session()");
         let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
-        Ok(Session {
+        let session = Session {
             process: row.try_get(0).map_err(of_connecting)?,
             began: row.try_get(1).map_err(of_connecting)?,
             application: row.try_get(2).map_err(of_connecting)?,
-        })
+        };
+        let server = Identity {
+            started: row.try_get(3).map_err(of_connecting)?,
+            timeline: row.try_get(4).map_err(of_connecting)?,
+            logged: row.try_get(5).map_err(of_connecting)?,
+        };
+        Ok((session, server))
     }
 
     /// Ends a session that was lost. The server may not have heard of that.

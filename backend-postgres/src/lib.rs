@@ -9,6 +9,7 @@ mod conditions;
 mod connection;
 mod error;
 mod fencing;
+mod identity;
 mod latches;
 mod listener;
 mod schema;

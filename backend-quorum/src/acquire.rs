@@ -32,6 +32,10 @@ pub(crate) const GRACE: Duration = Duration::from_millis(10);
 /// How long those are waited for that were late, so that a release is on its way.
 pub(crate) const LAST_GRACE: Duration = Duration::from_millis(2);
 
+/// How often members are told of a token. With the question and the undoing, an attempt that fails
+/// takes four time-outs at most: less than lockcore waits for an answer.
+const TELLINGS: usize = 2;
+
 /// The answers of the members so far.
 #[derive(Debug, Default)]
 struct Tally {
@@ -163,7 +167,8 @@ impl Attempt<'_> {
     /// from then on, as if they had not answered: others may agree on a later one.
     async fn settle(mut self) -> Result<AcquireOutcome, BackendError> {
         let (quorum, request) = (self.quorum, self.request);
-        while let Some(token) = self.tally.token(quorum.parts()) {
+        for _ in 0..TELLINGS {
+            let Some(token) = self.tally.token(quorum.parts()) else { break };
             let deaf = self.tell(token).await;
             if deaf.is_empty() {
                 quorum.watches.answered(&request.name, &request.hold, MemberSet::default());

@@ -84,7 +84,7 @@ impl Default for QuorumBuilder {
 
 impl QuorumBuilder {
     /// The shortest and the longest [`member_timeout`](Self::member_timeout). An acquisition takes
-    /// up to three of them, and lockcore gives up on it after 5 s.
+    /// up to four of them, and lockcore gives up on it after 5 s.
     pub const MEMBER_TIMEOUTS: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_secs(1);
 
@@ -128,8 +128,10 @@ impl QuorumBuilder {
     /// default is 30 s, the default lease.
     ///
     /// Of Redis that is when its connections lead to another server than before: one that was
-    /// restarted, or a replica that has taken over. Of a store that cannot tell, it is when it
-    /// answers again after a connection error.
+    /// restarted, or a replica that has taken over. A PostgreSQL server that was restarted has kept
+    /// its data; a replica that has taken over may lack some. Of a store that cannot tell, which is
+    /// a Redis Cluster, or PostgreSQL behind a pooler, it is when it answers again after a
+    /// connection error.
     ///
     /// While holds may exist that the member has forgotten, which is for the longest lease that is
     /// in use, it could help a second owner to a majority. With less than the longest lease, that is

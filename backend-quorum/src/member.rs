@@ -116,7 +116,8 @@ impl Member {
     /// Notes that the store could not be connected.
     pub(crate) fn not_connected(&self, error: BackendError) {
         let mut health = self.health();
-        health.is_away |= error.kind() == BackendErrorKind::Connection;
+        // Whatever the reason: it may be another store by the time that it can be.
+        health.is_away = true;
         health.not_connected = Some(error);
     }
 

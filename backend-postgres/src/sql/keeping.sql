@@ -47,10 +47,17 @@ BEGIN
 END $$;
 
 -- The session that carries this out: its process, when it began, in microseconds, and under which
--- name.
-CREATE FUNCTION lockcore.session(OUT process integer, OUT began bigint, OUT application text)
+-- name; and of the server when it was started, in microseconds, its timeline, and how much of its
+-- log is on the disk.
+CREATE FUNCTION lockcore.session(
+    OUT process integer, OUT began bigint, OUT application text, OUT started bigint,
+    OUT timeline text, OUT logged bigint
+)
 LANGUAGE plpgsql AS $$
 BEGIN
+    started := round(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+    timeline := left(pg_walfile_name(pg_current_wal_flush_lsn()), 8);
+    logged := pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint;
     -- A session is shown to the role that has connected. Another one may have been set.
     PERFORM set_config('role', 'none', true);
     SELECT pid, round(extract(epoch FROM backend_start) * 1000000)::bigint, application_name

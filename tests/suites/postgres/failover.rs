@@ -25,6 +25,7 @@ async fn a_promoted_replica_is_found_and_goes_on() {
     );
     let backend = PostgresBackend::connect(&url).await.unwrap();
     let locks = Locks::builder(backend.clone()).retry_for(Duration::from_secs(20)).build().unwrap();
+    assert_eq!(backend.intact_for(), Some(Duration::MAX));
     let guard = locks.lock("order").acquire().await.unwrap();
     let before = guard.token();
     until("its replication", || async { has_hold(&replica).await }).await;
@@ -34,6 +35,7 @@ async fn a_promoted_replica_is_found_and_goes_on() {
     replica.query("SELECT pg_promote()").await;
     let guard = soon("the lock", locks.lock("order").acquire()).await.unwrap();
     assert!(guard.token() > before, "{} after {before}", guard.token());
+    assert!(backend.intact_for() < Some(Duration::from_secs(20)), "{:?}", backend.intact_for());
     let waiting = tokio::spawn({
         let lock = Locks::new(PostgresBackend::connect(&url).await.unwrap()).lock("order");
         async move { lock.acquire().await.unwrap() }

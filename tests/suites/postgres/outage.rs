@@ -21,7 +21,8 @@ const KILL_ALL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
     let mut server = PostgresServer::start();
-    let locks = Locks::new(connect(&server).await);
+    let backend = connect(&server).await;
+    let locks = Locks::new(backend.clone());
     let guard = locks.lock("order").acquire().await.unwrap();
     let (token, other) = (guard.token(), Locks::new(connect(&server).await));
     let waiting = tokio::spawn(async move { other.lock("order").acquire().await });
@@ -31,6 +32,7 @@ async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
     let next = soon("the waiter", waiting).await.unwrap().unwrap();
     assert!(next.token() > token);
     assert!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
+    assert_eq!(backend.intact_for(), Some(Duration::MAX), "nothing is lost by that");
 }
 
 /// A release need not outlast a crash, but a hold that it grants has to: its holder is told at once.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use lockcore::{FencingToken, LockError, LockGuard, Locks};
+use lockcore::{BackendErrorKind, FencingToken, LockError, LockGuard, Locks, backend::Backend};
+use lockcore_memory::MemoryBackend;
 use lockcore_postgres::PostgresBackend;
-use lockcore_quorum::Quorum;
+use lockcore_quorum::{Quorum, QuorumBuilder};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Faulty, Op, PostgresServer, Proxy, RedisServer};
+use lockcore_testkit::{Fault, Faulty, Op, PostgresServer, Proxy, RedisServer};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::SECOND;
+use crate::{SECOND, waiting::until};
 
 /// No pause is longer than this while a majority is well.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -147,6 +148,33 @@ async fn a_member_that_is_another_server_now_is_kept_out() {
         assert!(text.contains(part), "`{part}` is missing: {text}");
     }
     sleep(4 * SECOND).await;
+    enters(&locks).await.release().await.unwrap();
+}
+
+/// No request need be under way when the replica takes over.
+#[tokio::test]
+async fn a_member_whose_replica_has_taken_over_is_kept_out() {
+    let mut primary = PostgresServer::start();
+    let replica = primary.start_replica();
+    let ports = [primary.port(), replica.port()];
+    let [one, other] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let url = format!("postgresql://postgres@{one},{other}/postgres");
+    let third = PostgresBackend::connect(&url).await.unwrap();
+    let others = [MemoryBackend::new(), MemoryBackend::new()].map(Faulty::new);
+    let faults = others[0].faults();
+    let members = others.into_iter().fold(Quorum::builder(), QuorumBuilder::member);
+    let members = members.member(third.clone()).rejoin_after(60 * SECOND);
+    let locks = Locks::builder(members.build().unwrap()).retry_for(SECOND).build().unwrap();
+    enters(&locks).await.release().await.unwrap();
+    primary.kill();
+    replica.query("SELECT pg_promote()").await;
+    until("the replica", || async { third.intact_for() < Some(Duration::MAX) }).await;
+    faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
+    // It may have the first lock still.
+    let error = timeout(5 * SECOND, locks.lock("b").acquire()).await.unwrap().unwrap_err();
+    let expected = "store 3: it may have come back without its data";
+    assert!(error.to_string().contains(expected), "{error}");
+    faults.heal();
     enters(&locks).await.release().await.unwrap();
 }
 

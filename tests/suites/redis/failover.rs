@@ -34,7 +34,7 @@ async fn a_demoted_server_is_left_for_its_successor() {
     let locks = Locks::builder(backend).lease(Duration::from_secs(6)).build().unwrap();
     let guard = locks.lock("held").acquire().await.unwrap();
     replicate(&old, &new).await;
-    let waiting = tokio::spawn({
+    let mut waiting = tokio::spawn({
         let lock = locks.lock("waited-for");
         let other = connect(&old).await;
         let before = Locks::new(other).lock("waited-for").acquire().await.unwrap();
@@ -42,6 +42,7 @@ async fn a_demoted_server_is_left_for_its_successor() {
         async move { lock.acquire_timeout(Duration::from_secs(15)).await }
     });
     listened_to(&old, "waited-for").await;
+    until("a copy", || async { new.query::<bool>(&["EXISTS", "waited-for"]).await }).await;
 
     let _: String = new.query(&["REPLICAOF", "NO", "ONE"]).await;
     let _: String = old.query(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
@@ -53,8 +54,10 @@ async fn a_demoted_server_is_left_for_its_successor() {
     // Longer than the lease.
     let lost = tokio::time::timeout(Duration::from_secs(7), guard.lost()).await;
     assert!(lost.is_err(), "renewed on the new primary");
-    listened_to(&new, "waited-for").await;
-    assert!(!waiting.is_finished());
+    tokio::select! {
+        ended = &mut waiting => panic!("the waiter ended: {ended:?}"),
+        () = listened_to(&new, "waited-for") => {}
+    }
     waiting.abort();
     guard.release().await.unwrap();
     other.release().await.unwrap();
