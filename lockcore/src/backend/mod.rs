@@ -210,6 +210,12 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///
 /// Leases are best measured by the store's own clock, because the clocks of its users differ.
 ///
+/// Ids of holds are text of up to 1,024 bytes without control characters. A batch of renewals names
+/// a hold once. A reader that is refused because of a waiting writer (C25) is told when that
+/// writer's time is over, and growth of a reader that is gone while others read may be answered
+/// `Held` or `NotHeld` (C7). Rows and keys of what has ended may stay in the store for a while, if
+/// nobody is told of them (C14, C15).
+///
 /// # Durability
 /// An `acquire` may be answered only when the hold survives what the backend claims to survive, be
 /// it a crash of the store or the loss of a machine. A lost `release` only keeps a hold until its
