@@ -15,6 +15,8 @@ mod random;
 mod servers;
 mod splits;
 mod tokens;
+#[path = "../waiting.rs"]
+mod waiting;
 mod wakeups;
 
 use std::time::Duration;

@@ -14,11 +14,11 @@ use crate::SECOND;
 /// No pause is longer than this while a majority is well.
 const LONGEST: Duration = Duration::from_secs(2);
 
-fn servers<const N: usize>() -> [RedisServer; N] {
+pub(crate) fn servers<const N: usize>() -> [RedisServer; N] {
     std::array::from_fn(|_| RedisServer::start())
 }
 
-async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
+pub(crate) async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
     let members = servers.iter().map(RedisServer::url).fold(Quorum::builder(), |members, url| {
         members.member_from(move || RedisBackend::connect(url.clone()))
     });
