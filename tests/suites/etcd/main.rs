@@ -11,10 +11,13 @@ mod conformance;
 mod critical;
 mod errors;
 mod exclusion;
+mod interruptions;
 mod late;
 #[path = "../load.rs"]
 mod load;
 mod outage;
+#[path = "../readers.rs"]
+mod readers;
 mod support;
 mod tls;
 mod tokens;

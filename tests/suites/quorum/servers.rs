@@ -1,33 +1,50 @@
 //! Redis servers as members: killed, stopped, and started again without their data.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use lockcore::{BackendErrorKind, FencingToken, LockError, LockGuard, Locks, backend::Backend};
 use lockcore_memory::MemoryBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::{Quorum, QuorumBuilder};
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fault, Faulty, Op, PostgresServer, Proxy, RedisServer};
-use tokio::time::{Instant, sleep, timeout};
+use lockcore_testkit::{Conditions, Fault, Faulty, Op, PostgresServer, Proxy, RedisServer};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 
-use crate::{SECOND, waiting::until};
+use crate::{SECOND, critical::Critical, waiting::until};
 
 /// No pause is longer than this while a majority is well.
 const LONGEST: Duration = Duration::from_secs(2);
 
-fn servers<const N: usize>() -> [RedisServer; N] {
+pub(crate) fn servers<const N: usize>() -> [RedisServer; N] {
     std::array::from_fn(|_| RedisServer::start())
 }
 
-async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
-    let members = servers.iter().map(RedisServer::url).fold(Quorum::builder(), |members, url| {
+pub(crate) async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
+    quorum_at(servers.iter().map(RedisServer::url), rejoin_after).await
+}
+
+async fn quorum_at(addresses: impl IntoIterator<Item = String>, rejoin_after: Duration) -> Quorum {
+    let members = addresses.into_iter().fold(Quorum::builder(), |members, url| {
         members.member_from(move || RedisBackend::connect(url.clone()))
     });
     members.rejoin_after(rejoin_after).connect().await.unwrap()
 }
 
 async fn client(servers: &[RedisServer]) -> Locks {
-    Locks::builder(quorum(servers, 30 * SECOND).await).lease(3 * SECOND).build().unwrap()
+    client_of(quorum(servers, 30 * SECOND).await)
+}
+
+fn client_of(quorum: Quorum) -> Locks {
+    Locks::builder(quorum).lease(3 * SECOND).build().unwrap()
 }
 
 /// Acquires within the longest pause.
@@ -44,6 +61,54 @@ async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToke
         guard.release().await.unwrap();
     }
     last
+}
+
+/// Clients that work in turns, whatever happens to a minority.
+struct Work {
+    critical: Arc<Critical>,
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+impl Work {
+    fn of(clients: impl IntoIterator<Item = Locks>) -> Self {
+        let (critical, stop) = (Arc::new(Critical::default()), Arc::new(AtomicBool::new(false)));
+        let mut tasks = JoinSet::new();
+        for locks in clients {
+            let (critical, stop) = (critical.clone(), stop.clone());
+            tasks.spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = locks.lock("a").acquire().await.unwrap();
+                    critical.visit(&guard).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        Self { critical, stop, tasks }
+    }
+
+    /// Watches it for so long: there is no pause, and nobody has failed.
+    async fn goes_on_for(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let before = self.critical.entries();
+            let next = until("another turn", async || self.critical.entries() > before);
+            let failed = tokio::select! {
+                next = timeout(LONGEST, next) => {
+                    next.expect("the pause is too long");
+                    continue;
+                }
+                failed = self.tasks.join_next() => failed,
+            };
+            panic!("somebody has stopped working: {failed:?}");
+        }
+    }
+
+    async fn ends(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let all = timeout(2 * LONGEST, self.tasks.join_all()).await;
+        assert!(all.is_ok(), "somebody is stuck");
+    }
 }
 
 /// Tokens of members follow their own clocks, and are behind what is proposed all the same.
@@ -77,6 +142,57 @@ async fn one_of_three_is_killed() {
     // A client that comes only now.
     let third = client(&servers).await;
     enters(&third).await.release().await.unwrap();
+}
+
+/// Nobody is told that it is gone: what is sent to it, or to connect to it, stays on its way.
+#[tokio::test]
+async fn one_of_three_is_cut_off() {
+    let servers = servers::<3>();
+    let proxy = Proxy::start_opaque(servers[1].port()).await.unwrap();
+    let addresses = || [servers[0].url(), proxy.url(), servers[2].url()];
+    let client = async || client_of(quorum_at(addresses(), 30 * SECOND).await);
+    let mut work = Work::of([client().await, client().await]);
+    let held = client().await.lock("b").acquire().await.unwrap();
+    work.goes_on_for(SECOND / 2).await;
+    proxy.set(Conditions { cut_to_server: true, cut_to_client: true, ..Conditions::default() });
+    work.goes_on_for(5 * SECOND).await;
+    assert!(held.is_held(), "it was not renewed at the others");
+    held.release().await.unwrap();
+    // A client that comes only now.
+    let third = client().await;
+    assert!(third.lock("b").try_acquire().await.unwrap().is_some(), "it was not released");
+    // Everything that was sent to it arrives.
+    proxy.heal();
+    work.goes_on_for(2 * SECOND).await;
+    work.ends().await;
+}
+
+/// Its grants count again after a while, and a hold that it had is still there.
+#[tokio::test]
+async fn one_of_three_comes_back_with_its_data() {
+    let options = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut servers: [RedisServer; 3] = std::array::from_fn(|_| RedisServer::start_with(&options));
+    let client = async || quorum(&servers, 2 * SECOND).await;
+    let mut work = Work::of([client_of(client().await), client_of(client().await)]);
+    // A lease that outlasts the time without the member.
+    let [one, other] = [Locks::new(client().await), Locks::new(client().await)];
+    let held = one.lock("b").acquire().await.unwrap();
+    work.goes_on_for(SECOND / 2).await;
+    servers[0].kill();
+    work.goes_on_for(2 * SECOND).await;
+    servers[0].restart();
+    assert_eq!(servers[0].query::<usize>(&["EXISTS", "b"]).await, 1, "it has lost its data");
+    work.goes_on_for(5 * SECOND).await;
+    // From now on, it is needed.
+    servers[1].kill();
+    work.goes_on_for(3 * SECOND).await;
+    assert!(other.lock("b").try_acquire().await.unwrap().is_none(), "two have the hold");
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = other.lock("b").acquire().await.unwrap();
+    assert!(next.token() > token, "{} after {token}", next.token());
+    next.release().await.unwrap();
+    work.ends().await;
 }
 
 #[tokio::test]

@@ -52,6 +52,27 @@ async fn a_refusal_by_members_that_were_late_is_no_failure() {
     assert!(remaining > LEASE - SECOND, "{remaining:?}");
 }
 
+/// The same, with one member that is always late, and another one that fails or is later still.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_a_member_that_is_always_late_is_no_failure() {
+    for fault in [Fault::Refuse(BackendErrorKind::Connection), Fault::Delay(40 * MS)] {
+        let bench = Bench::new(3);
+        enters(&bench.other(), "b:1").await;
+        bench.faults[1].every(Op::Acquire, Fault::Delay(25 * MS));
+        bench.faults[2].every(Op::Acquire, fault);
+        // For longer than a member is remembered to be late.
+        for attempt in 0..60 {
+            let outcome = bench.quorum.acquire(&request(&format!("a:{attempt}"))).await;
+            assert!(
+                matches!(outcome, Ok(AcquireOutcome::Held { remaining: Some(_) })),
+                "{fault:?}, attempt {attempt}: {outcome:?}"
+            );
+            sleep(attempt * MS).await;
+        }
+        assert_eq!(bench.owners().await, vec![Some("b:1".to_owned()); 3]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_remaining_time_is_that_until_a_majority_can_be_free() {
     let bench = Bench::new(3);

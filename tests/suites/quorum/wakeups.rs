@@ -4,10 +4,17 @@ use lockcore::{
     BackendErrorKind, Locks,
     backend::{Backend, SubscribeRequest, Wakeup},
 };
-use lockcore_testkit::{Fault, Op};
-use tokio::time::{Instant, sleep, timeout};
+use lockcore_testkit::{Fault, Op, RedisServer};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 
-use crate::{Bench, MEMBER_TIMEOUT, MS, SECOND, enters, hold, name, release, request};
+use crate::{
+    Bench, MEMBER_TIMEOUT, MS, SECOND, enters, hold, name, release, request,
+    servers::{quorum, servers},
+    waiting::{soon, until},
+};
 
 fn subscription() -> SubscribeRequest {
     SubscribeRequest::new(name(), hold("w:1"))
@@ -124,4 +131,62 @@ async fn what_another_asker_of_the_client_undoes_wakes() {
     enters(&bench.stores[1], "w:1").await;
     is_refused("t:1").await;
     timeout(SECOND, wakeups.woken()).await.expect("the first member is free");
+}
+
+/// How many clients are subscribed to the lock at each server.
+async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
+    let mut subscribers = Vec::new();
+    for server in servers {
+        let channel = "redisson_lock__channel:{a}";
+        let (_, count): (String, usize) = server.query(&["PUBSUB", "NUMSUB", channel]).await;
+        subscribers.push(count);
+    }
+    subscribers
+}
+
+/// How many commands the clients of locks have sent to all servers.
+async fn commands(servers: &[RedisServer]) -> u64 {
+    let mut commands = 0;
+    for server in servers {
+        commands += server.client_commands().await + server.calls_of("restore").await;
+    }
+    commands
+}
+
+/// A thousand waiters of four clients, for ten seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_do_not_poll() {
+    const CLIENTS: usize = 4;
+    const WAITERS: usize = 250;
+    const MEMBERS: u64 = 3;
+    // Each connection for wake-ups is tried every five seconds, and the holder renews.
+    const KEEPING: u64 = MEMBERS * (3 * CLIENTS as u64 + 2);
+    let servers = servers::<{ MEMBERS as usize }>();
+    let holder = Locks::new(quorum(&servers, SECOND).await);
+    let guard = holder.lock("a").acquire().await.unwrap();
+    let (mut waiting, mut clients) = (JoinSet::new(), Vec::new());
+    for _ in 0..CLIENTS {
+        let locks = Locks::new(quorum(&servers, SECOND).await);
+        for _ in 0..WAITERS {
+            let lock = locks.lock("a");
+            waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
+        }
+        clients.push(locks);
+    }
+    let all_wait = async || {
+        let subscribers = subscribers(&servers).await;
+        subscribers.iter().all(|count| *count == CLIENTS)
+    };
+    until("all clients to wait", all_wait).await;
+    // The requests of the beginning are over.
+    sleep(2 * SECOND).await;
+    let before = commands(&servers).await;
+    sleep(10 * SECOND).await;
+    let spent = commands(&servers).await - before;
+    assert!(spent <= 100 + KEEPING, "{spent} commands in 10 s");
+    until("all clients to be waiting still", all_wait).await;
+    guard.release().await.unwrap();
+    while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
+        waiter.unwrap();
+    }
 }
