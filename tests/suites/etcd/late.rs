@@ -5,7 +5,7 @@ use std::pin::pin;
 use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use lockcore::{
     Mode,
-    backend::{AcquireOutcome, Backend, ReleaseOutcome},
+    backend::{AcquireOutcome, Backend, HoldId, ReleaseOutcome},
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, poll_times};
@@ -114,4 +114,22 @@ async fn a_release_leaves_no_lease_behind() {
         assert_eq!(released, ReleaseOutcome::Released);
         assert!(leases(&client).await.is_empty(), "{mode:?}");
     }
+}
+
+/// The lease of the hold that was taken over has no keys any more.
+#[tokio::test]
+async fn a_takeover_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let client = cluster.client().await;
+    let mut held = request("order", "a");
+    for (id, mode) in [("a", Mode::Exclusive), ("b", Mode::Fair), ("c", Mode::Exclusive)] {
+        held.hold = HoldId::named("a job", id);
+        held.mode = mode;
+        enters(&backend, &held).await;
+    }
+    assert_eq!(keys(&client).await, ["lockcore/order/lock/hold/c"]);
+    assert_eq!(leases(&client).await.len(), 1);
+    backend.release(&held.release()).await.unwrap();
+    assert!(leases(&client).await.is_empty());
 }

@@ -6,6 +6,7 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod batches;
 mod conformance;
 #[path = "../critical.rs"]
 mod critical;
@@ -18,6 +19,7 @@ mod outage;
 mod support;
 mod tls;
 mod tokens;
+mod users;
 #[path = "../waiting.rs"]
 mod waiting;
 mod wakeups;
