@@ -104,6 +104,8 @@ fn kind_of_status(code: i32, said: &str) -> BackendErrorKind {
     match code {
         _ if is_dropped(said) => Kind::Unavailable,
         code::UNKNOWN if said.starts_with("context ") => Kind::Timeout,
+        // The member is the leader no more, or cannot make sure that it is.
+        code::UNKNOWN if said.contains("not a primary lessor") => Kind::Unavailable,
         code::UNAVAILABLE if said.starts_with(BY_ETCD) => Kind::Unavailable,
         code::UNAVAILABLE => Kind::Connection,
         code::DEADLINE_EXCEEDED => Kind::Timeout,
@@ -142,8 +144,12 @@ fn is_refusal(code: i32, said: &str) -> bool {
         code::UNAUTHENTICATED,
     ];
     // A server that could not reach its majority in time does not know either. These have no leader
-    // to pass the request on to, or too much to do.
-    const UNAVAILABLE: [&str; 2] = ["etcdserver: no leader", "etcdserver: too many requests"];
+    // to pass the request on to, too much to do, or no vote.
+    const UNAVAILABLE: [&str; 3] = [
+        "etcdserver: no leader",
+        "etcdserver: too many requests",
+        "etcdserver: rpc not supported for learner",
+    ];
     is_dropped(said)
         || said.starts_with(BY_ETCD) && REFUSALS.contains(&code)
         || code == code::UNAVAILABLE && UNAVAILABLE.contains(&said)
@@ -304,6 +310,17 @@ mod tests {
             (15, "etcdserver: corrupt cluster"),
         ] {
             assert!(!is_refusal(code, said), "{code}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_no_leader_any_more_is_not_the_end() {
+        for (code, said) in [
+            (code::UNKNOWN, "not a primary lessor"),
+            (code::UNKNOWN, "raft proposal dropped"),
+            (code::UNAVAILABLE, "etcdserver: leader changed"),
+        ] {
+            assert_eq!(kind_of_status(code, said), BackendErrorKind::Unavailable, "{said}");
         }
     }
 

@@ -168,7 +168,10 @@ pub(crate) async fn ensure(
             return Err(error::lease_is_foreign(lease));
         }
         if there.seconds < seconds {
-            members.call(DOING, &Revoke(lease)).await?;
+            if members.call_noting(DOING, &Revoke(lease)).await?.is_repeated {
+                // The other copy could revoke the lease that is granted now.
+                return Err(error::unsure(DOING));
+            }
             continue;
         }
         let renewed = refresh_one(members, key, lease).await;
