@@ -149,7 +149,7 @@ struct Stream {
 
 impl Keeper {
     async fn keep(self) {
-        let mut pause = PAUSES[0];
+        let (mut pause, mut has_new_token) = (PAUSES[0], false);
         let members = self.shared.members.clone();
         loop {
             // Nothing is watched before there is anything to watch.
@@ -161,7 +161,7 @@ impl Keeper {
                 Ok(mut stream) => {
                     let Err(end) = self.serve(&mut stream).await;
                     if stream.was_useful {
-                        pause = PAUSES[0];
+                        (pause, has_new_token) = (PAUSES[0], false);
                     }
                     end
                 }
@@ -169,9 +169,10 @@ impl Keeper {
             };
             self.shared.lose_all();
             let failure = match end {
-                End::Lost(error) => Err(error),
-                End::Refused(error) => self.log_in_again(index, error).await,
+                End::Refused(error) if !has_new_token => self.log_in_again(index, error).await,
+                End::Lost(error) | End::Refused(error) => Err(error),
             };
+            has_new_token = failure.is_ok();
             if let Err(error) = failure {
                 members.pass_over(index);
                 tracing::debug!(%error, "wake-ups from etcd are interrupted");

@@ -33,6 +33,9 @@ pub(crate) const READ_TOGETHER: usize = 128;
 /// others by so much of it.
 const BEHIND: u32 = 8;
 
+/// A server may take so long between two answers.
+const LEAST_BEHIND: Duration = Duration::from_millis(100);
+
 /// The first pause after somebody else has changed a hold, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 
@@ -53,7 +56,7 @@ impl Pauses {
 }
 
 /// A hold as it was read, or what was in the way.
-type Found = Result<Option<Entry>, BackendError>;
+type Lookup = Result<Option<Entry>, BackendError>;
 
 /// One batch of renewals.
 struct Renewing<'a> {
@@ -74,7 +77,7 @@ impl<'a> Renewing<'a> {
             members,
             holds,
             keys: holds.iter().map(|hold| Keys::new(prefix, &hold.name)).collect(),
-            behind: (shortest / BEHIND).min(limit / 2),
+            behind: (shortest / BEHIND).max(LEAST_BEHIND).min(limit / 2),
             end: Instant::now() + limit,
         }
     }
@@ -122,7 +125,7 @@ impl<'a> Renewing<'a> {
     }
 
     /// Reads the holds.
-    async fn find(&self) -> Result<Vec<Found>, BackendError> {
+    async fn find(&self) -> Result<Vec<Lookup>, BackendError> {
         let key = |(hold, keys): (&RenewRequest, &Keys)| keys.hold(hold.mode, hold.hold.id());
         let keys = self.holds.iter().zip(&self.keys).map(key);
         let reads: Vec<_> = keys.map(|key| TxnOp::get(key, None)).collect();
@@ -143,7 +146,7 @@ impl<'a> Renewing<'a> {
     }
 
     /// Renews the leases that need not grow, and answers by lease.
-    async fn renew_together(&self, found: &[Found]) -> HashMap<i64, Result<bool, BackendError>> {
+    async fn renew_together(&self, found: &[Lookup]) -> HashMap<i64, Result<bool, BackendError>> {
         let entries = found.iter().zip(self.holds).filter_map(|(entry, hold)| match entry {
             Ok(Some(entry)) if entry.record.seconds >= seconds(hold.lease) => Some(entry),
             _ => None,
