@@ -121,7 +121,12 @@ impl<'a> Renewing<'a> {
 
     fn no_answer(&self) -> BackendError {
         let address = self.members.address(self.members.current());
-        error::no_answer(DOING, address, self.members.response_timeout())
+        // Before the end, only those are given up that have kept others waiting.
+        let waited = match Instant::now() < self.end {
+            true => self.behind,
+            false => self.members.response_timeout(),
+        };
+        error::no_answer(DOING, address, waited)
     }
 
     /// Reads the holds.
