@@ -15,7 +15,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::support::{connect, enters, name, proxy, request, soon, until};
+use crate::{
+    support::{connect, enters, name, proxy, request, soon, until},
+    waiting::LONG,
+};
 
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
@@ -107,10 +110,12 @@ async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
 /// The server answers each watch, and stops reading while nobody reads its answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn very_many_names_are_watched_again_after_a_stream_was_lost() {
-    const NAMES: usize = 5_000;
+    // What the answers to fewer of them need lies in the buffers in between.
+    const NAMES: usize = 16_000;
     let cluster = EtcdCluster::start(1);
     let (proxy, direct) = (proxy(&cluster).await, connect(&cluster).await);
-    let backend = EtcdBackend::connect([format!("127.0.0.1:{}", proxy.port())]).await.unwrap();
+    let builder = EtcdBackend::builder([format!("127.0.0.1:{}", proxy.port())]);
+    let backend = builder.response_timeout(LONG).connect().await.unwrap();
     let locks: Vec<_> = (0..NAMES).map(|number| format!("order {number}")).collect();
     let subscribing = locks.iter().map(|lock| waits(&backend, lock));
     let mut wakeups = soon("all subscriptions", join_all(subscribing)).await;
