@@ -22,10 +22,11 @@ use tokio::time::timeout;
 use crate::{
     decide::{Decision, decide},
     error,
-    keep::{ensure, keep},
+    keep::{ensure, keep, tidy},
     keys::{Keys, Kind, Purpose},
     members::{MemberReply, Members},
     record::{Record, seconds},
+    renew::Pauses,
     requests::{TimeToLive, Transact},
     seen::{Entry, Seen, nothing_below},
 };
@@ -35,6 +36,9 @@ pub(crate) const TOKENS: u32 = 1 << 16;
 
 /// The remaining time of a lease that has ended, and whose key is about to go.
 const ENDING: Duration = Duration::from_millis(300);
+
+/// After so many retries, those that follow come after a pause.
+const FEW: u32 = 2;
 
 /// After more retries than this, it is others who keep a request from its end, and not the servers.
 const MANY: u32 = 8;
@@ -65,6 +69,9 @@ pub(crate) struct Acquiring<'a> {
     retries: u32,
     /// For how many seconds the lease of the hold was granted by this request.
     granted: Option<i64>,
+    /// The leases of the holds that were taken over, which have no keys any more.
+    replaced: Vec<i64>,
+    pauses: Pauses,
 }
 
 impl<'a> Acquiring<'a> {
@@ -83,12 +90,15 @@ impl<'a> Acquiring<'a> {
             is_ambiguous: false,
             retries: 0,
             granted: None,
+            replaced: Vec::new(),
+            pauses: Pauses::new(),
         }
     }
 
     pub(crate) async fn run(mut self) -> Result<AcquireOutcome, BackendError> {
         let limit = self.members.response_timeout();
         let answer = timeout(limit, self.decided()).await;
+        tidy(self.members, std::mem::take(&mut self.replaced)).await;
         let answer = match answer {
             Ok(Ok(outcome)) if self.is_ambiguous && outcome.token().is_none() => {
                 Err(self.no_answer(limit))
@@ -138,6 +148,7 @@ impl<'a> Acquiring<'a> {
                 Decision::Grant { replaces, conditions } => {
                     let answer = self.grant(&seen, &replaces, conditions).await?;
                     if answer.succeeded() {
+                        self.replaced = replaces.iter().map(|entry| entry.lease).collect();
                         let header = answer.header().ok_or_else(|| error::unexpected(DOING))?;
                         return Ok(AcquireOutcome::Acquired { token: token(header.revision()) });
                     }
@@ -145,6 +156,9 @@ impl<'a> Acquiring<'a> {
                 }
             };
             self.retries += 1;
+            if self.retries > FEW {
+                self.pauses.pause().await;
+            }
             seen = match now {
                 Some(answer) => Seen::from_answer(&answer, self.keys, self.kind)?,
                 None => self.read().await?,

@@ -1,9 +1,7 @@
 //! [`EtcdBackend`].
 
-use std::{collections::HashMap, fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse};
-use futures_util::future::join_all;
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
@@ -12,31 +10,28 @@ use lockcore::{
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::{
     acquire::{Acquiring, TOKENS},
     builder::EtcdBackendBuilder,
     error,
-    keep::{keep, refresh},
+    inspect::inspect,
+    keep::tidy,
     keys::{Keys, Kind},
     listener::WakeupListener,
     members::Members,
-    record::seconds,
     release,
-    requests::{GrantLease, GrantedLease, Revoke, Transact},
-    seen::{Entry, gets},
+    renew::{READ_TOGETHER, renew},
+    requests::{Count, GrantLease, GrantedLease},
 };
 
 /// The name of a request that is refused: a token is the revision of the cluster, which cannot be
 /// chosen.
 const PROPOSED_TOKENS: &str = "proposed tokens";
 
-/// The pause before a cluster without a leader is asked again.
+/// The pause before members of which none has answered are asked again.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How many holds one transaction reads. Servers allow 128 operations.
-const READ_TOGETHER: usize = 128;
 
 /// The range of the shortest lease, as [`Limits`] say it. A cluster whose members wait longer than
 /// 20 s for their leader has a longer one, to which leases are rounded up.
@@ -96,7 +91,8 @@ impl EtcdBackend {
     /// `https://host:port`. Each endpoint has to be one member, not a balancer in front of several.
     ///
     /// # Errors
-    /// No member can be reached, the cluster has no leader, or it rejects the credentials. The
+    /// No member can be reached or the cluster has no leader, for 6 s unless the
+    /// [builder](EtcdBackendBuilder::connect) says otherwise, or it rejects the credentials. The
     /// error names the address.
     pub async fn connect<E: Into<String>>(
         endpoints: impl IntoIterator<Item = E>,
@@ -118,19 +114,30 @@ impl EtcdBackend {
         self.inner.listener.channels()
     }
 
-    pub(crate) async fn open(members: Arc<Members>, prefix: String) -> Result<Self, BackendError> {
-        // A read that needs the leader, and the right to read.
-        let count = GetOptions::new().with_prefix().with_count_only();
-        let read = Transact(Txn::new().and_then([TxnOp::get(prefix.as_str(), Some(count))]));
-        let end = Instant::now() + members.response_timeout();
-        while let Err(error) = members.call("connecting", &read).await {
-            // The members may be about to agree on a leader.
-            if error.kind() != BackendErrorKind::Unavailable || Instant::now() >= end {
+    /// Asks the members until one answers, or the time is over: they may be being started, or be
+    /// about to agree on a leader.
+    pub(crate) async fn open(
+        members: Arc<Members>,
+        prefix: String,
+        limit: Duration,
+    ) -> Result<Self, BackendError> {
+        const DOING: &str = "connecting";
+        let end = Instant::now() + limit;
+        let mut failure = None;
+        let shortest_lease = loop {
+            let error = match timeout_at(end, first_requests(&members, &prefix)).await {
+                Ok(Ok(shortest_lease)) => break shortest_lease,
+                Ok(Err(error)) => error,
+                Err(_) => failure.unwrap_or_else(|| {
+                    error::no_answer(DOING, members.address(members.current()), limit)
+                }),
+            };
+            if !error.is_retryable() || Instant::now() + PAUSE >= end {
                 return Err(error.not_applied());
             }
-            tokio::time::sleep(PAUSE).await;
-        }
-        let shortest_lease = shortest_lease(&members).await?;
+            failure = Some(error);
+            sleep(PAUSE).await;
+        };
         let listener = WakeupListener::start(members.clone(), prefix.clone());
         Ok(Self { inner: Arc::new(Inner { members, listener, prefix, shortest_lease }) })
     }
@@ -152,102 +159,30 @@ impl EtcdBackend {
             Err(error::no_answer(doing, members.address(members.current()), limit))
         })
     }
+}
 
-    /// Renews holds that are read together, and each by itself.
-    async fn renew_some(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        const DOING: &str = "renewing holds";
-        let members = &self.inner.members;
-        let keys: Vec<_> = holds.iter().map(|hold| self.keys(&hold.name)).collect();
-        let reads: Vec<_> = holds
-            .iter()
-            .zip(&keys)
-            .map(|(hold, keys)| TxnOp::get(keys.hold(hold.mode, hold.hold.id()), None))
-            .collect();
-        let answer = members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
-        let answers = answer.ok_or_else(|| error::unexpected(DOING))?.op_responses();
-        if answers.len() != holds.len() {
-            return Err(error::unexpected(DOING));
+/// What a client has to know, and has to be allowed: the shortest lease.
+async fn first_requests(members: &Members, prefix: &str) -> Result<Duration, BackendError> {
+    members.call("connecting", &Count(prefix)).await?;
+    match shortest_lease(members).await {
+        // It grants no lease, but holds that there are can be kept and given back. Until there is
+        // room again, nobody can use what this says too little.
+        Err(error) if error.kind() == BackendErrorKind::OutOfMemory => {
+            tracing::warn!(%error, "etcd takes no new locks");
+            Ok(SHORTEST_LEASES.0)
         }
-        let mut entries = Vec::new();
-        for ((hold, keys), answer) in holds.iter().zip(&keys).zip(answers) {
-            let TxnOpResponse::Get(found) = answer else { return Err(error::unexpected(DOING)) };
-            entries.push(match (Kind::of(hold.mode), found.kvs().first()) {
-                (Some(kind), Some(pair)) => Entry::read(pair, &keys.holds(kind)).map(Some),
-                _ => Ok(None),
-            });
-        }
-        let renewed = self.renew_together(&entries, holds).await?;
-        let renewals = entries.into_iter().zip(holds).zip(&keys).map(|((entry, hold), keys)| {
-            let renewed = &renewed;
-            async move {
-                let Some(entry) = entry? else { return Ok(false) };
-                match renewed.get(&entry.lease) {
-                    Some(Ok(true)) => Ok(true),
-                    Some(Err(error)) => Err(error.clone()),
-                    Some(Ok(false)) | None => self.keep(keys, entry, hold).await,
-                }
-            }
-        });
-        let outcome = |renewed| match renewed {
-            Ok(true) => RenewOutcome::Renewed,
-            Ok(false) => RenewOutcome::NotHeld,
-            Err(error) => RenewOutcome::Failed(error),
-        };
-        Ok(join_all(renewals).await.into_iter().map(outcome).collect())
-    }
-
-    /// Renews the leases that need not grow, and answers by lease.
-    async fn renew_together(
-        &self,
-        entries: &[Result<Option<Entry>, BackendError>],
-        holds: &[RenewRequest],
-    ) -> Result<HashMap<i64, Result<bool, BackendError>>, BackendError> {
-        let found = entries.iter().zip(holds).filter_map(|(entry, hold)| match entry {
-            Ok(Some(entry)) if entry.record.seconds >= seconds(hold.lease) => Some(entry),
-            _ => None,
-        });
-        let together: Vec<_> = found.collect();
-        let Some(first) = together.first() else { return Ok(HashMap::new()) };
-        let leases: Vec<_> = together.iter().map(|entry| entry.lease).collect();
-        let renewed = refresh(&self.inner.members, &first.key, &leases).await?;
-        Ok(leases.into_iter().zip(renewed).collect())
-    }
-
-    /// Renews a hold, however often somebody changes it meanwhile. Its caller limits that.
-    async fn keep(
-        &self,
-        keys: &Keys,
-        mut entry: Entry,
-        hold: &RenewRequest,
-    ) -> Result<bool, BackendError> {
-        const DOING: &str = "renewing a hold";
-        let members = &self.inner.members;
-        let Some(kind) = Kind::of(hold.mode) else { return Ok(false) };
-        loop {
-            if keep(members, &entry, seconds(hold.lease), None).await? {
-                return Ok(true);
-            }
-            let read = TxnOp::get(entry.key.as_str(), None);
-            let answer = members.call(DOING, &Transact(Txn::new().and_then([read]))).await?;
-            let [found] = gets(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
-            match found.kvs().first() {
-                Some(pair) => entry = Entry::read(pair, &keys.holds(kind))?,
-                None => return Ok(false),
-            }
-        }
+        shortest => shortest,
     }
 }
 
 /// Asks for a lease of a second, and finds out for how long the cluster grants it.
 async fn shortest_lease(members: &Members) -> Result<Duration, BackendError> {
     const DOING: &str = "asking for the shortest lease";
-    let grant = GrantLease { lease: 0, seconds: 1 };
-    let granted = members.call(DOING, &grant).await.map_err(BackendError::not_applied)?;
+    let granted = members.call(DOING, &GrantLease { lease: 0, seconds: 1 }).await?;
     let Some(GrantedLease { lease, seconds }) = granted else {
         return Err(error::unexpected(DOING));
     };
-    // It would end by itself.
-    let _ = members.call(DOING, &Revoke(lease)).await;
+    tidy(members, [lease]).await;
     Ok(Duration::from_secs(seconds.cast_unsigned()).clamp(SHORTEST_LEASES.0, SHORTEST_LEASES.1))
 }
 
@@ -297,11 +232,7 @@ impl Backend for EtcdBackend {
     }
 
     async fn renew(&self, holds: &[RenewRequest]) -> Result<Vec<RenewOutcome>, BackendError> {
-        let renewals = holds
-            .chunks(READ_TOGETHER)
-            .map(|holds| self.within("renewing holds", self.renew_some(holds)));
-        let outcomes = join_all(renewals).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(outcomes.concat())
+        Ok(renew(&self.inner.members, &self.inner.prefix, holds).await)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseOutcome, BackendError> {
@@ -318,7 +249,7 @@ impl Backend for EtcdBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, BackendError> {
         let keys = self.keys(name);
-        let inspect = release::inspect(&self.inner.members, &keys, name);
+        let inspect = inspect(&self.inner.members, &keys, name);
         self.within("inspecting", inspect).await.map_err(BackendError::not_applied)
     }
 

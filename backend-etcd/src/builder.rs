@@ -113,7 +113,12 @@ impl EtcdBackendBuilder {
         self
     }
 
-    /// Connects to the first member that answers.
+    /// Connects to the first member that answers. If none does, they are tried again for the sum of
+    /// [`connect_timeout`](Self::connect_timeout) and [`response_timeout`](Self::response_timeout):
+    /// they may be being started, or have no leader at the moment.
+    ///
+    /// A cluster whose database is full takes no new locks. The client connects to it, with a
+    /// warning in the log, and can release locks.
     ///
     /// # Errors
     /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
@@ -144,7 +149,8 @@ impl EtcdBackendBuilder {
         let options = self.options(is_secure)?;
         let members = Members::new(addresses, &options, self.user.is_some(), self.response_timeout);
         let slash = if self.prefix.ends_with('/') { "" } else { "/" };
-        EtcdBackend::open(members, self.prefix + slash).await
+        let limit = self.connect_timeout + self.response_timeout;
+        EtcdBackend::open(members, self.prefix + slash, limit).await
     }
 
     fn options(&self, is_secure: bool) -> Result<ConnectOptions, BackendError> {

@@ -20,6 +20,9 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
+/// How etcd's own messages begin.
+const BY_ETCD: &str = "etcdserver:";
+
 /// Returns `true` if the server says that there is no such lease.
 pub(crate) fn is_no_lease(error: &Error) -> bool {
     match error {
@@ -55,45 +58,61 @@ fn is_without_user(said: &str) -> bool {
     said.contains("user name is empty")
 }
 
+/// Returns `true` if the server does not accept the token of the client any more: it has expired,
+/// is out of date, or was given by a server that has been started again.
+pub(crate) fn wants_login(error: &Error) -> bool {
+    is_token_stale(error)
+        || matches!(error, Error::GRpcStatus(status)
+            if i32::from(status.code()) == code::UNAUTHENTICATED)
+}
+
 /// Converts the error of a request. `doing` names the operation.
 pub(crate) fn of_request(error: Error, doing: &str, address: &str) -> BackendError {
     let kind = kind_of(&error);
-    let is_unsent = is_unsent(&error);
     let message = format!("{doing} on etcd at {address} failed: {}{}", cause(&error), hint(kind));
+    let is_certain = match &error {
+        Error::GRpcStatus(status) => is_refusal(i32::from(status.code()), status.message()),
+        _ => kind == BackendErrorKind::Configuration,
+    };
     let converted = BackendError::new(kind, message);
-    // A server that could not reach its majority in time does not know either.
-    let is_unknown = matches!(
-        kind,
-        BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Protocol
-    ) || kind == BackendErrorKind::Unavailable && !is_refused(&error);
-    let converted = match is_unknown && !is_unsent {
-        true => converted.maybe_applied(),
-        false => converted.not_applied(),
+    let converted = match is_certain || is_unsent(&error) {
+        true => converted.not_applied(),
+        false => converted.maybe_applied(),
     };
     converted.with_source(error)
 }
 
 fn kind_of(error: &Error) -> BackendErrorKind {
     use BackendErrorKind as Kind;
-    let status = match error {
-        Error::GRpcStatus(status) => status,
-        Error::TransportError(_) | Error::IoError(_) | Error::Internal(_) => {
-            return Kind::Connection;
+    match error {
+        Error::GRpcStatus(status) => {
+            match kind_of_status(i32::from(status.code()), status.message()) {
+                Kind::Other if is_transport(error) => Kind::Connection,
+                kind => kind,
+            }
         }
+        Error::TransportError(_) | Error::IoError(_) | Error::Internal(_) => Kind::Connection,
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::EndpointError(_) => {
-            return Kind::Configuration;
+            Kind::Configuration
         }
-        _ => return Kind::Protocol,
-    };
-    let said = status.message();
-    match i32::from(status.code()) {
+        _ => Kind::Protocol,
+    }
+}
+
+fn kind_of_status(code: i32, said: &str) -> BackendErrorKind {
+    use BackendErrorKind as Kind;
+    match code {
         _ if is_dropped(said) => Kind::Unavailable,
         code::UNKNOWN if said.starts_with("context ") => Kind::Timeout,
-        code::UNAVAILABLE if said.starts_with("etcdserver:") => Kind::Unavailable,
+        // The member is the leader no more, or cannot make sure that it is.
+        code::UNKNOWN if said.contains("not a primary lessor") => Kind::Unavailable,
+        code::UNAVAILABLE if said.starts_with(BY_ETCD) => Kind::Unavailable,
         code::UNAVAILABLE => Kind::Connection,
         code::DEADLINE_EXCEEDED => Kind::Timeout,
         // The client's own: the connection ended, or the server is going.
         code::CANCELLED => Kind::Connection,
+        // The one that it was given for this request has expired as well. It gets another.
+        code::UNAUTHENTICATED if said.contains("invalid auth token") => Kind::Unavailable,
         code::UNAUTHENTICATED => Kind::Auth,
         code::INVALID_ARGUMENT if said.contains("authentication failed") => Kind::Auth,
         // Said to a client without credentials.
@@ -107,9 +126,33 @@ fn kind_of(error: &Error) -> BackendErrorKind {
         code::RESOURCE_EXHAUSTED if said.contains("space exceeded") => Kind::OutOfMemory,
         code::RESOURCE_EXHAUSTED => Kind::Unavailable,
         code::UNIMPLEMENTED => Kind::Configuration,
-        _ if is_transport(error) => Kind::Connection,
         _ => Kind::Other,
     }
+}
+
+/// Returns `true` if etcd itself says that it has not carried out the request, and never will.
+///
+/// Only words of its own count. The same codes come from the libraries on both sides, if an answer
+/// is too long, for instance. With any other code, nobody knows.
+fn is_refusal(code: i32, said: &str) -> bool {
+    const REFUSALS: [i32; 6] = [
+        code::INVALID_ARGUMENT,
+        code::NOT_FOUND,
+        code::PERMISSION_DENIED,
+        code::RESOURCE_EXHAUSTED,
+        code::FAILED_PRECONDITION,
+        code::UNAUTHENTICATED,
+    ];
+    // A server that could not reach its majority in time does not know either. These have no leader
+    // to pass the request on to, too much to do, or no vote.
+    const UNAVAILABLE: [&str; 3] = [
+        "etcdserver: no leader",
+        "etcdserver: too many requests",
+        "etcdserver: rpc not supported for learner",
+    ];
+    is_dropped(said)
+        || said.starts_with(BY_ETCD) && REFUSALS.contains(&code)
+        || code == code::UNAVAILABLE && UNAVAILABLE.contains(&said)
 }
 
 /// Returns `true` if the connection failed, and not the request.
@@ -117,15 +160,6 @@ fn is_transport(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     // An answer of the server has no source.
     status.source().is_some()
-}
-
-/// The server had no leader to pass the request on to, or too much to do.
-fn is_refused(error: &Error) -> bool {
-    let Error::GRpcStatus(status) = error else { return false };
-    let said = status.message();
-    is_dropped(said)
-        || is_of_old_users(said)
-        || ["etcdserver: no leader", "etcdserver: too many requests"].contains(&said)
 }
 
 /// The leader is handing its office over to another member.
@@ -244,4 +278,57 @@ pub(crate) fn undone() -> BackendError {
 pub(crate) fn lease_is_foreign(lease: i64) -> BackendError {
     let message = format!("the lease {lease:x} that etcd should grant has keys of somebody else");
     BackendError::new(BackendErrorKind::Unavailable, message).not_applied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_in_words_of_etcd_are_certain() {
+        for (code, said) in [
+            (code::INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request"),
+            (code::NOT_FOUND, "etcdserver: requested lease not found"),
+            (code::PERMISSION_DENIED, "etcdserver: permission denied"),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"),
+            (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
+            (code::UNAUTHENTICATED, "etcdserver: invalid auth token"),
+            (code::UNAVAILABLE, "etcdserver: no leader"),
+            (code::UNKNOWN, "raft proposal dropped"),
+        ] {
+            assert!(is_refusal(code, said), "{code}: {said}");
+        }
+        let codes_of_grpc = 0..=16;
+        for code in codes_of_grpc {
+            assert!(!is_refusal(code, "the answer is too long"), "{code}");
+        }
+        for (code, said) in [
+            (code::UNAVAILABLE, "etcdserver: request timed out"),
+            (code::UNAVAILABLE, "etcdserver: leader changed"),
+            (code::UNKNOWN, "etcdserver: something new"),
+            (13, "etcdserver: something new"),
+            (15, "etcdserver: corrupt cluster"),
+        ] {
+            assert!(!is_refusal(code, said), "{code}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_no_leader_any_more_is_not_the_end() {
+        for (code, said) in [
+            (code::UNKNOWN, "not a primary lessor"),
+            (code::UNKNOWN, "raft proposal dropped"),
+            (code::UNAVAILABLE, "etcdserver: leader changed"),
+        ] {
+            assert_eq!(kind_of_status(code, said), BackendErrorKind::Unavailable, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_has_expired_is_no_wrong_password() {
+        let expired = kind_of_status(code::UNAUTHENTICATED, "etcdserver: invalid auth token");
+        assert_eq!(expired, BackendErrorKind::Unavailable);
+        let wrong = "etcdserver: authentication failed, invalid user ID or password";
+        assert_eq!(kind_of_status(code::INVALID_ARGUMENT, wrong), BackendErrorKind::Auth);
+    }
 }

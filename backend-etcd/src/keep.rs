@@ -1,25 +1,33 @@
 //! Leases: how they are granted, renewed and replaced by longer ones.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{GetOptions, PutOptions, Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 use crate::{
     error,
-    members::{MemberReply, Members},
+    members::{MemberReply, Members, is_of_member},
     record::Record,
     requests::{GrantLease, GrantedLease, KeepAlive, Revoke, TimeToLive, Transact},
     seen::Entry,
+    together::together,
 };
 
 /// How often a lease that ends just now is tried again.
 const ATTEMPTS: u32 = 3;
 
+/// How long the revocation of leases without keys is waited for. They would end by themselves.
+const TIDYING: Duration = Duration::from_millis(200);
+
 /// Renews leases, each for as long as it was granted, and answers for each whether it is there. The
-/// client may read `key`.
+/// client may read `key`. A lease without an answer when no other one has had one for the time
+/// `behind` is not waited for.
 ///
 /// A member renews a lease by its own account if it takes itself for the leader. One that was
 /// stopped for a while does so although there is another leader by then, who knows nothing of the
@@ -30,32 +38,58 @@ pub(crate) async fn refresh(
     members: &Members,
     key: &str,
     leases: &[i64],
+    behind: Duration,
 ) -> Result<Vec<Result<bool, BackendError>>, BackendError> {
-    const DOING: &str = "renewing a lease";
+    let mut failure = None;
     for _ in 0..ATTEMPTS {
-        let before = view(members, key).await?;
-        let keep_alive = async |lease: &i64| members.call_noting(DOING, &KeepAlive(*lease)).await;
-        let answers = join_all(leases.iter().map(keep_alive)).await;
-        if view(members, key).await?.answer != before.answer {
+        let MemberReply { answer: before, member, .. } = view(members, key).await?;
+        let answers = keep_alive(members, member, leases, behind).await;
+        let is_failed = |answer: &Result<bool, _>| answer.as_ref().is_err_and(is_of_member);
+        if !answers.is_empty() && answers.iter().all(is_failed) {
+            members.pass_over(member);
+            failure = answers.into_iter().find_map(Result::err);
             continue;
         }
-        let is_sure = |reply: &MemberReply<bool>| reply.member == before.member;
-        if answers.iter().flatten().next().is_none() || answers.iter().flatten().any(is_sure) {
-            let answer = |reply: Result<MemberReply<bool>, _>| match reply {
-                // Another member had to be asked, because this one was slow.
-                Ok(reply) if !is_sure(&reply) => Err(unsure()),
-                reply => reply.map(|reply| reply.answer),
-            };
-            return Ok(answers.into_iter().map(answer).collect());
+        match members.ask(member, VIEWING, &reading(key)).await.and_then(View::of) {
+            Ok(after) if after == before => return Ok(answers),
+            Ok(_) => failure = Some(unsure()),
+            Err(error) => {
+                members.pass_over(member);
+                failure = Some(error);
+            }
         }
     }
-    Err(unsure())
+    Err(failure.unwrap_or_else(unsure).maybe_applied())
+}
+
+/// Sends all renewals to one member, as the answers are worth nothing otherwise.
+///
+/// A lease that has ended is answered when the servers have agreed on that, which takes a while. It
+/// keeps nobody waiting, and says nothing about the member.
+async fn keep_alive(
+    members: &Members,
+    member: usize,
+    leases: &[i64],
+    behind: Duration,
+) -> Vec<Result<bool, BackendError>> {
+    const DOING: &str = "renewing a lease";
+    let mut unanswered = members.unanswered(member);
+    let end = Instant::now() + members.share();
+    let requests = leases
+        .iter()
+        .map(|lease| async { members.ask_patiently(member, DOING, &KeepAlive(*lease)).await });
+    let answers = together(requests, behind, end).await;
+    unanswered.is_answered();
+    let late = || error::no_answer(DOING, members.address(member), behind.min(members.share()));
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(late()))).collect()
 }
 
 fn unsure() -> BackendError {
     let message = "renewing a lease: the leader of etcd may have changed meanwhile";
     BackendError::new(BackendErrorKind::Unavailable, message)
 }
+
+const VIEWING: &str = "asking for the leader";
 
 /// What a member knows of the cluster after a read that needed a majority.
 #[derive(PartialEq, Eq)]
@@ -66,21 +100,38 @@ struct View {
     term: u64,
 }
 
+impl View {
+    fn of(answer: Option<TxnResponse>) -> Result<Self, BackendError> {
+        let header = answer.as_ref().and_then(TxnResponse::header);
+        let header = header.ok_or_else(|| error::unexpected(VIEWING))?;
+        Ok(Self { member: header.member_id(), term: header.raft_term() })
+    }
+}
+
+fn reading(key: &str) -> Transact {
+    Transact(Txn::new().and_then([TxnOp::get(key, Some(GetOptions::new().with_count_only()))]))
+}
+
 async fn view(members: &Members, key: &str) -> Result<MemberReply<View>, BackendError> {
-    const DOING: &str = "asking for the leader";
-    let read = TxnOp::get(key, Some(GetOptions::new().with_count_only()));
-    let read = Transact(Txn::new().and_then([read]));
-    let MemberReply { answer, member, is_repeated } = members.call_noting(DOING, &read).await?;
-    let header = answer.as_ref().and_then(|answer| answer.header());
-    let header = header.ok_or_else(|| error::unexpected(DOING))?;
-    let answer = View { member: header.member_id(), term: header.raft_term() };
-    Ok(MemberReply { answer, member, is_repeated })
+    let MemberReply { answer, member, is_repeated } =
+        members.call_noting(VIEWING, &reading(key)).await?;
+    Ok(MemberReply { answer: View::of(answer)?, member, is_repeated })
 }
 
 /// Renews one lease.
 async fn refresh_one(members: &Members, key: &str, lease: i64) -> Result<bool, BackendError> {
-    let mut answers = refresh(members, key, &[lease]).await?;
+    let mut answers = refresh(members, key, &[lease], members.share()).await?;
     answers.pop().unwrap_or(Ok(false))
+}
+
+/// Revokes leases that have no keys any more. They would end by themselves, so this need not
+/// succeed, and does not take long.
+pub(crate) async fn tidy(members: &Members, leases: impl IntoIterator<Item = i64>) {
+    let revocations = leases.into_iter().map(|lease| async move {
+        // A failure leaves it to its end.
+        let _ = members.call("revoking a lease", &Revoke(lease)).await;
+    });
+    let _ = timeout(TIDYING, join_all(revocations)).await;
 }
 
 /// Makes sure that the lease exists, for at least so many seconds from now on, and returns for how
@@ -117,7 +168,10 @@ pub(crate) async fn ensure(
             return Err(error::lease_is_foreign(lease));
         }
         if there.seconds < seconds {
-            members.call(DOING, &Revoke(lease)).await?;
+            if members.call_noting(DOING, &Revoke(lease)).await?.is_repeated {
+                // The other copy could revoke the lease that is granted now.
+                return Err(error::unsure(DOING));
+            }
             continue;
         }
         let renewed = refresh_one(members, key, lease).await;
@@ -202,8 +256,7 @@ async fn lengthen(
         unused.lease = Some(lease).filter(|_| !put.is_repeated);
         return Ok(false);
     }
-    // It has no keys any more, and would end by itself.
-    let _ = members.call("revoking a lease", &Revoke(entry.lease)).await;
+    tidy(members, [entry.lease]).await;
     Ok(true)
 }
 

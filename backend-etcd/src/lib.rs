@@ -3,16 +3,20 @@
 
 mod acquire;
 mod backend;
+mod board;
 mod builder;
 mod decide;
 mod error;
+mod inspect;
 mod keep;
 mod keys;
 mod listener;
 mod members;
 mod record;
 mod release;
+mod renew;
 mod requests;
 mod seen;
+mod together;
 
 pub use crate::{backend::EtcdBackend, builder::EtcdBackendBuilder};

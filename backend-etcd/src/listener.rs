@@ -3,39 +3,28 @@
 //! All subscriptions of a client share a stream, with one watch for each name that is waited for.
 //! Holds and places end with the deletion of their keys, whoever deletes them: a release, a forced
 //! one, a takeover, or the servers when a lease has ended. So a watch for deletions misses nothing
-//! while it lasts. A stream that breaks is opened again, at another member if need be, and then
-//! everybody is woken.
+//! while it lasts. A stream that breaks is opened again, at another member if need be, and each
+//! name's waiters are woken when it is watched again.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashSet, fmt, future::ready, sync::Arc, time::Duration};
 
 use etcd_client::{
-    EventType, GetOptions, SortOrder, SortTarget, Txn, TxnOp, WatchFilterType, WatchOptions,
-    WatchRequestSender, WatchResponse, WatchResponseStream,
+    EventType, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
-use lockcore::{
-    BackendError, BackendErrorKind, Mode,
-    backend::{Wakeup, Wakeups, async_trait},
-};
+use lockcore::{BackendError, BackendErrorKind, Mode};
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinHandle,
-    time::{Instant, timeout},
+    time::{Instant, Interval, MissedTickBehavior, interval_at, timeout},
 };
 
 use crate::{
+    board::{Change, Shared, Subscription},
     error,
     keys::{Keys, Kind},
     members::Members,
-    requests::Transact,
-    seen::gets,
+    requests::Count,
 };
 
 /// The first pause after a stream was lost, and the longest.
@@ -44,274 +33,44 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(
 /// How often a stream is asked whether it is still there.
 const PING: Duration = Duration::from_secs(2);
 
-/// The id of the watch with which a stream begins.
-const FIRST_WATCH: i64 = 1;
+/// How many watches are begun or ended before the server has answered. It stops reading when its
+/// answers are not read, so they must fit in what lies between. The client of etcd takes 100.
+const UNANSWERED: usize = 64;
 
 const DOING: &str = "watching";
 
 /// The names that are waited for, and the task that listens.
 pub(crate) struct WakeupListener {
     shared: Arc<Shared>,
-    progress: watch::Receiver<Progress>,
+    failures: watch::Receiver<Failures>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
-    members: Arc<Members>,
-    /// A key that nobody writes.
-    unused: String,
-    board: Mutex<Board>,
-    /// The board has changed.
-    changed: Notify,
-    next: AtomicU64,
-}
-
-#[derive(Default)]
-struct Board {
-    /// By what the keys begin with.
-    channels: HashMap<String, Channel>,
-    /// The channels of the watches of the present stream.
-    watches: HashMap<i64, String>,
-    /// Watches to be ended.
-    ended: Vec<i64>,
-}
-
-/// A name that is waited for as one kind of lock.
-struct Channel {
-    kind: Kind,
-    keys: Keys,
-    subscribers: Vec<Arc<Subscriber>>,
-    /// The watch of the present stream, if it was asked for.
-    watch: Option<i64>,
-    /// The server has said that it watches.
-    is_heard: bool,
-    /// Something may have been missed.
-    has_missed: bool,
-    /// The first in the queue is being looked for, and has to be looked for again.
-    looks: Look,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Look {
-    #[default]
-    None,
-    Running,
-    Again,
-}
-
-struct Subscriber {
-    number: u64,
-    /// The hold that waits in the queue of a fair lock.
-    queued: Option<String>,
-    pending: Mutex<bool>,
-    woken: Notify,
-}
-
-/// How the stream is, for those who wait for a channel.
+/// The attempts to listen that have failed, for those who wait for a channel.
 #[derive(Clone, Debug, Default)]
-struct Progress {
-    failures: usize,
+struct Failures {
+    count: usize,
     last: Option<BackendError>,
 }
 
 impl fmt::Debug for WakeupListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.shared.board().channels.len();
-        f.debug_struct("WakeupListener").field("channels", &count).finish()
-    }
-}
-
-impl Subscriber {
-    fn pending(&self) -> MutexGuard<'_, bool> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self) {
-        *self.pending() = true;
-        self.woken.notify_one();
-    }
-}
-
-impl Channel {
-    /// Those who wait in a queue, if there are any.
-    fn queued(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
-        self.subscribers.iter().filter(|subscriber| subscriber.queued.is_some())
-    }
-
-    fn wake_all(&self) {
-        self.subscribers.iter().for_each(|subscriber| subscriber.wake());
-    }
-}
-
-impl Shared {
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hears(&self, name: &str) -> bool {
-        self.board().channels.get(name).is_some_and(|channel| channel.is_heard)
-    }
-
-    fn join(self: &Arc<Self>, keys: Keys, kind: Kind, queued: Option<String>) -> Subscription {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (pending, woken) = (Mutex::default(), Notify::new());
-        let subscriber = Arc::new(Subscriber { number, queued, pending, woken });
-        let name = keys.kind(kind);
-        let mut board = self.board();
-        let channel = board.channels.entry(name.clone()).or_insert_with(|| Channel {
-            kind,
-            keys,
-            subscribers: Vec::new(),
-            watch: None,
-            is_heard: false,
-            has_missed: false,
-            looks: Look::None,
-        });
-        channel.subscribers.push(subscriber.clone());
-        let is_new = channel.subscribers.len() == 1;
-        drop(board);
-        if is_new {
-            self.changed.notify_one();
-        }
-        Subscription { shared: self.clone(), channel: name, subscriber }
-    }
-
-    /// Finds out who is first in the queue of a fair lock, and wakes it if it is one of ours.
-    async fn wake_first(self: Arc<Self>, name: String) {
-        loop {
-            let Some(keys) = self.board().channels.get(&name).map(|channel| channel.keys.clone())
-            else {
-                return;
-            };
-            let first = first_in_queue(&self.members, &keys).await;
-            let mut board = self.board();
-            let Some(channel) = board.channels.get_mut(&name) else { return };
-            for subscriber in channel.queued() {
-                // Without a queue, or an answer, it can be anybody's turn.
-                let is_first = match &first {
-                    Ok(Some(first)) => subscriber.queued.as_ref() == Some(first),
-                    Ok(None) | Err(_) => true,
-                };
-                if is_first {
-                    subscriber.wake();
-                }
-            }
-            if channel.looks != Look::Again {
-                channel.looks = Look::None;
-                return;
-            }
-            channel.looks = Look::Running;
-        }
-    }
-
-    /// Hands on that something of a channel was deleted. `holds`: a hold was.
-    fn deliver(self: &Arc<Self>, name: &str, holds: bool) {
-        let mut board = self.board();
-        let Some(channel) = board.channels.get_mut(name) else { return };
-        if channel.kind == Kind::ReadWrite {
-            return channel.wake_all();
-        }
-        if holds {
-            let others = channel.subscribers.iter().filter(|other| other.queued.is_none());
-            others.for_each(|subscriber| subscriber.wake());
-        }
-        if channel.queued().next().is_none() {
-            return;
-        }
-        match channel.looks {
-            Look::None => {
-                channel.looks = Look::Running;
-                tokio::spawn(self.clone().wake_first(name.to_owned()));
-            }
-            Look::Running | Look::Again => channel.looks = Look::Again,
-        }
-    }
-
-    /// The stream is lost, and whatever happens until the next one is missed.
-    fn lose_all(&self) {
-        let mut board = self.board();
-        board.watches.clear();
-        board.ended.clear();
-        for channel in board.channels.values_mut() {
-            channel.has_missed |= channel.watch.is_some();
-            (channel.watch, channel.is_heard) = (None, false);
-        }
-    }
-}
-
-async fn first_in_queue(members: &Members, keys: &Keys) -> Result<Option<String>, BackendError> {
-    const DOING: &str = "looking for the first in a queue";
-    let options = GetOptions::new()
-        .with_prefix()
-        .with_sort(SortTarget::Create, SortOrder::Ascend)
-        .with_keys_only()
-        .with_limit(1);
-    let places = keys.places(Kind::Lock);
-    let read = Txn::new().and_then([TxnOp::get(places.as_str(), Some(options))]);
-    let answer = members.call(DOING, &Transact(read)).await?;
-    let [first] = gets(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
-    let id = first.kvs().first().and_then(|pair| pair.key().strip_prefix(places.as_bytes()));
-    Ok(id.map(|id| String::from_utf8_lossy(id).into_owned()))
-}
-
-/// A subscription. It ends when it is dropped.
-pub(crate) struct Subscription {
-    shared: Arc<Shared>,
-    channel: String,
-    subscriber: Arc<Subscriber>,
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Subscription").field(&self.channel).finish()
-    }
-}
-
-#[async_trait]
-impl Wakeups for Subscription {
-    async fn woken(&mut self) -> Wakeup {
-        loop {
-            // Whoever wakes after this leaves a permit.
-            if std::mem::take(&mut *self.subscriber.pending()) {
-                return Wakeup::Changed;
-            }
-            self.subscriber.woken.notified().await;
-        }
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let mut board = self.shared.board();
-        let Some(channel) = board.channels.get_mut(&self.channel) else { return };
-        channel.subscribers.retain(|other| other.number != self.subscriber.number);
-        if !channel.subscribers.is_empty() {
-            return;
-        }
-        let watch = channel.watch;
-        board.channels.remove(&self.channel);
-        if let Some(watch) = watch {
-            board.watches.remove(&watch);
-            board.ended.push(watch);
-            drop(board);
-            self.shared.changed.notify_one();
-        }
+        f.debug_struct("WakeupListener").field("channels", &self.shared.len()).finish()
     }
 }
 
 impl WakeupListener {
-    /// Begins to listen. `unused` is a key that nobody writes.
-    pub(crate) fn start(members: Arc<Members>, unused: String) -> Self {
-        let (board, changed, next) = (Mutex::default(), Notify::new(), AtomicU64::new(0));
-        let shared = Arc::new(Shared { members, unused, board, changed, next });
-        let (sender, progress) = watch::channel(Progress::default());
-        let keeper = Keeper { shared: shared.clone(), progress: sender, next_watch: FIRST_WATCH };
-        Self { shared, progress, task: tokio::spawn(keeper.keep()) }
+    /// Begins to listen. `prefix` is what all keys begin with, and a key that nobody writes.
+    pub(crate) fn start(members: Arc<Members>, prefix: String) -> Self {
+        let shared = Shared::new(members, prefix);
+        let (sender, failures) = watch::channel(Failures::default());
+        let keeper = Keeper { shared: shared.clone(), failures: sender };
+        Self { shared, failures, task: tokio::spawn(keeper.keep()) }
     }
 
     /// How many names the servers watch for this client, or are to.
     pub(crate) fn channels(&self) -> usize {
-        self.shared.board().channels.len()
+        self.shared.len()
     }
 
     /// Subscribes, and returns when a server has said that it watches.
@@ -322,24 +81,25 @@ impl WakeupListener {
         hold: &str,
     ) -> Result<Subscription, BackendError> {
         let Some(kind) = Kind::of(mode) else { return Err(BackendError::unsupported(mode)) };
-        let mut progress = self.progress.clone();
-        let failed_before = progress.borrow_and_update().failures;
+        let mut failures = self.failures.clone();
+        let failed_before = failures.borrow_and_update().count;
         let queued = (mode == Mode::Fair).then(|| hold.to_owned());
         let subscription = self.shared.join(keys, kind, queued);
         let members = &self.shared.members;
         let heard = async {
-            loop {
-                let Progress { failures, last } = progress.borrow_and_update().clone();
-                if self.shared.hears(&subscription.channel) {
-                    return Ok(());
-                }
-                if let Some(last) = last.filter(|_| failures >= failed_before + members.len()) {
+            while !subscription.is_heard() {
+                let Failures { count, last } = failures.borrow_and_update().clone();
+                if let Some(last) = last.filter(|_| count >= failed_before + members.len()) {
                     return Err(last);
                 }
-                if progress.changed().await.is_err() {
-                    return Err(error::unexpected(DOING));
+                tokio::select! {
+                    () = subscription.heard() => {}
+                    changed = failures.changed() => {
+                        changed.map_err(|_| error::unexpected(DOING).not_applied())?;
+                    }
                 }
             }
+            Ok(())
         };
         let limit = members.response_timeout();
         match timeout(limit, heard).await {
@@ -361,9 +121,14 @@ impl Drop for WakeupListener {
 /// The task behind a [`WakeupListener`].
 struct Keeper {
     shared: Arc<Shared>,
-    progress: watch::Sender<Progress>,
-    /// The ids of watches are never used again.
-    next_watch: i64,
+    failures: watch::Sender<Failures>,
+}
+
+/// Why a stream is no more.
+enum End {
+    Lost(BackendError),
+    /// The server does not watch. The token may have expired that the stream was opened with.
+    Refused(BackendError),
 }
 
 /// A stream that is up.
@@ -371,160 +136,181 @@ struct Stream {
     sender: WatchRequestSender,
     answers: WatchResponseStream,
     address: String,
+    /// When to ask whether it is still there, whatever else happens.
+    pings: Interval,
     last_answer: Instant,
+    /// The watches that were begun or ended, and not answered.
+    unanswered: HashSet<i64>,
+    /// Since the last ping, none of them was answered, and there was no room for more.
+    is_stuck: bool,
+    /// A name was watched.
+    was_useful: bool,
 }
 
 impl Keeper {
-    async fn keep(mut self) {
-        let mut pause = PAUSES[0];
+    async fn keep(self) {
+        let (mut pause, mut has_new_token) = (PAUSES[0], false);
         let members = self.shared.members.clone();
         loop {
             // Nothing is watched before there is anything to watch.
-            while self.shared.board().channels.is_empty() {
+            while self.shared.len() == 0 {
                 self.shared.changed.notified().await;
             }
             let index = members.current();
-            let opened = timeout(members.share(), self.open(index)).await;
-            let opened = opened.unwrap_or_else(|_| {
-                Err(error::no_answer(DOING, members.address(index), members.share()))
-            });
-            let error = match opened {
-                Ok(stream) => {
-                    pause = PAUSES[0];
-                    self.serve(stream).await
+            let end = match self.open(index).await {
+                Ok(mut stream) => {
+                    let Err(end) = self.serve(&mut stream).await;
+                    if stream.was_useful {
+                        (pause, has_new_token) = (PAUSES[0], false);
+                    }
+                    end
                 }
-                Err(error) => error,
+                Err(end) => end,
             };
             self.shared.lose_all();
-            members.pass_over(index);
-            tracing::debug!(%error, "wake-ups from etcd are interrupted");
-            self.progress.send_modify(|progress| {
-                progress.failures += 1;
-                progress.last = Some(error.not_applied());
-            });
+            let failure = match end {
+                End::Refused(error) if !has_new_token => self.log_in_again(index, error).await,
+                End::Lost(error) | End::Refused(error) => Err(error),
+            };
+            has_new_token = failure.is_ok();
+            if let Err(error) = failure {
+                members.pass_over(index);
+                tracing::debug!(%error, "wake-ups from etcd are interrupted");
+                self.failures.send_modify(|failures| {
+                    failures.count += 1;
+                    failures.last = Some(error.not_applied());
+                });
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES[1]);
         }
     }
 
+    /// A stream keeps the token that it was opened with, which may have expired or be out of date.
+    /// Servers have not always said so, and speak of a missing right. Whether one is missing is
+    /// what a request with another token finds out.
+    async fn log_in_again(&self, index: usize, refused: BackendError) -> Result<(), BackendError> {
+        let Shared { members, prefix, .. } = &*self.shared;
+        tracing::debug!(error = %refused, "etcd refuses to watch; trying with another token");
+        members.log_in_again(index).await?;
+        members.ask(index, DOING, &Count(prefix)).await
+    }
+
     /// Opens a stream with a watch of a key that nobody writes.
-    async fn open(&mut self, index: usize) -> Result<Stream, BackendError> {
+    async fn open(&self, index: usize) -> Result<Stream, End> {
+        let members = &self.shared.members;
+        match timeout(members.share(), self.open_at(index)).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                let error = error::no_answer(DOING, members.address(index), members.share());
+                Err(End::Lost(error))
+            }
+        }
+    }
+
+    async fn open_at(&self, index: usize) -> Result<Stream, End> {
         let members = &self.shared.members;
         let address = members.address(index).to_owned();
-        let failed = |error| error::of_request(error, DOING, &address);
+        let failed = |error| failed(error, &address);
         let client = members.client(index).await.map_err(failed)?;
-        let id = self.next_watch;
-        self.next_watch += 1;
-        let options = WatchOptions::new().with_watch_id(id);
-        let unused = self.shared.unused.as_str();
+        let options = WatchOptions::new().with_watch_id(self.shared.next_watch());
+        let unused = self.shared.prefix.as_str();
         let stream = client.watch_client().watch(unused, Some(options)).await.map_err(failed)?;
         let (sender, mut answers) = stream.split();
-        let answer = answers.message().await.map_err(failed)?;
-        match answer {
+        match answers.message().await.map_err(failed)? {
             Some(answer) if answer.created() && !answer.canceled() => {}
-            Some(answer) => {
-                // A server that was started again does not know the token. The client asks for
-                // another one by itself, but not for a stream.
-                let _ = client.refresh_token().await;
-                return Err(self.refused(&answer, &address));
-            }
-            None => return Err(self.lost(&address)),
+            Some(answer) => return Err(refused(&answer, &address)),
+            None => return Err(End::Lost(lost(&address))),
         }
-        Ok(Stream { sender, answers, address, last_answer: Instant::now() })
+        let last_answer = Instant::now();
+        let mut pings = interval_at(last_answer + PING, PING);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Stream {
+            sender,
+            answers,
+            address,
+            pings,
+            last_answer,
+            unanswered: HashSet::new(),
+            is_stuck: false,
+            was_useful: false,
+        })
     }
 
     /// Listens until the stream is lost.
-    async fn serve(&mut self, mut stream: Stream) -> BackendError {
+    async fn serve(&self, stream: &mut Stream) -> Result<std::convert::Infallible, End> {
         loop {
-            if let Err(error) = self.change(&mut stream).await {
-                return error;
-            }
+            let room = UNANSWERED.saturating_sub(stream.unanswered.len());
+            let has_changes = room > 0 && self.shared.has_changes();
+            // Whoever is first starves nobody: the choice is random.
             tokio::select! {
-                biased;
+                _ = stream.pings.tick() => self.ping(stream).await?,
                 answer = stream.answers.message() => match answer {
-                    Ok(Some(answer)) => {
-                        stream.last_answer = Instant::now();
-                        if let Err(error) = self.hear(&answer, &stream.address) {
-                            return error;
-                        }
-                    }
-                    Ok(None) => return self.lost(&stream.address),
-                    Err(error) => return error::of_request(error, DOING, &stream.address),
+                    Ok(Some(answer)) => self.hear(stream, &answer)?,
+                    Ok(None) => return Err(End::Lost(lost(&stream.address))),
+                    Err(error) => return Err(failed(error, &stream.address)),
                 },
-                () = self.shared.changed.notified() => {}
-                () = tokio::time::sleep(PING) => {
-                    let limit = PING + self.shared.members.response_timeout();
-                    if stream.last_answer.elapsed() > limit {
-                        return self.lost(&stream.address);
+                () = ready(()), if has_changes => self.change(stream, room).await?,
+                () = self.shared.changed.notified(), if !has_changes => {}
+            }
+        }
+    }
+
+    /// Asks whether the stream is there, and gives it up if it has been silent for too long.
+    async fn ping(&self, stream: &mut Stream) -> Result<(), End> {
+        let limit = PING + self.shared.members.response_timeout();
+        let is_alive = stream.last_answer.elapsed() <= limit
+            && !stream.is_stuck
+            && matches!(timeout(PING, stream.sender.request_progress()).await, Ok(Ok(())));
+        stream.is_stuck = stream.unanswered.len() >= UNANSWERED;
+        is_alive.then_some(()).ok_or_else(|| End::Lost(lost(&stream.address)))
+    }
+
+    /// Begins and ends watches, as many as there is room for.
+    async fn change(&self, stream: &mut Stream, room: usize) -> Result<(), End> {
+        let changes = self.shared.changes(room);
+        let sent = timeout(self.shared.members.response_timeout(), async {
+            for change in changes {
+                match change {
+                    Change::End(watch) => {
+                        stream.unanswered.insert(watch);
+                        stream.sender.cancel(watch).await?;
                     }
-                    let ping = stream.sender.request_progress();
-                    if !matches!(timeout(PING, ping).await, Ok(Ok(()))) {
-                        return self.lost(&stream.address);
+                    Change::Begin(watch, prefix) => {
+                        let options = WatchOptions::new()
+                            .with_prefix()
+                            .with_watch_id(watch)
+                            .with_filters([WatchFilterType::NoPut]);
+                        stream.unanswered.insert(watch);
+                        stream.sender.watch(prefix, Some(options)).await?;
                     }
                 }
             }
-        }
-    }
-
-    /// Begins and ends watches.
-    async fn change(&mut self, stream: &mut Stream) -> Result<(), BackendError> {
-        let (begun, ended) = self.changes();
-        let limit = self.shared.members.response_timeout();
-        let change = async {
-            for id in ended {
-                stream.sender.cancel(id).await?;
-            }
-            for (id, prefix) in begun {
-                let options = WatchOptions::new()
-                    .with_prefix()
-                    .with_watch_id(id)
-                    .with_filters([WatchFilterType::NoPut]);
-                stream.sender.watch(prefix, Some(options)).await?;
-            }
             Ok::<_, etcd_client::Error>(())
-        };
-        match timeout(limit, change).await {
-            Ok(changed) => changed.map_err(|_| self.lost(&stream.address)),
-            Err(_) => Err(self.lost(&stream.address)),
+        });
+        match sent.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(End::Lost(lost(&stream.address))),
         }
     }
 
-    /// The watches to begin, with what the keys begin with, and those to end.
-    fn changes(&mut self) -> (Vec<(i64, String)>, Vec<i64>) {
-        let mut board = self.shared.board();
-        let Board { channels, watches, ended } = &mut *board;
-        let mut begun = Vec::new();
-        for (name, channel) in channels.iter_mut().filter(|(_, channel)| channel.watch.is_none()) {
-            channel.watch = Some(self.next_watch);
-            watches.insert(self.next_watch, name.clone());
-            begun.push((self.next_watch, name.clone()));
-            self.next_watch += 1;
+    fn hear(&self, stream: &mut Stream, answer: &WatchResponse) -> Result<(), End> {
+        stream.last_answer = Instant::now();
+        if answer.created() || answer.canceled() {
+            stream.unanswered.remove(&answer.watch_id());
+            stream.is_stuck = false;
         }
-        (begun, std::mem::take(ended))
-    }
-
-    fn hear(&self, answer: &WatchResponse, address: &str) -> Result<(), BackendError> {
-        let mut board = self.shared.board();
-        let Some(name) = board.watches.get(&answer.watch_id()).cloned() else {
-            // The answer to a question whether the stream is there, or of a watch that was ended.
-            let is_refused = answer.canceled() && answer.created();
-            return if is_refused { Err(self.refused(answer, address)) } else { Ok(()) };
-        };
-        if answer.canceled() {
-            return Err(self.refused(answer, address));
+        let name = self.shared.watched(answer.watch_id());
+        if answer.canceled() && (answer.created() || name.is_some()) {
+            return Err(refused(answer, &stream.address));
         }
-        if answer.created()
-            && let Some(channel) = board.channels.get_mut(&name)
-        {
-            channel.is_heard = true;
-            if std::mem::take(&mut channel.has_missed) {
-                channel.wake_all();
-            }
-            drop(board);
-            self.progress.send_modify(|_| {});
+        // Without a name, it is the answer to a ping, or of a watch that was ended.
+        let Some(name) = name else { return Ok(()) };
+        if answer.created() {
+            stream.was_useful = true;
+            self.shared.is_heard(&name);
             return Ok(());
         }
-        drop(board);
         let deleted =
             answer.events().iter().filter(|event| event.event_type() == EventType::Delete);
         let (mut is_any, mut is_hold) = (false, false);
@@ -538,20 +324,27 @@ impl Keeper {
         }
         Ok(())
     }
+}
 
-    fn lost(&self, address: &str) -> BackendError {
-        let message = format!("the stream of wake-ups from etcd at {address} was lost");
-        BackendError::new(BackendErrorKind::Connection, message).not_applied()
-    }
+fn failed(error: etcd_client::Error, address: &str) -> End {
+    let wants_login = error::wants_login(&error);
+    let error = error::of_request(error, DOING, address);
+    if wants_login { End::Refused(error) } else { End::Lost(error) }
+}
 
-    /// The server does not watch, or watches no more.
-    fn refused(&self, answer: &WatchResponse, address: &str) -> BackendError {
-        let reason = answer.cancel_reason();
-        let kind = match reason.contains("permission denied") {
-            true => BackendErrorKind::Permission,
-            false => BackendErrorKind::Unavailable,
-        };
-        let message = format!("etcd at {address} does not send wake-ups: {reason}");
-        BackendError::new(kind, message).not_applied()
-    }
+fn lost(address: &str) -> BackendError {
+    let message = format!("the stream of wake-ups from etcd at {address} was lost");
+    BackendError::new(BackendErrorKind::Connection, message).not_applied()
+}
+
+/// The server does not watch, or watches no more.
+fn refused(answer: &WatchResponse, address: &str) -> End {
+    let reason = answer.cancel_reason();
+    let reason = reason.rsplit_once("desc = ").map_or(reason, |(_, reason)| reason);
+    let kind = match reason.contains("permission denied") {
+        true => BackendErrorKind::Permission,
+        false => BackendErrorKind::Unavailable,
+    };
+    let message = format!("etcd at {address} does not send wake-ups: {reason}");
+    End::Refused(BackendError::new(kind, message).not_applied())
 }

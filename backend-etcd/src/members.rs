@@ -98,6 +98,13 @@ impl Members {
         self.current.load(Ordering::Relaxed) % self.len()
     }
 
+    /// All members, each once, from the one to ask on. Others may turn to a member meanwhile that
+    /// has been asked already.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let first = self.current();
+        (first..self.len()).chain(0..first)
+    }
+
     /// Asks another member from now on, unless somebody has said so already.
     pub(crate) fn pass_over(&self, index: usize) {
         let next = (index + 1) % self.len();
@@ -114,7 +121,8 @@ impl Members {
         client.get_or_try_init(|| Client::connect([url], Some(options.clone()))).await
     }
 
-    /// Sends a request to one member after another until one answers, to each at most once.
+    /// Sends a request to one member after another until one answers, to each at most once. Only
+    /// one that was refused because of its token is sent to the same member again.
     pub(crate) async fn call<R: Request>(
         &self,
         doing: &str,
@@ -130,8 +138,7 @@ impl Members {
         request: &R,
     ) -> Result<MemberReply<R::Answer>, BackendError> {
         let (mut is_unknown, mut failure) = (false, None);
-        for _ in 0..self.len() {
-            let index = self.current();
+        for index in self.order() {
             let error = match self.ask(index, doing, request).await {
                 Ok(answer) => {
                     return Ok(MemberReply { answer, member: index, is_repeated: is_unknown });
@@ -139,12 +146,7 @@ impl Members {
                 Err(error) => error,
             };
             is_unknown |= error.is_outcome_unknown();
-            let is_of_member = matches!(
-                error.kind(),
-                BackendErrorKind::Connection
-                    | BackendErrorKind::Timeout
-                    | BackendErrorKind::Unavailable
-            );
+            let is_of_member = is_of_member(&error);
             failure = Some(error);
             if !is_of_member {
                 break;
@@ -156,19 +158,52 @@ impl Members {
         Err(if is_unknown { failure.maybe_applied() } else { failure.not_applied() })
     }
 
-    async fn ask<R: Request>(
+    /// Sends a request to one member only.
+    pub(crate) async fn ask<R: Request>(
+        &self,
+        index: usize,
+        doing: &str,
+        request: &R,
+    ) -> Result<R::Answer, BackendError> {
+        let mut unanswered = self.unanswered(index);
+        let answer = self.ask_patiently(index, doing, request).await;
+        unanswered.is_answered();
+        answer
+    }
+
+    /// Like [`ask`](Self::ask), but the member is not to blame if the caller gives up.
+    pub(crate) async fn ask_patiently<R: Request>(
         &self,
         index: usize,
         doing: &str,
         request: &R,
     ) -> Result<R::Answer, BackendError> {
         let address = &self.members[index].address;
-        let mut unanswered = Unanswered { members: self, index, since: Some(Instant::now()) };
-        let answered = timeout(self.share(), self.send(index, request)).await;
-        unanswered.since = None;
-        match answered {
+        match timeout(self.share(), self.send(index, request)).await {
             Ok(answer) => answer.map_err(|error| error::of_request(error, doing, address)),
             Err(_) => Err(error::no_answer(doing, address, self.share())),
+        }
+    }
+
+    /// Notes that a member is being waited for.
+    pub(crate) fn unanswered(&self, index: usize) -> Unanswered<'_> {
+        Unanswered { members: self, index, since: Some(Instant::now()) }
+    }
+
+    /// Gets another token from a member, if there are credentials. Streams keep the token that they
+    /// were opened with.
+    pub(crate) async fn log_in_again(&self, index: usize) -> Result<(), BackendError> {
+        const DOING: &str = "asking for another token";
+        let address = self.address(index);
+        let refreshed = timeout(self.share(), async {
+            match self.has_user {
+                true => self.client(index).await?.refresh_token().await,
+                false => Ok(()),
+            }
+        });
+        match refreshed.await {
+            Ok(refreshed) => refreshed.map_err(|error| error::of_request(error, DOING, address)),
+            Err(_) => Err(error::no_answer(DOING, address, self.share())),
         }
     }
 
@@ -190,15 +225,29 @@ impl Members {
     }
 }
 
+/// Returns `true` if another member may have a better answer.
+pub(crate) fn is_of_member(error: &BackendError) -> bool {
+    matches!(
+        error.kind(),
+        BackendErrorKind::Connection | BackendErrorKind::Timeout | BackendErrorKind::Unavailable
+    )
+}
+
 /// A request that is waited for.
 ///
 /// The core gives up on the renewal of a short lease before a member has had its time. If the next
 /// one went to the same member, it would end in the same way, until the lease is over.
-struct Unanswered<'a> {
+pub(crate) struct Unanswered<'a> {
     members: &'a Members,
     index: usize,
     /// `None` if it was answered, or waited for long enough.
     since: Option<Instant>,
+}
+
+impl Unanswered<'_> {
+    pub(crate) fn is_answered(&mut self) {
+        self.since = None;
+    }
 }
 
 impl Drop for Unanswered<'_> {
@@ -206,5 +255,26 @@ impl Drop for Unanswered<'_> {
         if self.since.is_some_and(|since| since.elapsed() >= SLOW) {
             self.members.pass_over(self.index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_sent_to_each_member_once_whatever_others_turn_to() {
+        let addresses = ["a", "b", "c"].map(|host| (host.to_owned(), format!("http://{host}:1")));
+        let options = ConnectOptions::new();
+        let members = Members::new(addresses.to_vec(), &options, false, Duration::from_secs(3));
+        members.pass_over(0);
+        let mut asked = Vec::new();
+        for index in members.order() {
+            asked.push(index);
+            // Its own failure, and that of somebody else's request to the next member.
+            members.pass_over(index);
+            members.pass_over((index + 1) % 3);
+        }
+        assert_eq!(asked, [1, 2, 0]);
     }
 }

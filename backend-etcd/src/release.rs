@@ -1,20 +1,20 @@
-//! Ends of holds and places, and what an operator does to them.
+//! Ends of holds and places.
 
 use etcd_client::{DeleteOptions, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use futures_util::future::{join_all, try_join};
+use futures_util::future::try_join;
 use lockcore::{
-    BackendError, Holder, LockName, LockState, Mode,
+    BackendError, Mode,
     backend::{ReleaseOutcome, ReleaseRequest},
 };
 
 use crate::{
-    acquire::left,
     error,
-    keep::{put_again, withdraw},
+    keep::{put_again, tidy, withdraw},
     keys::{Keys, Kind, Purpose},
     members::{MemberReply, Members},
     record::Record,
-    requests::{Revoke, TimeToLive, Transact},
+    renew::Pauses,
+    requests::{Revoke, Transact},
     seen::{Entry, gets, nothing_newer},
 };
 
@@ -84,11 +84,9 @@ async fn fence(
     if used == Some(lease) {
         return members.call(DOING, &Revoke(lease)).await.map(|_| ());
     }
-    if let Some(used) = used {
-        // It has no keys any more, and would end by itself.
-        let _ = members.call(DOING, &Revoke(used)).await;
-    }
-    withdraw(members, lease, key).await
+    withdraw(members, lease, key).await?;
+    tidy(members, used).await;
+    Ok(())
 }
 
 /// The leases of the keys that each deletion of a transaction has deleted.
@@ -118,11 +116,13 @@ async fn lower(
 ) -> Result<ReleaseOutcome, BackendError> {
     // If another request for the same hold comes first, it is read again. The caller limits how
     // long this goes on.
+    let mut pauses = Pauses::new();
     while let Some(entry) = find(members, keys, kind, request).await? {
         let record = Record { count: request.remaining, ..entry.record.clone() };
         if put_again(members, &entry, &record, entry.lease).await?.answer {
             return Ok(ReleaseOutcome::StillHeld);
         }
+        pauses.pause().await;
     }
     Ok(ReleaseOutcome::NotHeld)
 }
@@ -137,6 +137,7 @@ pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, Backen
     let all = || Some(DeleteOptions::new().with_prefix().with_prev_key());
     let count = || Some(GetOptions::new().with_prefix().with_count_only());
     let mut is_repeated = false;
+    let mut pauses = Pauses::new();
     loop {
         let reads = KINDS.map(|kind| TxnOp::get(keys.holds(kind), count()));
         let read = members.call(DOING, &Transact(Txn::new().and_then(reads))).await;
@@ -156,6 +157,7 @@ pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, Backen
             let answer = reply.answer.ok_or_else(|| error::unexpected(DOING))?;
             if !answer.succeeded() {
                 // The caller limits how long this goes on.
+                pauses.pause().await;
                 continue;
             }
             deleted::<2>(&answer, DOING)?.concat()
@@ -163,53 +165,9 @@ pub(crate) async fn force(members: &Members, keys: &Keys) -> Result<bool, Backen
         if deleted.is_empty() && is_repeated {
             return Err(error::unsure(DOING));
         }
-        // They have no keys any more, and would end by themselves. A renewal looks for the key.
-        join_all(deleted.iter().map(|lease| async {
-            let _ = members.call(DOING, &Revoke(*lease)).await;
-        }))
-        .await;
-        return Ok(!deleted.is_empty());
+        // A renewal looks for the key.
+        let is_any = !deleted.is_empty();
+        tidy(members, deleted).await;
+        return Ok(is_any);
     }
-}
-
-/// Reports who holds a name, and who waits for it.
-pub(crate) async fn inspect(
-    members: &Members,
-    keys: &Keys,
-    name: &LockName,
-) -> Result<LockState, BackendError> {
-    const DOING: &str = "inspecting";
-    let all = || Some(GetOptions::new().with_prefix());
-    let reads = [Kind::Lock, Kind::ReadWrite]
-        .iter()
-        .flat_map(|kind| [keys.holds(*kind), keys.places(*kind)])
-        .map(|prefix| TxnOp::get(prefix, all()))
-        .collect::<Vec<_>>();
-    let answer = members.call(DOING, &Transact(Txn::new().and_then(reads))).await?;
-    let answer = answer.ok_or_else(|| error::unexpected(DOING).with_lock(name))?;
-    let [locks, queue, sharers, writers] = gets(&answer, DOING)?;
-    let entries = |pairs: &[KeyValue], prefix: String| {
-        pairs.iter().map(|pair| Entry::read(pair, &prefix)).collect::<Result<Vec<_>, _>>()
-    };
-    let mut holds = entries(locks.kvs(), keys.holds(Kind::Lock))?;
-    holds.extend(entries(sharers.kvs(), keys.holds(Kind::ReadWrite))?);
-    let mut places = entries(queue.kvs(), keys.places(Kind::Lock))?;
-    places.extend(entries(writers.kvs(), keys.places(Kind::ReadWrite))?);
-    holds.sort_by_key(|entry| entry.created);
-    places.sort_by_key(|entry| entry.created);
-    let questions =
-        holds.iter().map(|entry| async { members.call(DOING, &TimeToLive(entry.lease)).await });
-    let mut remaining = None;
-    for answer in join_all(questions).await {
-        // A key whose lease has ended is there until the servers have agreed to delete it.
-        remaining = remaining.max(Some(answer?.map(|lease| left(lease.left)).unwrap_or_default()));
-    }
-    let holder =
-        |entry: Entry| Holder::new(entry.record.owner, entry.record.mode, entry.record.count);
-    let waiters = places.into_iter().map(|entry| entry.record.owner).collect();
-    let state = match holds.is_empty() {
-        true => LockState::free(),
-        false => LockState::held(holds.into_iter().map(holder).collect(), remaining),
-    };
-    Ok(state.with_waiters(waiters))
 }

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 
-use etcd_client::{Client, Error, LeaseGrantOptions, LeaseTimeToLiveOptions, Txn, TxnResponse};
+use etcd_client::{
+    Client, Error, GetOptions, LeaseGrantOptions, LeaseTimeToLiveOptions, Txn, TxnResponse,
+};
 
 use crate::error::{is_lease_taken, is_no_lease};
 
@@ -28,6 +30,18 @@ impl Request for Transact {
             Err(error) if is_no_lease(&error) => Ok(None),
             answer => answer.map(Some),
         }
+    }
+}
+
+/// A read that needs a majority, and the right to read everything below a prefix.
+pub(crate) struct Count<'a>(pub(crate) &'a str);
+
+impl Request for Count<'_> {
+    type Answer = ();
+
+    async fn send(&self, client: &Client) -> Result<(), Error> {
+        let options = GetOptions::new().with_prefix().with_count_only();
+        client.kv_client().get(self.0, Some(options)).await.map(|_| ())
     }
 }
 

@@ -1,122 +1,44 @@
 //! What is said when something is wrong: where, why, and what to do. Never a password.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use etcd_client::{Client, ConnectOptions, Permission, PermissionType};
-use lockcore::{BackendError, BackendErrorKind, Mode, backend::Backend};
-use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
+use lockcore::{
+    BackendErrorKind,
+    backend::{Backend, RenewOutcome, RenewRequest},
+};
+use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::EtcdCluster;
 
-use crate::support::{connect, enters, is_held, name, request, soon};
+use crate::support::{PASSWORD, connect, enters, fails, is_held, name, request, soon};
 
-const PASSWORD: &str = "hunter2-the-secret";
+/// For attempts that are to fail.
+const SHORT: Duration = Duration::from_millis(200);
 
-/// Everything that an error shows.
-fn shown(error: &BackendError) -> String {
-    let mut shown = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        shown.push_str(&format!(" {error} {error:?}"));
-        source = error.source();
-    }
-    shown
-}
-
-/// The attempt to connect fails, has no effect, and shows no password.
-async fn fails(builder: EtcdBackendBuilder) -> BackendError {
-    assert!(!format!("{builder:?}").contains(PASSWORD), "{builder:?}");
-    let error = soon("an answer", builder.connect()).await.unwrap_err();
-    assert!(!shown(&error).contains(PASSWORD), "{}", shown(&error));
-    assert!(!error.is_outcome_unknown(), "{error}");
-    error
-}
-
-/// A cluster that wants to know its users: `root`, and `shop` without any right.
-async fn with_users() -> (EtcdCluster, Client) {
-    with_users_on(EtcdCluster::start(1)).await
-}
-
-async fn with_users_on(cluster: EtcdCluster) -> (EtcdCluster, Client) {
-    let mut client = cluster.client().await;
-    for user in ["root", "shop"] {
-        client.user_add(user, PASSWORD, None).await.unwrap();
-    }
-    client.role_add("root").await.unwrap();
-    client.user_grant_role("root", "root").await.unwrap();
-    client.role_add("locks").await.unwrap();
-    client.user_grant_role("shop", "locks").await.unwrap();
-    client.auth_enable().await.unwrap();
-    let options = ConnectOptions::new().with_user("root", PASSWORD);
-    let root = Client::connect(cluster.addresses(), Some(options)).await.unwrap();
-    (cluster, root)
-}
-
-#[tokio::test]
-async fn wrong_credentials_are_said_to_be_such() {
-    let (cluster, _root) = with_users().await;
-    let wrong = EtcdBackend::builder(cluster.addresses()).user("shop", "hunter2-the-secret-2");
-    for builder in [wrong, EtcdBackend::builder(cluster.addresses())] {
-        let error = fails(builder).await;
-        assert_eq!(error.kind(), BackendErrorKind::Auth, "{error}");
-        let text = error.to_string();
-        assert!(text.contains(&cluster.addresses()[0]) && text.contains("password"), "{text}");
-    }
-}
-
-#[tokio::test]
-async fn a_right_that_is_missing_is_named_and_can_be_granted() {
-    let (cluster, mut root) = with_users().await;
-    let builder = || {
-        let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
-        builder.prefix("shop/locks")
-    };
-    let error = fails(builder()).await;
-    assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
-    assert!(error.to_string().contains("below the prefix"), "{error}");
-
-    let all = Permission::new(PermissionType::Readwrite, "shop/locks/").with_prefix();
-    root.role_grant_permission("locks", all).await.unwrap();
-    let backend = builder().connect().await.unwrap();
-    assert!(!format!("{backend:?}").contains(PASSWORD), "{backend:?}");
-    let held = request("order", "a").mode(Mode::Fair);
-    enters(&backend, &held).await;
-    let wait = lockcore::backend::SubscribeRequest::new(name("order"), held.hold.clone());
-    let mut wakeups = backend.subscribe(&wait).await.unwrap();
-    backend.release(&held.release()).await.unwrap();
-    soon("the wake-up", wakeups.woken()).await;
-}
-
-/// A signed token says for which state of the users it was given.
-#[tokio::test]
-async fn a_token_that_is_out_of_date_is_replaced() {
-    let key = concat!(env!("CARGO_TARGET_TMPDIR"), "/etcd-token.key");
-    std::fs::write(key, "a key that signs tokens").unwrap();
-    let token = format!("jwt,priv-key={key},sign-method=HS256,ttl=10m");
-    let cluster = EtcdCluster::start_with(1, &["--auth-token", &token]);
-    let (cluster, mut root) = with_users_on(cluster).await;
-    let all = Permission::new(PermissionType::Readwrite, "lockcore/").with_prefix();
-    root.role_grant_permission("locks", all).await.unwrap();
-    let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
-    let backend = builder.connect().await.unwrap();
-    let held = request("order", "a");
-    enters(&backend, &held).await;
-    root.refresh_token().await.unwrap();
-    root.user_add("another", PASSWORD, None).await.unwrap();
-    enters(&backend, &request("other", "b")).await;
-    root.refresh_token().await.unwrap();
-    root.user_delete("another").await.unwrap();
-    let released = backend.release(&held.release()).await.unwrap();
-    assert_eq!(released, lockcore::backend::ReleaseOutcome::Released);
-}
+/// For attempts that are not.
+const LONGEST: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_server_that_is_down_is_named() {
     let mut cluster = EtcdCluster::start(1);
     cluster.kill(0);
-    let error = fails(EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD)).await;
+    let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
+    let builder = builder.connect_timeout(SHORT).response_timeout(SHORT);
+    let error = fails(builder).await;
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
     assert!(error.to_string().contains(&cluster.addresses()[0]), "{error}");
     assert!(error.is_retryable());
+}
+
+/// A cluster may be without a leader, or be started, just when a client is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_being_started_is_waited_for() {
+    let mut cluster = EtcdCluster::start(1);
+    cluster.kill(0);
+    let builder = EtcdBackend::builder(cluster.addresses()).connect_timeout(LONGEST);
+    let connecting = tokio::spawn(builder.connect());
+    cluster.restart(0);
+    let backend = soon("a connection", connecting).await.unwrap().unwrap();
+    enters(&backend, &request("order", "a")).await;
 }
 
 #[tokio::test]
@@ -124,7 +46,9 @@ async fn a_server_that_does_not_answer_is_waited_for_no_longer_than_allowed() {
     let mut cluster = EtcdCluster::start(1);
     cluster.freeze(0);
     let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
-    let error = fails(builder.response_timeout(Duration::from_millis(200))).await;
+    let asked = Instant::now();
+    let error = fails(builder.connect_timeout(SHORT).response_timeout(SHORT)).await;
+    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
     assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
     assert!(error.to_string().contains(&cluster.addresses()[0]), "{error}");
 }
@@ -195,18 +119,29 @@ async fn what_others_have_written_is_not_taken_for_a_hold() {
     assert!(!error.is_outcome_unknown());
 }
 
+/// It takes no new holds, and those that there are can still be kept and given back.
 #[tokio::test]
 async fn a_full_database_is_said_to_be_full() {
     let cluster = EtcdCluster::start_with(1, &["--quota-backend-bytes", "1048576"]);
-    let backend = connect(&cluster).await;
-    let held = request("order", "a");
-    enters(&backend, &held).await;
+    let before = connect(&cluster).await;
+    let held = ["order", "parcel"].map(|lock| request(lock, "a"));
+    for held in &held {
+        enters(&before, held).await;
+    }
     let mut client = cluster.client().await;
     while client.put("fill", "x".repeat(100_000), None).await.is_ok() {}
-    let error = backend.acquire(&request("other", "b")).await.unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::OutOfMemory, "{error}");
-    assert!(error.to_string().contains("quota-backend-bytes"), "{error}");
-    // What is held can still be given back.
-    backend.release(&held.release()).await.unwrap();
-    assert!(!is_held(&backend, "order").await);
+    let after = soon("a connection", EtcdBackend::connect(cluster.addresses())).await.unwrap();
+    for (backend, held) in [before, after].iter().zip(&held) {
+        let error = backend.acquire(&request("other", "b")).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::OutOfMemory, "{error}");
+        assert!(!error.is_outcome_unknown(), "{error}");
+        for said in ["quota-backend-bytes", "defragment", "disarm"] {
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        let renewal = RenewRequest::new(held.name.clone(), held.hold.clone(), held.lease);
+        let renewed = backend.renew(&[renewal]).await.unwrap();
+        assert!(matches!(renewed[..], [RenewOutcome::Renewed]), "{renewed:?}");
+        backend.release(&held.release()).await.unwrap();
+        assert!(!is_held(backend, held.name.as_str()).await);
+    }
 }

@@ -1,11 +1,13 @@
 //! Requests that meet others halfway, and requests that arrive late.
 
-use std::pin::pin;
+use std::{pin::pin, time::Duration};
 
-use etcd_client::{Client, Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{
+    Client, Compare, CompareOp, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp,
+};
 use lockcore::{
     Mode,
-    backend::{AcquireOutcome, Backend, ReleaseOutcome},
+    backend::{AcquireOutcome, Backend, HoldId, ReleaseOutcome},
 };
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, poll_times};
@@ -46,6 +48,36 @@ async fn a_hold_that_grows_during_its_release_is_released() {
         assert_eq!(releasing.await.unwrap(), ReleaseOutcome::Released);
         assert!(keys(&client).await.is_empty(), "it is there after {polls} polls");
         assert!(!grows(&mut client, &seen).await, "it is there again");
+    }
+}
+
+/// A lease that is gone may have been replaced by a longer one, or the hold has ended.
+#[tokio::test]
+async fn a_hold_that_grows_or_ends_during_an_inspection_is_there_or_not() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let mut client = cluster.client().await;
+    let order = name("order");
+    for polls in 0.. {
+        let held = request("order", "a");
+        enters(&backend, &held).await;
+        let seen = stored(&mut client).await.unwrap();
+        let mut inspecting = pin!(backend.inspect(&order));
+        if poll_times(polls, inspecting.as_mut()).await.is_some() {
+            break;
+        }
+        assert!(grows(&mut client, &seen).await);
+        client.lease_revoke(seen.lease()).await.unwrap();
+        let state = inspecting.await.unwrap();
+        assert!(state.is_held(), "after {polls} polls");
+        assert!(state.remaining() > Some(LEASE / 2), "{state:?} after {polls} polls");
+
+        let mut inspecting = pin!(backend.inspect(&order));
+        assert!(poll_times(polls, inspecting.as_mut()).await.is_none());
+        backend.release(&held.release()).await.unwrap();
+        let state = inspecting.await.unwrap();
+        let is_over = state.is_held() && state.remaining() < Some(LEASE / 2);
+        assert!(!is_over, "{state:?} after {polls} polls");
     }
 }
 
@@ -93,6 +125,47 @@ async fn a_forced_release_that_comes_late_spares_the_next_hold() {
     }
 }
 
+/// A lease that is too short is revoked and granted again. The revocation may be carried out when a
+/// member goes on that was stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_revocation_of_a_lease_that_was_too_short_comes_before_the_hold() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
+    let mut granted = 0;
+    for polls in 6..16 {
+        let lock = format!("order {polls}");
+        let builder = EtcdBackend::builder(cluster.addresses());
+        let builder = builder.response_timeout(Duration::from_millis(1_200));
+        let backend = builder.connect().await.unwrap();
+        let mut client = cluster.client_of(1).await;
+        let asked = request(&lock, "a");
+        enters(&backend, &asked).await;
+        let key = format!("lockcore/{lock}/lock/hold/a");
+        let lease = client.get(key, None).await.unwrap().kvs()[0].lease();
+        backend.release(&asked.release()).await.unwrap();
+        let options = LeaseGrantOptions::new().with_id(lease);
+        client.lease_grant(20, Some(options)).await.unwrap();
+        let mut asking = pin!(backend.acquire(&asked));
+        let mut outcome = poll_times(polls, asking.as_mut()).await;
+        cluster.freeze(0);
+        if outcome.is_none() {
+            outcome = Some(asking.await);
+        }
+        cluster.thaw(0);
+        match outcome.unwrap() {
+            Ok(outcome) => {
+                assert!(outcome.token().is_some(), "{outcome:?}");
+                granted += 1;
+                let thawed = EtcdBackend::connect([cluster.addresses()[0].clone()]).await.unwrap();
+                assert!(is_held(&thawed, &lock).await, "it is gone after {polls} polls");
+            }
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+    assert!(granted > 0, "it never got so far");
+}
+
 /// The lease of the place is gone as well, which a late copy of the request would use.
 #[tokio::test]
 async fn a_release_leaves_no_lease_behind() {
@@ -114,4 +187,22 @@ async fn a_release_leaves_no_lease_behind() {
         assert_eq!(released, ReleaseOutcome::Released);
         assert!(leases(&client).await.is_empty(), "{mode:?}");
     }
+}
+
+/// The lease of the hold that was taken over has no keys any more.
+#[tokio::test]
+async fn a_takeover_leaves_no_lease_behind() {
+    let cluster = EtcdCluster::start(1);
+    let backend = connect(&cluster).await;
+    let client = cluster.client().await;
+    let mut held = request("order", "a");
+    for (id, mode) in [("a", Mode::Exclusive), ("b", Mode::Fair), ("c", Mode::Exclusive)] {
+        held.hold = HoldId::named("a job", id);
+        held.mode = mode;
+        enters(&backend, &held).await;
+    }
+    assert_eq!(keys(&client).await, ["lockcore/order/lock/hold/c"]);
+    assert_eq!(leases(&client).await.len(), 1);
+    backend.release(&held.release()).await.unwrap();
+    assert!(leases(&client).await.is_empty());
 }

@@ -6,6 +6,7 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod batches;
 mod conformance;
 #[path = "../critical.rs"]
 mod critical;
@@ -21,6 +22,7 @@ mod readers;
 mod support;
 mod tls;
 mod tokens;
+mod users;
 #[path = "../waiting.rs"]
 mod waiting;
 mod wakeups;

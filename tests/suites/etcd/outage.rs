@@ -14,14 +14,7 @@ use lockcore::{
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{Conditions, EtcdCluster, Proxy, poll_times};
 
-use crate::support::{connect, enters, is_held, keys, leases, name, request, soon, until};
-
-/// A proxy in front of the first member.
-async fn proxy(cluster: &EtcdCluster) -> Proxy {
-    let address = cluster.addresses()[0].clone();
-    let (_, port) = address.rsplit_once(':').unwrap();
-    Proxy::start_opaque(port.parse().unwrap()).await.unwrap()
-}
+use crate::support::{connect, enters, is_held, keys, leases, name, proxy, request, soon, until};
 
 async fn through(proxy: &Proxy) -> EtcdBackend {
     let builder = EtcdBackend::builder([format!("127.0.0.1:{}", proxy.port())]);

@@ -4,19 +4,29 @@ use std::time::Duration;
 
 use etcd_client::{Client, GetOptions};
 use lockcore::{
-    FencingToken, LockName,
+    BackendError, FencingToken, LockName,
     backend::{AcquireOutcome, AcquireRequest, Backend, HoldId},
 };
-use lockcore_etcd::EtcdBackend;
-use lockcore_testkit::EtcdCluster;
+use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
+use lockcore_testkit::{EtcdCluster, Proxy};
 
 pub(crate) use crate::waiting::{soon, until};
 
 /// Longer than any test.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
+/// Never shown.
+pub(crate) const PASSWORD: &str = "hunter2-the-secret";
+
 pub(crate) async fn connect(cluster: &EtcdCluster) -> EtcdBackend {
     EtcdBackend::connect(cluster.addresses()).await.unwrap()
+}
+
+/// A proxy in front of the first member.
+pub(crate) async fn proxy(cluster: &EtcdCluster) -> Proxy {
+    let address = cluster.addresses()[0].clone();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    Proxy::start_opaque(port.parse().unwrap()).await.unwrap()
 }
 
 pub(crate) fn name(name: &str) -> LockName {
@@ -49,4 +59,24 @@ pub(crate) async fn keys(client: &Client) -> Vec<String> {
 /// The leases that there are.
 pub(crate) async fn leases(client: &Client) -> Vec<i64> {
     client.lease_client().leases().await.unwrap().leases().iter().map(|lease| lease.id()).collect()
+}
+
+/// Everything that an error shows.
+fn shown(error: &BackendError) -> String {
+    let mut shown = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        shown.push_str(&format!(" {error} {error:?}"));
+        source = error.source();
+    }
+    shown
+}
+
+/// The attempt to connect fails, has no effect, and shows no password.
+pub(crate) async fn fails(builder: EtcdBackendBuilder) -> BackendError {
+    assert!(!format!("{builder:?}").contains(PASSWORD), "{builder:?}");
+    let error = soon("an answer", builder.connect()).await.unwrap_err();
+    assert!(!shown(&error).contains(PASSWORD), "{}", shown(&error));
+    assert!(!error.is_outcome_unknown(), "{error}");
+    error
 }

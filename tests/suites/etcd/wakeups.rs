@@ -1,8 +1,13 @@
-//! Waiting costs the servers next to nothing.
+//! Wake-ups: what they cost the servers, and streams that fall silent or carry very many names.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lockcore::Locks;
+use futures_util::future::join_all;
+use lockcore::{
+    Locks,
+    backend::{Backend, SubscribeRequest, Wakeups},
+};
+use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::EtcdCluster;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -10,7 +15,10 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::support::{connect, soon, until};
+use crate::{
+    support::{connect, enters, name, proxy, request, soon, until},
+    waiting::LONG,
+};
 
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
@@ -60,4 +68,69 @@ async fn those_who_wait_do_not_poll() {
     while let Some(waiter) = soon("everybody's turn", waiting.join_next()).await {
         waiter.unwrap();
     }
+}
+
+/// Waits for the ends of a lock's holds.
+async fn waits(backend: &EtcdBackend, lock: &str) -> Box<dyn Wakeups> {
+    let wait = SubscribeRequest::new(name(lock), request(lock, "waiter").hold);
+    backend.subscribe(&wait).await.unwrap()
+}
+
+/// A member that is stopped ends no connection. Others begin and give up waiting all the time, so
+/// that there is always something to send.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
+    let mut cluster = EtcdCluster::start(3);
+    // Without a leader, all would fail for a while.
+    cluster.move_leader(2).await;
+    let [first, rest @ ..] = &cluster.addresses()[..] else { panic!("three members") };
+    let direct = EtcdBackend::connect(rest.to_vec()).await.unwrap();
+    let builder = EtcdBackend::builder([first.clone(), rest[0].clone(), rest[1].clone()]);
+    let backend = builder.response_timeout(Duration::from_millis(1_500)).connect().await.unwrap();
+    let holder = request("order", "holder");
+    enters(&direct, &holder).await;
+    let mut wakeups = waits(&backend, "order").await;
+    let churning = tokio::spawn(async move {
+        for number in 0.. {
+            let lock = format!("other {number}");
+            let wait = SubscribeRequest::new(name(&lock), request(&lock, "waiter").hold);
+            let _ =
+                tokio::time::timeout(Duration::from_millis(500), backend.subscribe(&wait)).await;
+        }
+    });
+    cluster.freeze(0);
+    let silent = Instant::now();
+    direct.release(&holder.release()).await.unwrap();
+    soon("the wake-up", wakeups.woken()).await;
+    // The connection itself ends after 9 s.
+    assert!(silent.elapsed() < Duration::from_secs(7), "{:?}", silent.elapsed());
+    churning.abort();
+}
+
+/// The server answers each watch, and stops reading while nobody reads its answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn very_many_names_are_watched_again_after_a_stream_was_lost() {
+    // What the answers to fewer of them need lies in the buffers in between.
+    const NAMES: usize = 16_000;
+    let cluster = EtcdCluster::start(1);
+    let (proxy, direct) = (proxy(&cluster).await, connect(&cluster).await);
+    let builder = EtcdBackend::builder([format!("127.0.0.1:{}", proxy.port())]);
+    let backend = builder.response_timeout(LONG).connect().await.unwrap();
+    let locks: Vec<_> = (0..NAMES).map(|number| format!("order {number}")).collect();
+    let subscribing = locks.iter().map(|lock| waits(&backend, lock));
+    let mut wakeups = soon("all subscriptions", join_all(subscribing)).await;
+    proxy.reset();
+    soon("a wake-up for each", join_all(wakeups.iter_mut().map(|wakeups| wakeups.woken()))).await;
+    // They are woken because they are heard of again.
+    let last = request(&locks[NAMES - 1], "holder");
+    enters(&direct, &last).await;
+    direct.release(&last.release()).await.unwrap();
+    soon("the wake-up", wakeups[NAMES - 1].woken()).await;
+    drop(wakeups);
+    assert_eq!(backend.watches_in_use(), 0);
+    let mut again = waits(&backend, &locks[0]).await;
+    let first = request(&locks[0], "holder");
+    enters(&direct, &first).await;
+    direct.release(&first.release()).await.unwrap();
+    soon("the wake-up after all were ended", again.woken()).await;
 }

@@ -1,0 +1,432 @@
+//! [`Board`]: the names that are waited for, and those who wait. Nothing here listens.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp};
+use lockcore::{
+    BackendError,
+    backend::{Wakeup, Wakeups, async_trait},
+};
+use tokio::sync::Notify;
+
+use crate::{
+    error,
+    keys::{Keys, Kind},
+    members::Members,
+    requests::Transact,
+    seen::gets,
+};
+
+/// What the task that listens has in common with those who wait.
+pub(crate) struct Shared {
+    pub(crate) members: Arc<Members>,
+    /// What all keys begin with: a key that nobody writes.
+    pub(crate) prefix: String,
+    board: Mutex<Board>,
+    /// Watches have to begin or to end.
+    pub(crate) changed: Notify,
+    next: AtomicU64,
+}
+
+#[derive(Default)]
+struct Board {
+    /// By what the keys begin with.
+    channels: HashMap<String, Channel>,
+    /// The channels of the watches of the present stream.
+    watches: HashMap<i64, String>,
+    /// Channels whose watches are to begin, unless they are gone by then.
+    to_begin: VecDeque<String>,
+    /// Watches of the present stream that are to end.
+    to_end: VecDeque<i64>,
+    last_watch: i64,
+}
+
+/// What is asked of the present stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A watch of what begins with this.
+    Begin(i64, String),
+    End(i64),
+}
+
+/// A name that is waited for as one kind of lock.
+struct Channel {
+    kind: Kind,
+    keys: Keys,
+    subscribers: Vec<Arc<Subscriber>>,
+    /// The watch of the present stream, if it was asked for.
+    watch: Option<i64>,
+    /// The server has said that it watches.
+    is_heard: bool,
+    /// Something may have been missed.
+    has_missed: bool,
+    /// The first in the queue is being looked for, and has to be looked for again.
+    looks: Look,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Look {
+    #[default]
+    None,
+    Running,
+    Again,
+}
+
+pub(crate) struct Subscriber {
+    number: u64,
+    /// The hold that waits in the queue of a fair lock.
+    queued: Option<String>,
+    pending: Mutex<bool>,
+    woken: Notify,
+    /// The server has said that it watches.
+    heard: Notify,
+}
+
+impl Subscriber {
+    fn pending(&self) -> MutexGuard<'_, bool> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        *self.pending() = true;
+        self.woken.notify_one();
+    }
+}
+
+impl Channel {
+    fn new(keys: Keys, kind: Kind) -> Self {
+        Self {
+            kind,
+            keys,
+            subscribers: Vec::new(),
+            watch: None,
+            is_heard: false,
+            has_missed: false,
+            looks: Look::None,
+        }
+    }
+
+    /// Those who wait in a queue, if there are any.
+    fn queued(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
+        self.subscribers.iter().filter(|subscriber| subscriber.queued.is_some())
+    }
+
+    fn wake_all(&self) {
+        self.subscribers.iter().for_each(|subscriber| subscriber.wake());
+    }
+}
+
+impl Shared {
+    /// `prefix` is a key that nobody writes.
+    pub(crate) fn new(members: Arc<Members>, prefix: String) -> Arc<Self> {
+        let (board, changed, next) = (Mutex::default(), Notify::new(), AtomicU64::new(0));
+        Arc::new(Self { members, prefix, board, changed, next })
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many names are waited for.
+    pub(crate) fn len(&self) -> usize {
+        self.board().channels.len()
+    }
+
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        keys: Keys,
+        kind: Kind,
+        queued: Option<String>,
+    ) -> Subscription {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (pending, woken, heard) = (Mutex::default(), Notify::new(), Notify::new());
+        let subscriber = Arc::new(Subscriber { number, queued, pending, woken, heard });
+        let name = keys.kind(kind);
+        let mut board = self.board();
+        let channel =
+            board.channels.entry(name.clone()).or_insert_with(|| Channel::new(keys, kind));
+        channel.subscribers.push(subscriber.clone());
+        if channel.subscribers.len() == 1 {
+            board.to_begin.push_back(name.clone());
+            drop(board);
+            self.changed.notify_one();
+        }
+        Subscription { shared: self.clone(), channel: name, subscriber }
+    }
+
+    /// An id for a watch. None is used again.
+    pub(crate) fn next_watch(&self) -> i64 {
+        self.board().next_watch()
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        let board = self.board();
+        !board.to_begin.is_empty() || !board.to_end.is_empty()
+    }
+
+    /// The next `most` watches to begin or to end.
+    pub(crate) fn changes(&self, most: usize) -> Vec<Change> {
+        let mut board = self.board();
+        let ended = board.to_end.len().min(most);
+        let mut changes: Vec<_> = board.to_end.drain(..ended).map(Change::End).collect();
+        while changes.len() < most
+            && let Some(name) = board.to_begin.pop_front()
+        {
+            let watch = board.next_watch();
+            let Some(channel) = board.channels.get_mut(&name) else { continue };
+            if channel.watch.is_some() {
+                continue;
+            }
+            channel.watch = Some(watch);
+            board.watches.insert(watch, name.clone());
+            changes.push(Change::Begin(watch, name));
+        }
+        changes
+    }
+
+    /// Whether a watch is that of a channel, and which.
+    pub(crate) fn watched(&self, watch: i64) -> Option<String> {
+        self.board().watches.get(&watch).cloned()
+    }
+
+    /// The server watches: whatever was missed before can be made up for.
+    pub(crate) fn is_heard(&self, name: &str) {
+        let mut board = self.board();
+        let Some(channel) = board.channels.get_mut(name) else { return };
+        channel.is_heard = true;
+        if std::mem::take(&mut channel.has_missed) {
+            channel.wake_all();
+        }
+        channel.subscribers.iter().for_each(|subscriber| subscriber.heard.notify_one());
+    }
+
+    /// Finds out who is first in the queue of a fair lock, and wakes it if it is one of ours.
+    async fn wake_first(self: Arc<Self>, name: String) {
+        loop {
+            let Some(keys) = self.board().channels.get(&name).map(|channel| channel.keys.clone())
+            else {
+                return;
+            };
+            let first = first_in_queue(&self.members, &keys).await;
+            let mut board = self.board();
+            let Some(channel) = board.channels.get_mut(&name) else { return };
+            for subscriber in channel.queued() {
+                // Without a queue, or an answer, it can be anybody's turn.
+                let is_first = match &first {
+                    Ok(Some(first)) => subscriber.queued.as_ref() == Some(first),
+                    Ok(None) | Err(_) => true,
+                };
+                if is_first {
+                    subscriber.wake();
+                }
+            }
+            if channel.looks != Look::Again {
+                channel.looks = Look::None;
+                return;
+            }
+            channel.looks = Look::Running;
+        }
+    }
+
+    /// Hands on that something of a channel was deleted. `holds`: a hold was.
+    pub(crate) fn deliver(self: &Arc<Self>, name: &str, holds: bool) {
+        let mut board = self.board();
+        let Some(channel) = board.channels.get_mut(name) else { return };
+        if channel.kind == Kind::ReadWrite {
+            return channel.wake_all();
+        }
+        if holds {
+            let others = channel.subscribers.iter().filter(|other| other.queued.is_none());
+            others.for_each(|subscriber| subscriber.wake());
+        }
+        if channel.queued().next().is_none() {
+            return;
+        }
+        match channel.looks {
+            Look::None => {
+                channel.looks = Look::Running;
+                tokio::spawn(self.clone().wake_first(name.to_owned()));
+            }
+            Look::Running | Look::Again => channel.looks = Look::Again,
+        }
+    }
+
+    /// The stream is lost, and whatever happens until the next one is missed.
+    pub(crate) fn lose_all(&self) {
+        let mut board = self.board();
+        let Board { channels, watches, to_begin, to_end, .. } = &mut *board;
+        watches.clear();
+        to_end.clear();
+        to_begin.clear();
+        for (name, channel) in channels {
+            channel.has_missed |= channel.watch.is_some();
+            (channel.watch, channel.is_heard) = (None, false);
+            to_begin.push_back(name.clone());
+        }
+    }
+}
+
+impl Board {
+    fn next_watch(&mut self) -> i64 {
+        self.last_watch += 1;
+        self.last_watch
+    }
+}
+
+async fn first_in_queue(members: &Members, keys: &Keys) -> Result<Option<String>, BackendError> {
+    const DOING: &str = "looking for the first in a queue";
+    let options = GetOptions::new()
+        .with_prefix()
+        .with_sort(SortTarget::Create, SortOrder::Ascend)
+        .with_keys_only()
+        .with_limit(1);
+    let places = keys.places(Kind::Lock);
+    let read = Txn::new().and_then([TxnOp::get(places.as_str(), Some(options))]);
+    let answer = members.call(DOING, &Transact(read)).await?;
+    let [first] = gets(&answer.ok_or_else(|| error::unexpected(DOING))?, DOING)?;
+    let id = first.kvs().first().and_then(|pair| pair.key().strip_prefix(places.as_bytes()));
+    Ok(id.map(|id| String::from_utf8_lossy(id).into_owned()))
+}
+
+/// A subscription. It ends when it is dropped.
+pub(crate) struct Subscription {
+    shared: Arc<Shared>,
+    channel: String,
+    subscriber: Arc<Subscriber>,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Subscription").field(&self.channel).finish()
+    }
+}
+
+impl Subscription {
+    /// Returns `true` if a server has said that it watches.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.shared.board().channels.get(&self.channel).is_some_and(|channel| channel.is_heard)
+    }
+
+    /// Resolves when [`is_heard`](Self::is_heard) has to be asked again.
+    pub(crate) async fn heard(&self) {
+        self.subscriber.heard.notified().await;
+    }
+}
+
+#[async_trait]
+impl Wakeups for Subscription {
+    async fn woken(&mut self) -> Wakeup {
+        loop {
+            // Whoever wakes after this leaves a permit.
+            if std::mem::take(&mut *self.subscriber.pending()) {
+                return Wakeup::Changed;
+            }
+            self.subscriber.woken.notified().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut board = self.shared.board();
+        let Some(channel) = board.channels.get_mut(&self.channel) else { return };
+        channel.subscribers.retain(|other| other.number != self.subscriber.number);
+        if !channel.subscribers.is_empty() {
+            return;
+        }
+        let watch = channel.watch;
+        board.channels.remove(&self.channel);
+        if let Some(watch) = watch {
+            board.watches.remove(&watch);
+            board.to_end.push_back(watch);
+            drop(board);
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use etcd_client::ConnectOptions;
+    use lockcore::LockName;
+
+    use super::*;
+
+    fn shared() -> Arc<Shared> {
+        let address = ("a:1".to_owned(), "http://a:1".to_owned());
+        let options = ConnectOptions::new();
+        let members = Members::new(vec![address], &options, false, Duration::from_secs(3));
+        Shared::new(members, "lockcore/".to_owned())
+    }
+
+    fn join(shared: &Arc<Shared>, name: &str) -> Subscription {
+        let keys = Keys::new("lockcore/", &LockName::new(name).unwrap());
+        shared.join(keys, Kind::Lock, None)
+    }
+
+    fn begun(changes: &[Change]) -> Vec<(i64, String)> {
+        let begun = changes.iter().filter_map(|change| match change {
+            Change::Begin(watch, name) => Some((*watch, name.clone())),
+            Change::End(_) => None,
+        });
+        begun.collect()
+    }
+
+    #[test]
+    fn watches_begin_and_end_some_at_a_time() {
+        let shared = shared();
+        let waiting: Vec<_> = (0..10).map(|number| join(&shared, &number.to_string())).collect();
+        let first = shared.changes(7);
+        assert_eq!(begun(&first).len(), 7);
+        assert!(shared.has_changes());
+        // Three of these have not begun, and never do.
+        drop(waiting);
+        let ended: Vec<_> = begun(&first).iter().map(|(watch, _)| Change::End(*watch)).collect();
+        let mut changes = shared.changes(4);
+        assert_eq!(changes.len(), 4);
+        changes.extend(shared.changes(4));
+        assert!(changes.len() == 7 && ended.iter().all(|change| changes.contains(change)));
+        assert!(!shared.has_changes() && shared.len() == 0);
+    }
+
+    #[test]
+    fn a_name_that_is_given_up_and_wanted_again_has_one_watch() {
+        let shared = shared();
+        drop(join(&shared, "order"));
+        let _waiting = join(&shared, "order");
+        assert_eq!(begun(&shared.changes(9)).len(), 1);
+        assert!(!shared.has_changes());
+    }
+
+    #[test]
+    fn after_a_loss_each_is_woken_when_it_is_watched_again() {
+        let shared = shared();
+        let waiting = ["a", "b", "c"].map(|name| join(&shared, name));
+        let is_woken = |which: usize| std::mem::take(&mut *waiting[which].subscriber.pending());
+        for (_, name) in begun(&shared.changes(2)) {
+            shared.is_heard(&name);
+        }
+        assert!(waiting[0].is_heard() && waiting[1].is_heard() && !waiting[2].is_heard());
+        assert!((0..3).all(|which| !is_woken(which)), "nothing was missed");
+        shared.lose_all();
+        // A stream that is lost before it is of use.
+        assert_eq!(begun(&shared.changes(1)).len(), 1);
+        shared.lose_all();
+        assert!((0..3).all(|which| !is_woken(which)), "nobody hears anything yet");
+        for (watch, name) in begun(&shared.changes(9)) {
+            assert_eq!(shared.watched(watch).as_deref(), Some(name.as_str()));
+            shared.is_heard(&name);
+        }
+        assert!(is_woken(0) && is_woken(1), "they may have missed something");
+        assert!(waiting.iter().all(Subscription::is_heard));
+    }
+}

@@ -1,0 +1,69 @@
+//! [`together`]: many requests at once, of which single ones may take too long.
+
+use std::{future::Future, time::Duration};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, timeout_at};
+
+/// Polls all of `requests` until `end`, and answers in their order.
+///
+/// Once there is an answer, the others have to follow: those that are left when none has come for
+/// the time `behind` are dropped, and answered with `None`.
+pub(crate) async fn together<T>(
+    requests: impl IntoIterator<Item = impl Future<Output = T>>,
+    behind: Duration,
+    end: Instant,
+) -> Vec<Option<T>> {
+    let numbered = requests.into_iter().enumerate();
+    let mut waiting: FuturesUnordered<_> =
+        numbered.map(|(number, request)| async move { (number, request.await) }).collect();
+    let mut answers: Vec<_> = (0..waiting.len()).map(|_| None).collect();
+    let mut until = end;
+    while let Ok(Some((number, answer))) = timeout_at(until, waiting.next()).await {
+        answers[number] = Some(answer);
+        until = end.min(Instant::now() + behind);
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const BEHIND: Duration = Duration::from_millis(100);
+    const END: Duration = Duration::from_secs(3);
+
+    async fn answers(times: &[u64]) -> (Vec<Option<u64>>, Duration) {
+        let begun = Instant::now();
+        let requests = times.iter().map(|time| async move {
+            sleep(Duration::from_millis(*time)).await;
+            *time
+        });
+        let answers = together(requests, BEHIND, begun + END).await;
+        (answers, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_gets_stuck_is_not_waited_for() {
+        let (answers, took) = answers(&[1_000, 2_900, 1_050]).await;
+        assert_eq!(answers, [Some(1_000), None, Some(1_050)]);
+        assert!(took >= Duration::from_millis(1_150) && took < Duration::from_millis(1_200));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_answers_come_all_are_waited_for() {
+        let times: Vec<_> = (0..20).map(|number| number * 90).collect();
+        let (answers, _) = answers(&times).await;
+        assert!(answers.iter().all(Option::is_some), "{answers:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn none_is_waited_for_after_the_end() {
+        let (answers, took) = answers(&[4_000, 5_000]).await;
+        assert_eq!(answers, [None, None]);
+        assert!(took < END + BEHIND, "{took:?}");
+        assert!(self::answers(&[]).await.0.is_empty());
+    }
+}

@@ -1,0 +1,52 @@
+//! Renewals of many holds at once: none fails because of another one.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::PutOptions;
+use lockcore::backend::{Backend, RenewOutcome, RenewRequest};
+use lockcore_testkit::EtcdCluster;
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::support::{connect, enters, leases, request};
+
+const SHORT: Duration = Duration::from_secs(4);
+
+/// Somebody changes a hold all the time, so that its lease cannot be replaced by a longer one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_cannot_be_renewed_does_not_fail_the_others() {
+    const WRITERS: usize = 8;
+    let cluster = Arc::new(EtcdCluster::start(1));
+    let backend = connect(&cluster).await;
+    let client = cluster.client().await;
+    let (mut stuck, mut other) = (request("order", "stuck"), request("parcel", "other"));
+    (stuck.lease, other.lease) = (SHORT, SHORT);
+    enters(&backend, &stuck).await;
+    let [lease] = leases(&client).await[..] else { panic!("one lease") };
+    enters(&backend, &other).await;
+    let mut writing = JoinSet::new();
+    for _ in 0..WRITERS {
+        let client = cluster.client().await;
+        writing.spawn(async move {
+            let (key, value) = ("lockcore/order/lock/hold/stuck", "exclusive 1 4 stuck");
+            loop {
+                let options = PutOptions::new().with_lease(lease);
+                client.kv_client().put(key, value, Some(options)).await.unwrap();
+            }
+        });
+    }
+    let renewal = |held: &lockcore::backend::AcquireRequest, factor| {
+        RenewRequest::new(held.name.clone(), held.hold.clone(), held.lease * factor)
+    };
+    let asked = Instant::now();
+    let renewed = backend.renew(&[renewal(&stuck, 2), renewal(&other, 1)]).await.unwrap();
+    let [of_stuck, RenewOutcome::Renewed] = &renewed[..] else { panic!("{renewed:?}") };
+    assert!(!matches!(of_stuck, RenewOutcome::NotHeld), "{renewed:?}");
+    // The core gives up after this.
+    assert!(asked.elapsed() < SHORT / 3, "{:?}", asked.elapsed());
+    if let RenewOutcome::Failed(error) = of_stuck {
+        assert!(error.is_retryable() && error.is_outcome_unknown(), "{error}");
+    }
+    writing.shutdown().await;
+    let renewed = backend.renew(&[renewal(&stuck, 2)]).await.unwrap();
+    assert!(matches!(renewed[..], [RenewOutcome::Renewed]), "{renewed:?}");
+}
