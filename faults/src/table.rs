@@ -30,6 +30,7 @@ fn title(on: Deployment) -> &'static str {
         Deployment::Cluster => "A cluster of three primaries with a replica each",
         Deployment::Quorum => "A quorum of five servers",
         Deployment::Postgres => "PostgreSQL",
+        Deployment::Etcd => "A cluster of three members of etcd",
     }
 }
 

@@ -62,7 +62,7 @@ impl Setup {
         self
     }
 
-    /// The server keeps what it has been told.
+    /// A Redis server keeps what it has been told; all others do so anyway.
     pub(crate) fn durable(self) -> Self {
         self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
     }

@@ -59,10 +59,16 @@ pub(super) struct Launch {
     pub(super) peer_port: u16,
     /// All members: `name=url,..`
     pub(super) cluster: String,
+    /// Whether the cluster begins with this member, or has added it.
+    pub(super) is_new: bool,
     pub(super) options: Vec<String>,
 }
 
 impl Launch {
+    pub(super) fn peer_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
+    }
+
     /// Starts the process. [`ready`] waits until it serves.
     pub(super) fn spawn(&self) -> Result<Child, EtcdStartError> {
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -72,13 +78,13 @@ impl Launch {
             false => "http",
         };
         let client = format!("{scheme}://127.0.0.1:{}", self.port);
-        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        let (peer, state) = (self.peer_url(), if self.is_new { "new" } else { "existing" });
         let spawned = Command::new(program)
             .args(["--name", &self.name, "--data-dir"])
             .arg(&self.directory)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", "new"])
+            .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", state])
             .args(TIMES)
             .args(&self.options)
             // Older versions ask for this on other processors than those that they were tested on.
