@@ -141,7 +141,8 @@ impl Etcd {
                 continue;
             }
             let told = timeout(ANSWER, metrics(&address)).await;
-            let told = told.map_err(|_| failure(format!("{address} does not tell its numbers")))??;
+            let told =
+                told.map_err(|_| failure(format!("{address} does not tell its numbers")))??;
             let values = told.lines().filter_map(|line| {
                 let (what, value) = line.rsplit_once(' ')?;
                 let is_meant = what.split('{').next() == Some(name);

@@ -43,14 +43,8 @@ pub(crate) enum Deployment {
 
 impl Deployment {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Single,
-        Self::Sentinel,
-        Self::Cluster,
-        Self::Quorum,
-        Self::Postgres,
-        Self::Etcd,
-    ];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum, Self::Postgres, Self::Etcd];
 
     /// The kinds of locks that it has.
     pub(crate) fn kinds(self) -> &'static [Kind] {

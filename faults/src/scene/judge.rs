@@ -95,11 +95,7 @@ impl Scene {
             let after = self.vitals().await?;
             let findings = checks::leftovers(&before, &after, growth);
             if findings.is_empty() || start.elapsed() > limit {
-                self.measure(
-                    "quiescence",
-                    Some(start.elapsed()),
-                    limit,
-                );
+                self.measure("quiescence", Some(start.elapsed()), limit);
                 self.add(findings);
                 return Ok(());
             }
