@@ -209,7 +209,7 @@ pub(super) async fn slow_disk(run: Run) -> Result<Report> {
         ..Setup::default().unfenced()
     };
     let setup = setup.server(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut scene = Scene::open(run, setup).await?;
+    let mut scene = Scene::open(run, setup.patient_on(run.on)).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let pid = match scene.servers.etcd() {

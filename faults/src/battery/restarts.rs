@@ -21,10 +21,11 @@ const LOADING: &[&str] = &["Backend(Unavailable)"];
 /// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
 pub(super) async fn killed_durable(run: Run) -> Result<Report> {
     let setup = Setup::default().durable();
-    // PostgreSQL takes about as long to recover as the lease of other faults, and the members of
-    // etcd to elect another leader.
-    let is_slow = matches!(run.on, Deployment::Postgres | Deployment::Etcd);
-    let setup = if is_slow { setup.patient() } else { setup };
+    let setup = match run.on {
+        // It takes about as long to recover as the lease of other faults.
+        Deployment::Postgres => setup.patient(),
+        on => setup.patient_on(on),
+    };
     let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;

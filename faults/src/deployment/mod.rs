@@ -77,6 +77,16 @@ impl Deployment {
         }
     }
 
+    /// How many tasks of each client work at most.
+    pub(crate) fn tasks(self) -> usize {
+        match self {
+            // Each request keeps three processes busy. With more, they would be too slow to elect a
+            // leader in time on a machine with two processors.
+            Self::Etcd => 6,
+            _ => usize::MAX,
+        }
+    }
+
     /// How much later than with its lease the hold of a client that has died may end.
     pub(crate) fn late(self) -> Duration {
         match self {

@@ -189,7 +189,9 @@ impl Scene {
             slack,
         ));
         let (lease, grace) = (self.ends_within(), judge.recovery);
-        let waits = Waits { lease, within: judge.wakeup + slack, grace };
+        // So much later may a place in a queue end as well whose client has died.
+        let within = judge.wakeup + self.on.late() + slack;
+        let waits = Waits { lease, within, grace };
         let mut late = checks::wakeups(&operations, &events, waits);
         // What is stranded is not free, though everybody has released it.
         late.retain(|finding| {

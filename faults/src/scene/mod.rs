@@ -77,6 +77,7 @@ impl Scene {
         // With fewer locks, there would be times when each of them is held for long.
         setup.long_holds &= setup.kinds.len() == kinds;
         setup.response_timeout *= run.on.in_turn();
+        setup.tasks = setup.tasks.min(run.on.tasks());
         let directory = std::env::temp_dir().join(format!(
             "lockcore-faults-{}-{:x}",
             std::process::id(),

@@ -111,9 +111,22 @@ impl EtcdCluster {
     /// # Errors
     /// [`EtcdStartError`], with what to do about it.
     pub fn try_start(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
+        Self::try_start_in(&std::env::temp_dir(), members, options)
+    }
+
+    /// Starts members with more options, and with their data in a new folder in `parent`. They
+    /// write everything to the disk at once, which takes long on one that others use as well.
+    ///
+    /// # Errors
+    /// [`EtcdStartError`], with what to do about it.
+    pub fn try_start_in(
+        parent: &Path,
+        members: usize,
+        options: &[&str],
+    ) -> Result<Self, EtcdStartError> {
         let mut failure = failed("there is no free port");
         for _ in 0..ATTEMPTS {
-            match Self::start_once(members, options) {
+            match Self::start_once(parent, members, options) {
                 Ok(cluster) => return Ok(cluster),
                 Err(error) => failure = error,
             }
@@ -124,8 +137,8 @@ impl EtcdCluster {
         Err(failure)
     }
 
-    fn start_once(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
-        let directory = new_directory().map_err(failed)?;
+    fn start_once(parent: &Path, members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
+        let directory = new_directory(parent).map_err(failed)?;
         let mut started = Self { members: Vec::new(), directory };
         let mut names = Vec::new();
         for number in 0..members {

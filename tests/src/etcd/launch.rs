@@ -133,12 +133,11 @@ pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// A new folder in the system's folder for temporary files.
-pub(super) fn new_directory() -> io::Result<PathBuf> {
+/// A new folder in `parent`.
+pub(super) fn new_directory(parent: &Path) -> io::Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory =
-        std::env::temp_dir().join(format!("lockcore-etcd-{}-{number}", std::process::id()));
+    let directory = parent.join(format!("lockcore-etcd-{}-{number}", std::process::id()));
     // Left over from a process of the same number that was killed.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory)?;
