@@ -126,9 +126,9 @@ pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
 }
 
 /// #75: the leader stops answering, as one that is cut off from the others; they elect another one.
-/// It goes on 4 s later, and takes itself for the leader at first. Holds outlive that: their lease
-/// is twice as long. If it were not, a leader of a version with etcd's issue 15247 would end leases
-/// that were renewed meanwhile, as soon as it goes on.
+/// It goes on 3 s later, and takes itself for the leader at first. It has stood still for less than
+/// is left of any lease: if not, one of a version with etcd's issue 15247 would end leases that were
+/// renewed meanwhile at the new leader, as soon as it goes on.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().patient()).await?;
@@ -138,7 +138,7 @@ pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
         let since = scene.fault("leader stopped");
         scene.servers.process(leader).freeze();
         let longest_pause = elected(&mut scene, since).await?;
-        scene.sleep(4000).await;
+        scene.sleep(3000).await;
         scene.servers.process(leader).thaw();
         scene.healed();
         scene.sleep(2000).await;
