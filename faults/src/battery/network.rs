@@ -12,10 +12,12 @@ use crate::{
 };
 
 /// How often connections are broken, in ms, and how many times: for 3 s. PostgreSQL starts a process
-/// for each, so that a new one takes it longer. A client of etcd needs several answers for one lock.
+/// for each, so that a new one takes it longer. A client of etcd needs several answers, one after
+/// the other, for one lock; there, it is for 5 s.
 fn pace(on: Deployment) -> (u64, u64) {
     match on {
-        Deployment::Postgres | Deployment::Etcd => (300, 10),
+        Deployment::Postgres => (300, 10),
+        Deployment::Etcd => (500, 10),
         _ => (100, 30),
     }
 }
