@@ -7,7 +7,7 @@ use lockcore_testkit::{Conditions, On, monotonic};
 
 use crate::{
     deployment::{ETCD_MEMBERS, Network, cut},
-    protocol::{Order, Place, Result},
+    protocol::{Order, Place, Result, failure},
     report::{Report, Run},
     scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
@@ -34,8 +34,12 @@ fn judge() -> Judge {
     }
 }
 
-/// Clients at work.
-async fn open(run: Run, setup: Setup) -> Result<Scene> {
+/// Clients at work. Their holds outlive an election, which a busy machine may cause by itself.
+async fn open(run: Run) -> Result<Scene> {
+    open_with(run, Setup::default().patient()).await
+}
+
+async fn open_with(run: Run, setup: Setup) -> Result<Scene> {
     let mut scene = Scene::open(run, setup.unfenced()).await?;
     scene.play().await?;
     Ok(scene)
@@ -64,13 +68,12 @@ async fn hand_over(scene: &mut Scene, what: &str, places: &[Place]) -> Result<()
     Ok(())
 }
 
-/// One follower after the other, in an order of chance.
-async fn followers(scene: &mut Scene) -> Result<Vec<usize>> {
+/// A follower, by chance, but another one than before.
+async fn follower(scene: &mut Scene, before: Option<usize>) -> Result<usize> {
     let mut followers = scene.servers.etcd()?.followers().await;
-    if scene.random.one_in(2) {
-        followers.reverse();
-    }
-    Ok(followers)
+    followers.retain(|member| Some(*member) != before);
+    let picked = scene.random.pick(&followers).copied();
+    picked.ok_or_else(|| failure("there are no followers"))
 }
 
 /// Waits until there is another leader. Returns for how long a lock may be had by nobody: if this
@@ -87,7 +90,7 @@ async fn elected(scene: &mut Scene, since: u64) -> Result<Duration> {
 /// each time. Holds outlive that.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leaders_killed(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup::default().patient()).await?;
+    let mut scene = open(run).await?;
     let places = stage(&mut scene, "staged").await?;
     for round in 1..=4 {
         let leader = scene.servers.etcd()?.leader().await;
@@ -109,8 +112,10 @@ pub(super) async fn leaders_killed(run: Run) -> Result<Report> {
 /// #74: a follower stops answering for three leases, and goes on; then the other one.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup::default()).await?;
-    for member in followers(&mut scene).await? {
+    let mut scene = open(run).await?;
+    let mut before = None;
+    for _ in 0..2 {
+        let member = follower(&mut scene, before).await?;
         let what = format!("member {member} stopped");
         let places = stage(&mut scene, &what).await?;
         let since = monotonic();
@@ -118,6 +123,7 @@ pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
         endure(&mut scene, &what, &places, since).await?;
         scene.servers.process(member).thaw();
         scene.sleep(500).await;
+        before = Some(member);
     }
     scene.finish(judge()).await
 }
@@ -128,7 +134,7 @@ pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
 /// were renewed meanwhile at the new leader, as soon as it goes on.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup::default().patient()).await?;
+    let mut scene = open(run).await?;
     for round in ["one leader", "the next leader"] {
         let places = stage(&mut scene, round).await?;
         let leader = scene.servers.etcd()?.leader().await;
@@ -148,8 +154,10 @@ pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
 /// #76: a follower is killed and comes back with its data; then the other one.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn followers_killed(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup::default()).await?;
-    for member in followers(&mut scene).await? {
+    let mut scene = open(run).await?;
+    let mut before = None;
+    for _ in 0..2 {
+        let member = follower(&mut scene, before).await?;
         let what = format!("member {member} killed");
         let places = stage(&mut scene, &what).await?;
         let since = monotonic();
@@ -159,6 +167,7 @@ pub(super) async fn followers_killed(run: Run) -> Result<Report> {
         scene.servers.process(member).restart();
         scene.note(format!("member {member} down for {} ms", down.as_millis()));
         endure(&mut scene, &what, &places, since).await?;
+        before = Some(member);
     }
     scene.finish(judge()).await
 }
@@ -167,19 +176,20 @@ pub(super) async fn followers_killed(run: Run) -> Result<Report> {
 /// again, which is the only way that etcd has for this.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn replaced(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup::default()).await?;
+    let mut scene = open(run).await?;
     let places = stage(&mut scene, "staged").await?;
-    let members = followers(&mut scene).await?;
+    let lost = follower(&mut scene, None).await?;
     let since = monotonic();
-    scene.servers.process(members[0]).kill();
-    scene.servers.etcd_mut()?.replace(members[0]).await;
+    scene.servers.process(lost).kill();
+    scene.servers.etcd_mut()?.replace(lost).await;
     endure(&mut scene, "one replaced", &places, since).await?;
     // The new one is needed for the majority.
     let places = stage(&mut scene, "without another").await?;
+    let other = follower(&mut scene, Some(lost)).await?;
     let since = monotonic();
-    scene.servers.process(members[1]).kill();
+    scene.servers.process(other).kill();
     endure(&mut scene, "another killed", &places, since).await?;
-    scene.servers.process(members[1]).restart();
+    scene.servers.process(other).restart();
     scene.finish(judge()).await
 }
 
@@ -191,7 +201,7 @@ pub(super) async fn connections_half_open(run: Run) -> Result<Report> {
     const REPLACED: Duration = Duration::from_secs(10);
     let lease = 2 * REPLACED;
     let setup = Setup { lease, retry_for: lease, ..Setup::default().proxied() };
-    let mut scene = open(run, setup).await?;
+    let mut scene = open_with(run, setup).await?;
     let places = stage(&mut scene, "staged").await?;
     let before = scene.networks[0].accepted();
     let since = monotonic();
@@ -213,10 +223,10 @@ pub(super) async fn connections_half_open(run: Run) -> Result<Report> {
 pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     const PATIENCE: Duration = Duration::from_secs(1);
     let setup = Setup { retry_for: PATIENCE, ..Setup::default() };
-    let mut scene = open(run, setup).await?;
+    let mut scene = open_with(run, setup).await?;
     let places = stage(&mut scene, "staged").await?;
-    let (leader, follower) =
-        (scene.servers.etcd()?.leader().await, followers(&mut scene).await?[0]);
+    let follower = follower(&mut scene, None).await?;
+    let leader = scene.servers.etcd()?.leader().await;
     let gone = scene.fault("majority gone");
     scene.servers.process(follower).freeze();
     scene.servers.process(leader).kill();
@@ -253,7 +263,7 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
 /// then each client is cut off from another member. The other members stand in.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn cut_off(run: Run) -> Result<Report> {
-    let mut scene = open(run, Setup { proxied: true, ..Setup::default() }).await?;
+    let mut scene = open_with(run, Setup { proxied: true, ..Setup::default().patient() }).await?;
     let slow = Conditions { latency: 2 * TIMEOUT, ..Conditions::default() };
     for (what, conditions) in [("leader cut off", cut()), ("leader slow", slow)] {
         let places = stage(&mut scene, what).await?;

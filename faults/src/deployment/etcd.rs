@@ -47,7 +47,9 @@ pub(crate) struct Left {
 
 impl Etcd {
     pub(super) fn start() -> Result<Self> {
-        Ok(Self { cluster: EtcdCluster::try_start_in(&place(), ETCD_MEMBERS, &[])? })
+        // The default of newer versions: one that comes back forces no election on the others.
+        let options = ["--pre-vote"];
+        Ok(Self { cluster: EtcdCluster::try_start_in(&place(), ETCD_MEMBERS, &options)? })
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
