@@ -174,8 +174,8 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
 pub(super) async fn crowd(run: Run) -> Result<Report> {
     // Of a quorum, each request goes to all members.
     let crowd_size = match run.on {
-        // Its client renews one lease after the other, and each three times within it.
-        Deployment::Etcd => 1_000,
+        // Each hold has a lease of its own, and a request for each of its renewals.
+        Deployment::Etcd => 400,
         on => 10_000 / on.members(),
     };
     let servers = Servers::start(run.on, &ServerSetup::default()).await?;
