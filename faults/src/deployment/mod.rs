@@ -77,6 +77,16 @@ impl Deployment {
         }
     }
 
+    /// Which failures clients may see besides broken connections and time-outs.
+    pub(crate) fn failures(self) -> &'static [&'static str] {
+        match self {
+            // A request that was sent to a second member, because the first one did not answer, is
+            // told so if its outcome is not known.
+            Self::Etcd => &["Backend(Unavailable)"],
+            _ => &[],
+        }
+    }
+
     /// How many tasks of each client work at most.
     pub(crate) fn tasks(self) -> usize {
         match self {
