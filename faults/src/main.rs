@@ -8,7 +8,7 @@
 //! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
 //! lockcore-faults list                                        which there are
 //! ```
-//! `--on single|sentinel|cluster|quorum|postgres` says where locks are kept; a single Redis server by
+//! `--on single|sentinel|cluster|quorum|postgres|etcd` says where locks are kept; a single Redis server by
 //! default.
 //!
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
@@ -111,7 +111,7 @@ fn run(arguments: &[String]) -> Result<bool> {
             Ok(report.findings.is_empty())
         }
         _ => Err(failure(
-            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --on single|sentinel|cluster|quorum|postgres, --seed N, --jobs N, --table FILE",
+            "usage: all | smoke | run NUMBER.. | soak [MINUTES] | bugs [NAME] | list, with --on single|sentinel|cluster|quorum|postgres|etcd, --seed N, --jobs N, --table FILE",
         )),
     }
 }

@@ -6,6 +6,7 @@ use lockcore::{
     BackendError, Locks, LocksBuilder,
     backend::{Backend, Capabilities},
 };
+use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::{Quorum, QuorumBuilder};
 use lockcore_redis::{RedisBackend, RedisBackendBuilder};
@@ -21,6 +22,8 @@ pub(crate) enum Store {
     /// A majority of several Redis servers.
     Quorum(Vec<String>),
     Postgres(String),
+    /// The members of a cluster of etcd.
+    Etcd(Vec<String>),
 }
 
 /// How a client connects, and what it asks of its store.
@@ -72,6 +75,12 @@ impl Store {
                     .response_timeout(how.response_timeout)
                     .connect_timeout(how.connect_timeout);
                 how.locks(postgres.connect().await?)
+            }
+            Self::Etcd(members) => {
+                let etcd = EtcdBackend::builder(members.clone())
+                    .response_timeout(how.response_timeout)
+                    .connect_timeout(how.connect_timeout);
+                how.locks(etcd.connect().await?)
             }
         })
     }

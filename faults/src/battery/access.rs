@@ -209,12 +209,14 @@ pub(super) async fn slow_disk(run: Run) -> Result<Report> {
         ..Setup::default().unfenced()
     };
     let setup = setup.server(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut scene = Scene::open(run, setup).await?;
+    let mut scene = Scene::open(run, setup.patient_on(run.on)).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
-    let Some(mut strace) =
-        Strace::attach(Some(scene.server()?.pid()), "fdatasync:delay_exit=400000:when=1+25")?
-    else {
+    let pid = match scene.servers.etcd() {
+        Ok(etcd) => etcd.process_id(scene.servers.current_index()),
+        Err(_) => Some(scene.server()?.pid()),
+    };
+    let Some(mut strace) = Strace::attach(pid, "fdatasync:delay_exit=400000:when=1+25")? else {
         return Ok(Report::impossible(run, "there is no strace, or it may not trace"));
     };
     scene.sleep(5000).await;

@@ -7,7 +7,7 @@ use lockcore_testkit::{RedisServer, poll_times};
 use tokio::task::JoinSet;
 
 use crate::{
-    deployment::{ServerSetup, Servers},
+    deployment::{Deployment, ServerSetup, Servers},
     protocol::{Kind, PERMITS, Result, failure},
     report::{Measure, Report, Run},
     scene::{LEASE, SLACK, Scene, Stall},
@@ -78,7 +78,7 @@ pub(super) async fn cancelled(run: Run) -> Result<Report> {
     }
     other.close().await?;
     dropping.close().await?;
-    quiet(&servers, &mut report, LEASE).await?;
+    quiet(&servers, &mut report, LEASE + run.on.late()).await?;
     Ok(report)
 }
 
@@ -87,7 +87,7 @@ async fn quiet(servers: &Servers, report: &mut Report, time: Duration) -> Result
     let start = Instant::now();
     loop {
         let [mut channels, mut held, mut endless] = [const { Vec::new() }; 3];
-        held.extend(servers.postgres_owners().await?.into_iter().map(|(name, _)| name));
+        held.extend(servers.owners().await?.into_iter().map(|(name, _)| name));
         for server in servers.primaries().await {
             channels.extend(listened(server).await);
             held.extend(held_keys(server).await);
@@ -165,7 +165,7 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
     }
     let took = start.elapsed();
     locks.close().await?;
-    scene.measure("free after the runtime's end", Some(took), LEASE + SLACK);
+    scene.measure("free after the runtime's end", Some(took), scene.ends_within() + SLACK);
     Ok(())
 }
 
@@ -173,7 +173,11 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
 /// task of the herd woken a release, no hold lost, memory and tasks back.
 pub(super) async fn crowd(run: Run) -> Result<Report> {
     // Of a quorum, each request goes to all members.
-    let crowd_size = 10_000 / run.on.members();
+    let crowd_size = match run.on {
+        // Each hold has a lease of its own, and a request for each of its renewals.
+        Deployment::Etcd => 400,
+        on => 10_000 / on.members(),
+    };
     let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let store = servers.store("");
     let (locks, other) = (connect(&store).await?, connect(&store).await?);
@@ -206,7 +210,7 @@ pub(super) async fn crowd(run: Run) -> Result<Report> {
         "{crowd_size} waiters served in {:?} with {commands} commands",
         start.elapsed()
     ));
-    if commands > 3 * (crowd_size * run.on.members()) as u64 {
+    if commands > 3 * (crowd_size * run.on.requests()) as u64 {
         report.findings.push(format!("I10: {commands} commands for {crowd_size} holds"));
     }
     let (mut guards, stall) = (Vec::new(), Stall::start());
@@ -234,7 +238,7 @@ pub(super) async fn crowd(run: Run) -> Result<Report> {
     locks.close().await?;
     other.close().await?;
     // A release may not reach a member of a quorum that is late, and a renewal before it comes late.
-    let lates = if run.on.members() > 1 { LEASE } else { Duration::ZERO };
+    let lates = if run.on.members() > 1 { LEASE } else { run.on.late() };
     quiet(&servers, &mut report, LEASE + lates).await?;
     drop((locks, other));
     tokio::time::sleep(Duration::from_millis(300)).await;

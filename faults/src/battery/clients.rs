@@ -42,7 +42,7 @@ pub(super) async fn holder_killed(run: Run) -> Result<Report> {
     tokio::time::sleep(pause).await;
     let killed = scene.kill_client(0)?;
     let takeover = scene.until_taken(&places, killed, 2 * LEASE).await?;
-    scene.measure("takeover after SIGKILL", takeover, LEASE + SLACK);
+    scene.measure("takeover after SIGKILL", takeover, scene.ends_within() + SLACK);
     scene.finish(Judge::default()).await
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn holder_stopped_long(run: Run) -> Result<Report> {
     let places = scene.stage("staged", 0, Some(1)).await?;
     let stopped = scene.stop_client(0)?;
     let takeover = scene.until_taken(&places, stopped, 2 * LEASE).await?;
-    scene.measure("takeover after SIGSTOP", takeover, LEASE + SLACK);
+    scene.measure("takeover after SIGSTOP", takeover, scene.ends_within() + SLACK);
     let extra = scene.random.ms(100, 1000);
     tokio::time::sleep(extra).await;
     let continued = scene.continue_client(0)?;
@@ -184,7 +184,7 @@ pub(super) async fn runtime_blocked(run: Run) -> Result<Report> {
     scene.log.of(blocked, "client0", 0, lockcore_testkit::What::Stopped);
     scene.clients[0].send(&Order::Block(2 * LEASE)).await?;
     let takeover = scene.until_taken(&places, blocked, 2 * LEASE).await?;
-    scene.measure("takeover", takeover, LEASE + SLACK);
+    scene.measure("takeover", takeover, scene.ends_within() + SLACK);
     scene.clients[0].answer().await?;
     // Whenever the order was answered, the runtime is free when it answers the next.
     scene.clients[0].order(Order::Vitals).await?;
@@ -226,7 +226,7 @@ pub(super) async fn terminated(run: Run) -> Result<Report> {
     scene.log.of(t, "client0", 0, lockcore_testkit::What::Killed);
     scene.clients[0].signal(Signal::TERM)?;
     let takeover = scene.until_taken(&places, t, 2 * LEASE).await?;
-    scene.measure("takeover after SIGTERM", takeover, LEASE + SLACK);
+    scene.measure("takeover after SIGTERM", takeover, scene.ends_within() + SLACK);
     super::cancelling::runtime_dropped(&mut scene).await?;
     scene.finish(Judge::default()).await
 }

@@ -134,7 +134,7 @@ async fn hold_replication(scene: &Scene) -> Result<()> {
 async fn restart_old(scene: &mut Scene, old: usize) -> Result<()> {
     if scene.on != Deployment::Postgres {
         scene.servers.heal_between().await?;
-        scene.servers.process_mut(old).restart();
+        scene.servers.process(old).restart();
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     scene.servers.follow(old).await?;
     // A client that asks before would be sent to the old primary, by every Sentinel.
     scene.servers.agree().await;
-    scene.servers.process_mut(old).restart();
+    scene.servers.process(old).restart();
     let healed = scene.healed();
     goes_on(&mut scene, &places, healed, RECOVERY).await?;
     let scripts = scene.servers.server(old)?.calls_of("evalsha").await;

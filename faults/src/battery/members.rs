@@ -136,10 +136,10 @@ pub(super) async fn killed_durable(run: Run) -> Result<Report> {
 async fn killed(mut scene: Scene) -> Result<Report> {
     for what in ["two killed", "two others"] {
         let (members, watched) = (minority(&mut scene), stage(&mut scene, what).await?);
-        members.iter().for_each(|member| scene.servers.process_mut(*member).kill());
+        members.iter().for_each(|member| scene.servers.process(*member).kill());
         let down = scene.random.ms(0, 1500);
         tokio::time::sleep(down).await;
-        members.iter().for_each(|member| scene.servers.process_mut(*member).restart());
+        members.iter().for_each(|member| scene.servers.process(*member).restart());
         scene.note(format!("{members:?} down for {} ms", down.as_millis()));
         endure(&mut scene, what, watched).await?;
     }
@@ -159,11 +159,11 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     }
     let places = scene.stage("staged", 0, Some(1)).await?;
     let killed = scene.fault("two of three members killed");
-    [2, 3].into_iter().for_each(|member| scene.servers.process_mut(member).kill());
+    [2, 3].into_iter().for_each(|member| scene.servers.process(member).kill());
     // Everybody notices.
     let down = scene.random.ms(300, 900);
     tokio::time::sleep(down).await;
-    [2, 3].into_iter().for_each(|member| scene.servers.process_mut(member).restart());
+    [2, 3].into_iter().for_each(|member| scene.servers.process(member).restart());
     scene.healed();
     let notice = scene.until_lost(&places, killed, 2 * LEASE).await?;
     scene.measure("loss told", notice, LEASE);
@@ -218,8 +218,8 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     let [one, other] = minority(&mut scene);
     let third = (0..MEMBERS).find(|member| ![one, other].contains(member)).unwrap_or(one);
     let gone = scene.fault("majority gone");
-    scene.servers.process_mut(one).kill();
-    scene.servers.process_mut(other).kill();
+    scene.servers.process(one).kill();
+    scene.servers.process(other).kill();
     scene.servers.process(third).freeze();
     let (fresh, start) = (scene.staged("fresh"), Instant::now());
     let refused = scene.clients[2].order(Order::Hold(fresh[0].clone())).await;
@@ -233,8 +233,8 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     scene.measure("loss told", notice, LEASE);
     scene.release(0).await?;
     scene.sleep(500).await;
-    scene.servers.process_mut(one).restart();
-    scene.servers.process_mut(other).restart();
+    scene.servers.process(one).restart();
+    scene.servers.process(other).restart();
     scene.servers.process(third).thaw();
     scene.healed();
     scene.renew_admin().await?;

@@ -4,6 +4,7 @@ mod absent;
 mod access;
 mod cancelling;
 mod clients;
+mod etcd;
 mod failover;
 mod hostile;
 mod members;
@@ -52,6 +53,7 @@ impl Fault {
             Deployment::Cluster => "smoke_on_cluster",
             Deployment::Quorum => "smoke_on_quorum",
             Deployment::Postgres => "smoke_on_postgres",
+            Deployment::Etcd => "smoke_on_etcd",
         };
         self.smoke.contains(&word)
     }
@@ -78,7 +80,7 @@ macro_rules! faults {
 
 faults! {
     0 "control: no fencing, careless holders stopped; updates must be lost" clients::control smoke;
-    1 "holder killed (SIGKILL)" clients::holder_killed smoke smoke_on_quorum smoke_on_postgres;
+    1 "holder killed (SIGKILL)" clients::holder_killed smoke smoke_on_quorum smoke_on_postgres smoke_on_etcd;
     2 "holder stopped longer than its lease" clients::holder_stopped_long smoke;
     3 "holder stopped for less than its lease" clients::holder_stopped_short smoke;
     4 "client gets 5 % of a processor" clients::client_starved;
@@ -115,7 +117,7 @@ faults! {
     35 "messages forged" network::messages_forged;
     36 "command connections half open" network::commands_half_open smoke;
     37 "pub/sub connections half open" network::listeners_half_open;
-    38 "connections reset in the middle of a reply" network::reset_midway smoke;
+    38 "connections reset in the middle of a reply" network::reset_midway smoke smoke_on_etcd;
     39 "replies lost after the request was carried out" network::replies_lost smoke;
     40 "requests delayed past their client's patience" network::requests_delayed smoke;
     41 "latency, jitter, byte by byte" network::latency smoke;
@@ -150,6 +152,13 @@ faults! {
     70 "PostgreSQL: a transaction stands in the way" postgres::blocked smoke_on_postgres;
     71 "PostgreSQL: primary killed, its replica is synchronous" failover::synchronous smoke_on_postgres;
     72 "quorum: two of the three members with a hold come back empty" members::forgotten smoke_on_quorum;
+    73 "etcd: leader killed every few seconds" etcd::leaders_killed smoke_on_etcd;
+    74 "etcd: one of three stopped, then another" etcd::followers_stopped;
+    75 "etcd: leader stopped, and goes on later" etcd::leader_stopped;
+    76 "etcd: one of three killed, then another" etcd::followers_killed;
+    77 "etcd: one of three without its data, replaced" etcd::replaced;
+    78 "etcd: two of three gone" etcd::majority_gone smoke_on_etcd;
+    79 "etcd: one of three cut off, slow" etcd::cut_off;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.

@@ -12,10 +12,12 @@ use crate::{
 };
 
 /// How often connections are broken, in ms, and how many times: for 3 s. PostgreSQL starts a process
-/// for each, so that a new one takes it longer.
+/// for each, so that a new one takes it longer. A client of etcd needs several answers, one after
+/// the other, for one lock; there, it is for 5 s.
 fn pace(on: Deployment) -> (u64, u64) {
     match on {
         Deployment::Postgres => (300, 10),
+        Deployment::Etcd => (500, 10),
         _ => (100, 30),
     }
 }
@@ -133,6 +135,9 @@ pub(super) async fn messages_forged(run: Run) -> Result<Report> {
 /// one.
 /// Exclusion, exact counts; holds are kept; a free lock is had within 2 s.
 pub(super) async fn commands_half_open(run: Run) -> Result<Report> {
+    if run.on == Deployment::Etcd {
+        return super::etcd::connections_half_open(run).await;
+    }
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
@@ -163,7 +168,8 @@ pub(super) async fn listeners_half_open(run: Run) -> Result<Report> {
 /// #38: connections are reset in the middle of a reply, after any number of bytes, every 100 ms. What was not answered is undone.
 /// Exclusion, server truth, exact counts.
 pub(super) async fn reset_midway(run: Run) -> Result<Report> {
-    let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
+    let setup = Setup::default().proxied().unfenced().patient_on(run.on);
+    let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     let (pause, times) = pace(run.on);
@@ -243,7 +249,7 @@ pub(super) async fn requests_delayed(run: Run) -> Result<Report> {
 pub(super) async fn latency(run: Run) -> Result<Report> {
     let setup =
         Setup { response_timeout: Duration::from_millis(900), ..Setup::default().proxied() };
-    let mut scene = Scene::open(run, setup).await?;
+    let mut scene = Scene::open(run, setup.patient_on(run.on)).await?;
     scene.play().await?;
     scene.fault("latency");
     let [latency, jitter] = [100, 50].map(Duration::from_millis);
@@ -262,7 +268,12 @@ pub(super) async fn latency(run: Run) -> Result<Report> {
     // What is under way arrives late all the same.
     scene.sleep(1000).await;
     scene.healed();
-    let judge = Judge { losses: true, recovery: Duration::from_secs(3), ..Judge::default() };
+    // What a client of etcd sends comes behind what it sent before, on the same connection.
+    let recovery = match run.on {
+        Deployment::Etcd => 2 * LEASE,
+        _ => Duration::from_secs(3),
+    };
+    let judge = Judge { losses: true, recovery, ..Judge::default() };
     // Of a quorum, several things have failed then.
     scene.finish(Judge { failures: &["Backend(Unavailable)"], ..judge }).await
 }
@@ -281,7 +292,7 @@ pub(super) async fn partitioned(run: Run) -> Result<Report> {
     let notice = scene.until_lost(&places, cut, 2 * LEASE).await?;
     scene.measure("loss told after the cut", notice, LEASE);
     let takeover = scene.until_taken(&places, cut, 2 * LEASE).await?;
-    scene.measure("takeover after the cut", takeover, LEASE + SLACK);
+    scene.measure("takeover after the cut", takeover, scene.ends_within() + SLACK);
     scene.networks[0].heal();
     scene.sleep(500).await;
     for one_way in [

@@ -21,8 +21,11 @@ const LOADING: &[&str] = &["Backend(Unavailable)"];
 /// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
 pub(super) async fn killed_durable(run: Run) -> Result<Report> {
     let setup = Setup::default().durable();
-    // PostgreSQL takes about as long to recover as the lease of other faults.
-    let setup = if run.on == Deployment::Postgres { setup.patient() } else { setup };
+    let setup = match run.on {
+        // It takes about as long to recover as the lease of other faults.
+        Deployment::Postgres => setup.patient(),
+        on => setup.patient_on(on),
+    };
     let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
@@ -43,7 +46,7 @@ pub(super) async fn killed_durable(run: Run) -> Result<Report> {
 async fn restart(scene: &mut Scene, down: Duration) {
     scene.kill_server("server killed");
     tokio::time::sleep(down).await;
-    scene.servers.current_mut().restart();
+    scene.servers.current().restart();
     if let Err(error) = rejoin(scene).await {
         scene.finding(format!("the rig: {error}"));
     }
@@ -104,7 +107,7 @@ pub(super) async fn power_lost(run: Run) -> Result<Report> {
         file.set_len(file.metadata()?.len().saturating_sub(cut))?;
     }
     scene.note(format!("{cut} bytes of the file lost"));
-    scene.servers.current_mut().restart();
+    scene.servers.current().restart();
     rejoin(&mut scene).await?;
     scene.healed();
     scene.renew_admin().await?;

@@ -28,13 +28,20 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
         // What the server had is known from its MONITOR as long as it lives: with odd seeds it does.
         let fault = match scene.random.below(FAULTS) {
             RESTART if run.seed % 2 == 1 => RESTART - 1,
-            fault if scene.on == Deployment::Postgres => FAULTS_OF_ALL[fault as usize % 8],
+            fault if !scene.on.is_redis() => FAULTS_OF_ALL[fault as usize % 8],
             fault => fault,
         };
         if scene.on == Deployment::Quorum {
             let member = scene.random.below(MEMBERS as u64) as usize;
             scene.servers.turn_to(member);
             scene.renew_admin().await?;
+        }
+        if let Ok(etcd) = scene.servers.etcd() {
+            // Not the leader: one of a version with etcd's issue 15247 ends leases of others when
+            // it goes on after it was stopped. In 73 and 75 it is the leader.
+            let followers = etcd.followers().await;
+            let member = scene.random.pick(&followers).copied().unwrap_or(0);
+            scene.servers.turn_to(member);
         }
         one(&mut scene, fault).await?;
         let peace = scene.random.ms(500, 2000);
@@ -88,13 +95,14 @@ async fn one(scene: &mut Scene, fault: u64) -> Result<()> {
         RESTART => {
             scene.kill_server("server killed");
             tokio::time::sleep(time / 3).await;
-            scene.servers.current_mut().restart();
+            scene.servers.current().restart();
             scene.servers.rejoin().await?;
             if scene.on == Deployment::Postgres {
                 scene.stranded().await?;
             }
             scene.renew_admin().await?;
         }
+        4 if scene.on == Deployment::Etcd => scene.networks.iter().for_each(Network::reset),
         4 => {
             scene.servers.end_connections(On::All).await?;
         }

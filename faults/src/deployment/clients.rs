@@ -14,22 +14,25 @@ impl Servers {
         }
         match &self.group {
             Group::Postgres(postgres) => postgres.transactions(self.current).await.unwrap_or(0),
+            Group::Etcd(etcd) => etcd.requests().await.unwrap_or(0),
             _ => commands,
         }
     }
 
-    /// Names and owners of what is held or queued at PostgreSQL, if it is that.
-    pub(crate) async fn postgres_owners(&self) -> Result<Vec<(String, String)>> {
+    /// Names and owners of what is held or queued, if this is no Redis.
+    pub(crate) async fn owners(&self) -> Result<Vec<(String, String)>> {
         match &self.group {
             Group::Postgres(postgres) => postgres.owners(self.current).await,
+            Group::Etcd(etcd) => etcd.owners().await,
             _ => Ok(Vec::new()),
         }
     }
 
-    /// The connections of clients to PostgreSQL, if it is that.
-    pub(crate) async fn postgres_connections(&self) -> Result<usize> {
+    /// The connections of clients, if this is no Redis. Of etcd, the streams on which they listen.
+    pub(crate) async fn connections(&self) -> Result<usize> {
         match &self.group {
             Group::Postgres(postgres) => postgres.connections(self.current).await,
+            Group::Etcd(etcd) => Ok(usize::try_from(etcd.streams().await?)?),
             _ => Ok(0),
         }
     }
@@ -55,6 +58,7 @@ impl Servers {
                 let addresses = addresses.join(",");
                 Store::Postgres(format!("postgresql://postgres@{addresses}/postgres"))
             }
+            Group::Etcd(etcd) => Store::Etcd(etcd.addresses()),
         }
     }
 
@@ -68,6 +72,7 @@ impl Servers {
                 return Ok((network, Store::Redis(url)));
             }
             Group::Postgres(postgres) => Network::opaque(&postgres.ports()).await?,
+            Group::Etcd(etcd) => Network::opaque(&etcd.ports()).await?,
             _ => {
                 let servers: Vec<u16> = self.all().map(RedisServer::port).collect();
                 Network::to_all(&servers, &sentinels).await?

@@ -2,6 +2,7 @@
 
 mod between;
 mod clients;
+mod etcd;
 mod network;
 mod postgres;
 mod process;
@@ -10,10 +11,11 @@ mod routes;
 mod servers;
 mod slots;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use self::between::Between;
 pub(crate) use self::{
+    etcd::{ETCD_MEMBERS, Etcd},
     network::{Network, cut},
     postgres::Postgres,
     servers::{MEMBERS, ServerSetup, Servers},
@@ -35,25 +37,79 @@ pub(crate) enum Deployment {
     Quorum,
     /// PostgreSQL, with a streaming replica where a fault needs one.
     Postgres,
+    /// A cluster of three members of etcd.
+    Etcd,
 }
 
 impl Deployment {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum, Self::Postgres];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum, Self::Postgres, Self::Etcd];
 
     /// The kinds of locks that it has.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Quorum => &[Kind::Exclusive],
+            Self::Etcd => &[Kind::Exclusive, Kind::Fair, Kind::ReadWrite],
             _ => &Kind::ALL,
         }
+    }
+
+    /// Whether its servers are Redis.
+    pub(crate) fn is_redis(self) -> bool {
+        !matches!(self, Self::Postgres | Self::Etcd)
     }
 
     /// How many servers each request goes to.
     pub(crate) fn members(self) -> usize {
         match self {
             Self::Quorum => MEMBERS,
+            _ => 1,
+        }
+    }
+
+    /// How many requests each step of an acquisition takes.
+    pub(crate) fn requests(self) -> usize {
+        match self {
+            // A read and the decision that follows from it, or the beginning and the end of a watch.
+            Self::Etcd => 2,
+            _ => self.members(),
+        }
+    }
+
+    /// Which failures clients may see besides broken connections and time-outs.
+    pub(crate) fn failures(self) -> &'static [&'static str] {
+        match self {
+            // A request that was sent to a second member, because the first one did not answer, is
+            // told so if its outcome is not known.
+            Self::Etcd => &["Backend(Unavailable)"],
+            _ => &[],
+        }
+    }
+
+    /// How many tasks of each client work at most.
+    pub(crate) fn tasks(self) -> usize {
+        match self {
+            // Each request keeps three processes busy. With more, they would be too slow to elect a
+            // leader in time on a machine with two processors.
+            Self::Etcd => 6,
+            _ => usize::MAX,
+        }
+    }
+
+    /// How much later than with its lease the hold of a client that has died may end.
+    pub(crate) fn late(self) -> Duration {
+        match self {
+            // It looks for leases that have ended twice a second, and revokes them afterwards.
+            Self::Etcd => Duration::from_secs(1),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// How many servers share the time for an answer: one is asked after the other.
+    pub(crate) fn in_turn(self) -> u32 {
+        match self {
+            Self::Etcd => ETCD_MEMBERS as u32,
             _ => 1,
         }
     }
@@ -75,6 +131,7 @@ impl fmt::Display for Deployment {
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
             Self::Postgres => "postgres",
+            Self::Etcd => "etcd",
         })
     }
 }

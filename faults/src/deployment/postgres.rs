@@ -31,10 +31,6 @@ impl Postgres {
         Ok(Self { servers: [primary].into_iter().chain(replica).collect() })
     }
 
-    pub(super) fn server(&self, index: usize) -> &PostgresServer {
-        &self.servers[index]
-    }
-
     pub(super) fn server_mut(&mut self, index: usize) -> &mut PostgresServer {
         &mut self.servers[index]
     }

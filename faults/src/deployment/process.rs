@@ -11,15 +11,15 @@ pub(crate) trait Process {
     fn restart(&mut self);
 
     /// Stops it: its connections stay open, and nothing is answered.
-    fn freeze(&self);
+    fn freeze(&mut self);
 
     /// Lets it go on.
-    fn thaw(&self);
+    fn thaw(&mut self);
 }
 
 macro_rules! is_process {
     ($server:ty) => {
-        impl Process for $server {
+        impl Process for &mut $server {
             fn kill(&mut self) {
                 <$server>::kill(self);
             }
@@ -28,11 +28,11 @@ macro_rules! is_process {
                 <$server>::restart(self);
             }
 
-            fn freeze(&self) {
+            fn freeze(&mut self) {
                 <$server>::freeze(self);
             }
 
-            fn thaw(&self) {
+            fn thaw(&mut self) {
                 <$server>::thaw(self);
             }
         }

@@ -53,6 +53,9 @@ impl Servers {
         if let Group::Postgres(postgres) = &self.group {
             return postgres.takes_writes(index).await;
         }
+        if let Group::Etcd(etcd) = &self.group {
+            return etcd.serves(index).await;
+        }
         // A name in the first slots of a cluster.
         let probe = name_at_home("battery:probe");
         let write = ["SET", probe.as_str(), "1", "PX", "100"];
@@ -102,7 +105,7 @@ impl Servers {
     /// Waits until all running servers agree on who has which role.
     pub(crate) async fn settle(&mut self) {
         match &self.group {
-            Group::Single(_) | Group::Quorum(_) | Group::Postgres(_) => {}
+            Group::Single(_) | Group::Quorum(_) | Group::Postgres(_) | Group::Etcd(_) => {}
             Group::Sentinel(group) => {
                 group.replicas().await;
                 self.current = group.primary().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockcore_testkit::{RedisCluster, RedisSentinel, RedisServer};
 
-use super::{Deployment, Postgres, between::Between, process::Process, routes::Routes};
+use super::{Deployment, Etcd, Postgres, between::Between, process::Process, routes::Routes};
 use crate::protocol::{Result, failure};
 
 /// Longer than any fault: the servers are not to take a server to be down that is to come back.
@@ -42,6 +42,7 @@ pub(super) enum Group {
     Cluster(RedisCluster),
     Quorum(Vec<RedisServer>),
     Postgres(Postgres),
+    Etcd(Etcd),
 }
 
 /// The servers of a deployment. Faults of one server act on the [current](Self::current) one.
@@ -55,7 +56,7 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) async fn start(on: Deployment, setup: &ServerSetup) -> Result<Self> {
-        let is_between = setup.between && on != Deployment::Postgres;
+        let is_between = setup.between && on.is_redis();
         let routes = if is_between { Some(Routes::make()?) } else { None };
         let mut environment = setup.environment.clone();
         environment.extend(routes.iter().flat_map(Routes::environment));
@@ -84,8 +85,13 @@ impl Servers {
             Deployment::Postgres => {
                 Group::Postgres(Postgres::start(setup.fails_over || setup.between)?)
             }
+            Deployment::Etcd => Group::Etcd(Etcd::start()?),
         };
         let mut servers = Self { group, current: 0, between: None };
+        if let Group::Etcd(etcd) = &servers.group {
+            // The loss of another member costs less.
+            servers.current = etcd.leader().await;
+        }
         if let (Group::Cluster(_), false) = (&servers.group, setup.fails_over) {
             let patience = PATIENT.as_millis().to_string();
             for server in servers.all() {
@@ -101,12 +107,8 @@ impl Servers {
 
     /// The process of the server that is there alone, or is the primary of the locks that faults are
     /// about, or is the member of a quorum that they hit.
-    pub(crate) fn current(&self) -> &dyn Process {
+    pub(crate) fn current(&mut self) -> Box<dyn Process + '_> {
         self.process(self.current)
-    }
-
-    pub(crate) fn current_mut(&mut self) -> &mut dyn Process {
-        self.process_mut(self.current)
     }
 
     /// The index of the current server.
@@ -119,23 +121,14 @@ impl Servers {
         self.current = index;
     }
 
-    pub(crate) fn process(&self, index: usize) -> &dyn Process {
-        match &self.group {
-            Group::Single(server) => &**server,
-            Group::Sentinel(group) => group.server(index),
-            Group::Cluster(cluster) => cluster.node(index),
-            Group::Quorum(members) => &members[index],
-            Group::Postgres(postgres) => postgres.server(index),
-        }
-    }
-
-    pub(crate) fn process_mut(&mut self, index: usize) -> &mut dyn Process {
+    pub(crate) fn process(&mut self, index: usize) -> Box<dyn Process + '_> {
         match &mut self.group {
-            Group::Single(server) => &mut **server,
-            Group::Sentinel(group) => group.server_mut(index),
-            Group::Cluster(cluster) => cluster.node_mut(index),
-            Group::Quorum(members) => &mut members[index],
-            Group::Postgres(postgres) => postgres.server_mut(index),
+            Group::Single(server) => Box::new(&mut **server),
+            Group::Sentinel(group) => Box::new(group.server_mut(index)),
+            Group::Cluster(cluster) => Box::new(cluster.node_mut(index)),
+            Group::Quorum(members) => Box::new(&mut members[index]),
+            Group::Postgres(postgres) => Box::new(postgres.server_mut(index)),
+            Group::Etcd(etcd) => Box::new(etcd.member(index)),
         }
     }
 
@@ -146,7 +139,7 @@ impl Servers {
             Group::Sentinel(group) => group.server(index),
             Group::Cluster(cluster) => cluster.node(index),
             Group::Quorum(members) => &members[index],
-            Group::Postgres(_) => return Err(failure("this is no Redis")),
+            Group::Postgres(_) | Group::Etcd(_) => return Err(failure("this is no Redis")),
         })
     }
 
@@ -158,6 +151,21 @@ impl Servers {
         }
     }
 
+    /// etcd, if it is that.
+    pub(crate) fn etcd(&self) -> Result<&Etcd> {
+        match &self.group {
+            Group::Etcd(etcd) => Ok(etcd),
+            _ => Err(failure("this is no etcd")),
+        }
+    }
+
+    pub(crate) fn etcd_mut(&mut self) -> Result<&mut Etcd> {
+        match &mut self.group {
+            Group::Etcd(etcd) => Ok(etcd),
+            _ => Err(failure("this is no etcd")),
+        }
+    }
+
     /// How many Redis servers there are.
     pub(super) fn count(&self) -> usize {
         match &self.group {
@@ -165,7 +173,7 @@ impl Servers {
             Group::Sentinel(group) => group.server_count(),
             Group::Cluster(cluster) => cluster.addresses().len(),
             Group::Quorum(members) => members.len(),
-            Group::Postgres(_) => 0,
+            Group::Postgres(_) | Group::Etcd(_) => 0,
         }
     }
 

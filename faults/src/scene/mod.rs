@@ -76,6 +76,8 @@ impl Scene {
         setup.kinds.retain(|kind| run.on.kinds().contains(kind));
         // With fewer locks, there would be times when each of them is held for long.
         setup.long_holds &= setup.kinds.len() == kinds;
+        setup.response_timeout *= run.on.in_turn();
+        setup.tasks = setup.tasks.min(run.on.tasks());
         let directory = std::env::temp_dir().join(format!(
             "lockcore-faults-{}-{:x}",
             std::process::id(),
@@ -162,6 +164,11 @@ impl Scene {
         Ok(number)
     }
 
+    /// Within what time the holds of a client that has died end.
+    pub(crate) fn ends_within(&self) -> Duration {
+        self.setup.lease + self.on.late()
+    }
+
     /// The locks that all clients work on.
     pub(crate) fn places(&self) -> Vec<Place> {
         let kinds = self.setup.kinds.iter();
@@ -222,7 +229,7 @@ impl Scene {
     /// written down as well, and returned.
     pub(crate) fn kill_server(&mut self, what: &str) -> u64 {
         self.fault(what);
-        self.servers.current_mut().kill();
+        self.servers.current().kill();
         self.fault("it is down")
     }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{LEASE, LONG_LEASE, TIMEOUT};
-use crate::{deployment::ServerSetup, protocol::Kind};
+use crate::{
+    deployment::{Deployment, ServerSetup},
+    protocol::Kind,
+};
 
 /// What a scene begins with.
 #[derive(Clone, Debug)]
@@ -62,7 +65,7 @@ impl Setup {
         self
     }
 
-    /// The server keeps what it has been told.
+    /// A Redis server keeps what it has been told; all others do so anyway.
     pub(crate) fn durable(self) -> Self {
         self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
     }
@@ -75,6 +78,11 @@ impl Setup {
     /// Holds outlive a failover, or a server that takes its time to come back.
     pub(crate) fn patient(self) -> Self {
         Self { lease: LONG_LEASE, retry_for: LONG_LEASE, ..self }
+    }
+
+    /// On etcd, holds outlive an election, and what takes the three requests of a renewal long.
+    pub(crate) fn patient_on(self, on: Deployment) -> Self {
+        if on == Deployment::Etcd { self.patient() } else { self }
     }
 
     /// A primary that does not answer is replaced, and holds outlive that.

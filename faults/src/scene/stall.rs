@@ -11,6 +11,9 @@ use tokio::task::JoinHandle;
 /// How long each nap is meant to take.
 const NAP: Duration = Duration::from_millis(5);
 
+/// By how much a timer is late by itself. So little does not count: it would add up.
+const TIMER: Duration = Duration::from_millis(2);
+
 /// Measures by how much this process was late itself: the machine's part in what clients were late by.
 #[derive(Debug)]
 pub(crate) struct Stall {
@@ -29,7 +32,10 @@ impl Stall {
                 loop {
                     let due = monotonic() + span(NAP);
                     tokio::time::sleep(NAP).await;
-                    late.lock().unwrap_or_else(PoisonError::into_inner).push((due, monotonic()));
+                    let ran = monotonic();
+                    if ran > due + span(TIMER) {
+                        late.lock().unwrap_or_else(PoisonError::into_inner).push((due, ran));
+                    }
                 }
             }
         });

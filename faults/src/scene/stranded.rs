@@ -23,7 +23,7 @@ impl Scene {
             // One that is cut off may refuse to tell.
             stored.extend(owners(server).await.unwrap_or_default());
         }
-        stored.extend(self.servers.postgres_owners().await.unwrap_or_default());
+        stored.extend(self.servers.owners().await.unwrap_or_default());
         let events = self.events()?;
         let operations = Operations::of(&events);
         let faults = events.iter().filter(|event| matches!(event.what, What::Fault { .. }));

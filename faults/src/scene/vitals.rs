@@ -23,8 +23,13 @@ impl Scene {
         for server in self.servers.primaries().await {
             look_at_keys(server, &mut vitals).await?;
         }
-        let rows = self.servers.postgres_owners().await?;
+        let rows = self.servers.owners().await?;
         vitals.lock_keys.extend(rows.into_iter().map(|(name, owner)| format!("{name} {owner}")));
+        if let Ok(etcd) = self.servers.etcd() {
+            let left = etcd.left().await?;
+            (vitals.lock_keys, vitals.endless_keys) = (left.keys, left.endless);
+            vitals.channels.extend((left.watches > 0).then(|| format!("{} watches", left.watches)));
+        }
         for server in self.servers.all().filter(|server| server.is_up()) {
             vitals.channels.extend(channels(self.on, server).await?.into_iter().map(|it| it.name));
         }
@@ -34,7 +39,7 @@ impl Scene {
 
     /// The connections of clients to all servers that run.
     pub(super) async fn client_connections(&self) -> Result<usize> {
-        let mut count = self.servers.postgres_connections().await?;
+        let mut count = self.servers.connections().await?;
         for server in self.servers.all().filter(|server| server.is_up()) {
             let list: String = server.try_query(&["CLIENT", "LIST"]).await?;
             count += list.lines().filter(is_of_client).count();

@@ -111,9 +111,22 @@ impl EtcdCluster {
     /// # Errors
     /// [`EtcdStartError`], with what to do about it.
     pub fn try_start(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
+        Self::try_start_in(&std::env::temp_dir(), members, options)
+    }
+
+    /// Starts members with more options, and with their data in a new folder in `parent`. They
+    /// write everything to the disk at once, which takes long on one that others use as well.
+    ///
+    /// # Errors
+    /// [`EtcdStartError`], with what to do about it.
+    pub fn try_start_in(
+        parent: &Path,
+        members: usize,
+        options: &[&str],
+    ) -> Result<Self, EtcdStartError> {
         let mut failure = failed("there is no free port");
         for _ in 0..ATTEMPTS {
-            match Self::start_once(members, options) {
+            match Self::start_once(parent, members, options) {
                 Ok(cluster) => return Ok(cluster),
                 Err(error) => failure = error,
             }
@@ -124,28 +137,28 @@ impl EtcdCluster {
         Err(failure)
     }
 
-    fn start_once(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
-        let directory = new_directory().map_err(failed)?;
-        let mut cluster = Self { members: Vec::new(), directory };
+    fn start_once(parent: &Path, members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
+        let directory = new_directory(parent).map_err(failed)?;
+        let mut started = Self { members: Vec::new(), directory };
         let mut names = Vec::new();
         for number in 0..members {
             let name = format!("member-{number}");
             let [port, peer_port] = [free_port().map_err(failed)?, free_port().map_err(failed)?];
             names.push(format!("{name}=http://127.0.0.1:{peer_port}"));
-            let directory = data(&cluster.directory, &name);
+            let directory = data(&started.directory, &name);
             let options = options.iter().map(|&option| option.to_owned()).collect();
-            let launch =
-                Launch { name, directory, port, peer_port, cluster: String::new(), options };
-            cluster.members.push(Member { launch, process: None, is_frozen: false });
+            let (cluster, is_new) = (String::new(), true);
+            let launch = Launch { name, directory, port, peer_port, cluster, is_new, options };
+            started.members.push(Member { launch, process: None, is_frozen: false });
         }
-        for member in &mut cluster.members {
+        for member in &mut started.members {
             member.launch.cluster = names.join(",");
             member.process = Some(member.launch.spawn()?);
         }
-        for member in &mut cluster.members {
+        for member in &mut started.members {
             ready(member.process.as_mut().and_then(|process| process.stderr.take()))?;
         }
-        Ok(cluster)
+        Ok(started)
     }
 
     /// The number of members, whether they run or not.
@@ -164,6 +177,18 @@ impl EtcdCluster {
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|member| format!("127.0.0.1:{}", member.launch.port)).collect()
+    }
+
+    /// Returns `true` if a member was neither killed nor frozen.
+    #[must_use]
+    pub fn is_running(&self, index: usize) -> bool {
+        self.members[index].is_running()
+    }
+
+    /// The id of the process of a member; `None` if it was killed.
+    #[must_use]
+    pub fn process_id(&self, index: usize) -> Option<u32> {
+        self.members[index].process.as_ref().map(Child::id)
     }
 
     /// The directory of the cluster, removed with it.
@@ -205,6 +230,38 @@ impl EtcdCluster {
             let output = process.and_then(|process| process.stderr.take());
             ready(output).unwrap_or_else(|error| panic!("restart: {error}"));
         }
+    }
+
+    /// Replaces a member by one without data at the same address: it is removed from the cluster,
+    /// and added to it again. Returns when it serves clients.
+    ///
+    /// # Panics
+    /// If the others do not agree to that within half a minute, or it does not come up.
+    pub async fn replace(&mut self, index: usize) {
+        self.members[index].kill();
+        let mut client = self.client().await;
+        let end = Instant::now() + PATIENCE;
+        let name = self.members[index].launch.name.clone();
+        let mut is_removed = false;
+        loop {
+            let changed = if is_removed {
+                let url = self.members[index].launch.peer_url();
+                client.member_add([url], None).await.map(|_| true)
+            } else {
+                remove(&mut client, &name).await.map(|()| false)
+            };
+            match changed {
+                Ok(true) => break,
+                Ok(false) => is_removed = true,
+                // They have to have known each other for a while.
+                Err(error) => assert!(Instant::now() < end, "member {index}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let launch = &mut self.members[index].launch;
+        launch.is_new = false;
+        let _ = fs::remove_dir_all(&launch.directory);
+        self.restart(index);
     }
 
     /// Freezes a member, SIGSTOP: its connections stay open, and nothing is answered.
@@ -291,6 +348,15 @@ impl EtcdCluster {
             }
             assert!(Instant::now() < end, "member {to} does not become the leader");
         }
+    }
+}
+
+/// Removes a member from the cluster, unless that was done before.
+async fn remove(client: &mut Client, name: &str) -> Result<(), Error> {
+    let members = client.member_list().await?;
+    match members.members().iter().find(|member| member.name() == name) {
+        Some(member) => client.member_remove(member.id()).await.map(|_| ()),
+        None => Ok(()),
     }
 }
 

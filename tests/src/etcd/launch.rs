@@ -59,10 +59,16 @@ pub(super) struct Launch {
     pub(super) peer_port: u16,
     /// All members: `name=url,..`
     pub(super) cluster: String,
+    /// Whether the cluster begins with this member, or has added it.
+    pub(super) is_new: bool,
     pub(super) options: Vec<String>,
 }
 
 impl Launch {
+    pub(super) fn peer_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
+    }
+
     /// Starts the process. [`ready`] waits until it serves.
     pub(super) fn spawn(&self) -> Result<Child, EtcdStartError> {
         let named = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -72,13 +78,13 @@ impl Launch {
             false => "http",
         };
         let client = format!("{scheme}://127.0.0.1:{}", self.port);
-        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        let (peer, state) = (self.peer_url(), if self.is_new { "new" } else { "existing" });
         let spawned = Command::new(program)
             .args(["--name", &self.name, "--data-dir"])
             .arg(&self.directory)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", "new"])
+            .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", state])
             .args(TIMES)
             .args(&self.options)
             // Older versions ask for this on other processors than those that they were tested on.
@@ -127,12 +133,11 @@ pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// A new folder in the system's folder for temporary files.
-pub(super) fn new_directory() -> io::Result<PathBuf> {
+/// A new folder in `parent`.
+pub(super) fn new_directory(parent: &Path) -> io::Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory =
-        std::env::temp_dir().join(format!("lockcore-etcd-{}-{number}", std::process::id()));
+    let directory = parent.join(format!("lockcore-etcd-{}-{number}", std::process::id()));
     // Left over from a process of the same number that was killed.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory)?;
