@@ -1,0 +1,6 @@
+//! The commands, one file each.
+
+pub(crate) mod completions;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod show;
