@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
 
 use crate::{
-    commands::{completions, man, release, show},
+    commands::{completions, man, release, run, show},
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
@@ -29,7 +29,7 @@ Exit codes:
   74   a file could not be written
 Each command's help lists those of its own.";
 
-/// Shows and frees distributed locks.
+/// Runs commands under distributed locks, and shows and frees the locks.
 ///
 /// The locks are those of the lockcore library, and on Redis those of Redisson as well: on Redis,
 /// Valkey, PostgreSQL or etcd.
@@ -62,6 +62,7 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
     Show(show::Args),
     Release(release::Args),
     Completions(completions::Args),
@@ -80,6 +81,7 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
         Err(error) => return explain(&error),
     };
     match command {
+        Command::Run(args) => block_on(run::run(args, &common)),
         Command::Show(args) => block_on(show::show(&args, &common)),
         Command::Release(args) => block_on(release::release(&args, &common)),
         Command::Completions(args) => completions::completions(&args),

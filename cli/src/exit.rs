@@ -22,6 +22,15 @@ impl Exit {
     pub(crate) const NOT_HAD: Self = Self(75);
     /// The lock was lost while the command ran.
     pub(crate) const LOST: Self = Self(76);
+    /// The command cannot be executed, as in shells.
+    pub(crate) const CANNOT_EXECUTE: Self = Self(126);
+    /// The command does not exist, as in shells.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// What a shell reports of a process that `signal` has ended.
+    pub(crate) fn of_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -100,6 +109,11 @@ mod tests {
     fn a_failure_is_one_line_without_passwords() {
         let failure = Failure::usage("no `redis://me:secret@host`\n\u{1b}[31mred");
         assert_eq!(failure.to_string(), "no `redis://***@host`\\n\\u{1b}[31mred");
+    }
+
+    #[test]
+    fn signals_are_reported_as_by_shells() {
+        assert_eq!(Exit::of_signal(15), Exit(143));
     }
 
     #[test]

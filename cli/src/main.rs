@@ -5,8 +5,10 @@ compile_error!("lockctl needs process groups and signals, which only Unix has");
 
 mod cli;
 mod commands;
+mod duration;
 mod exit;
 mod output;
+mod process;
 mod store;
 
 use std::{env, process::ExitCode};

@@ -3,4 +3,5 @@
 pub(crate) mod completions;
 pub(crate) mod man;
 pub(crate) mod release;
+pub(crate) mod run;
 pub(crate) mod show;

@@ -1,0 +1,133 @@
+//! The loss of the lock under a running command.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{End, QUIET, Running, code, is_free, lockctl, runs, until};
+
+/// Ignores SIGTERM, as its child does, which writes heartbeats. Prints the ids of both. `$1` is
+/// what starts the child: nothing, or `setsid`, with which it leaves the group.
+const STUBBORN: &str = r#"trap '' TERM
+    $1 sh -c 'trap "" TERM; echo $$; while :; do echo beat >> "$1"; sleep 0.02; done' - "$2" &
+    echo $$; wait"#;
+
+/// A command that does not want to end, and its child.
+struct Stubborn {
+    running: Running,
+    processes: [String; 2],
+    /// Until then, the store grants the lock to nobody else.
+    lease_end: Instant,
+    last_seen: Instant,
+}
+
+impl Stubborn {
+    fn start(server: &RedisServer, name: &str, launcher: &str, lease: &str) -> Self {
+        let beats = server.directory().join(format!("{name}.beats"));
+        let beats = beats.to_str().unwrap();
+        let all = ["run", "--lease", lease, name, "--", "sh", "-c", STUBBORN, "-", launcher, beats];
+        let mut running = Running::start(lockctl(&server.url(), &all));
+        let processes = [running.line(), running.line()];
+        until("a heartbeat", || fs::metadata(beats).is_ok_and(|file| file.len() > 0));
+        let now = Instant::now();
+        Self { running, processes, lease_end: now, last_seen: now }
+    }
+
+    fn is_there(&self) -> bool {
+        self.processes.iter().any(|pid| runs(pid))
+    }
+}
+
+/// Kills the server under ten commands at a time.
+async fn lose_the_server(launcher: &str) {
+    let _quiet = QUIET.lock().await;
+    let mut server = RedisServer::start();
+    let mut all: Vec<Stubborn> = (0..10)
+        .map(|number| Stubborn::start(&server, &format!("lock-{number}"), launcher, "6"))
+        .collect();
+    // From now on no renewal is carried out, so that what is left of the leases is all there is.
+    let paused: String = server.query(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
+    assert_eq!(paused, "OK");
+    for (number, stubborn) in all.iter_mut().enumerate() {
+        let asked = Instant::now();
+        let left: u64 = server.query(&["PTTL", &format!("lock-{number}")]).await;
+        stubborn.lease_end = asked + Duration::from_millis(left);
+    }
+    server.kill();
+    until("the end of the processes", || {
+        let now = Instant::now();
+        let mut any = false;
+        for stubborn in &mut all {
+            if stubborn.is_there() {
+                stubborn.last_seen = now;
+                any = true;
+            }
+        }
+        !any
+    });
+    for Stubborn { running, lease_end, last_seen, .. } in all {
+        assert!(last_seen < lease_end, "{:?} too late", last_seen - lease_end);
+        let End { code, stderr, .. } = running.end();
+        assert_eq!(code, Some(76), "{stderr}");
+        assert!(stderr.contains("ending the command"), "{stderr}");
+    }
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn the_whole_group_is_gone_before_the_lease_ends() {
+    lose_the_server("").await;
+}
+
+/// As the command of a nested run does that is in a group of its own.
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn what_has_left_the_group_is_gone_before_the_lease_ends() {
+    lose_the_server("setsid").await;
+}
+
+#[test]
+fn a_command_whose_lock_was_taken_away_is_asked_to_end() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut running = Running::script(&url, &["--lease", "1.5", "a"], script);
+    assert_eq!(running.line(), "ready");
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    assert_eq!(running.line(), "asked");
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    assert!(end.stderr.contains("was lost"), "{end:?}");
+}
+
+#[test]
+fn a_loss_can_be_a_warning_only() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "echo ready; read go; exit 4";
+    let arguments = ["--on-lost", "warn", "--lease", "1", "a"];
+    let mut running = Running::script(&url, &arguments, script);
+    assert_eq!(running.line(), "ready");
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    assert!(is_free(&url, "a", &[]));
+    // The end of the command would confirm the loss as well: let a renewal be refused first.
+    std::thread::sleep(Duration::from_millis(700));
+    running.tell("go\n");
+    let end = running.end();
+    assert_eq!(end.code, Some(4), "{end:?}");
+    assert!(end.stderr.contains("runs on"), "{end:?}");
+}
+
+#[test]
+fn a_loss_that_is_noticed_at_the_end_is_one() {
+    let server = RedisServer::start();
+    let url = server.url();
+    // The next renewal would notice it, in 20 minutes.
+    let running = Running::inside(&url, &["--lease", "1h", "a"]);
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+}
