@@ -21,6 +21,9 @@ const ROUNDS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Group {
     leader: Pid,
+    /// Processes that this one was started with: a shell that becomes `lockctl` leaves those in the
+    /// background to it.
+    others: Vec<Pid>,
     exit: Option<Exit>,
 }
 
@@ -40,8 +43,9 @@ impl Group {
     pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
+        let others = tree::descendants_of(getpid(), &[]);
         let child = command.process_group(0).spawn()?;
-        Ok(Self { leader: Pid::from_child(&child), exit: None })
+        Ok(Self { leader: Pid::from_child(&child), others, exit: None })
     }
 
     /// The number of the group.
@@ -62,7 +66,7 @@ impl Group {
     /// Returns `true` if nothing is left of what the command has started, in the group or not, as
     /// far as the system tells.
     pub(crate) fn is_all_gone(&self) -> bool {
-        self.is_gone() && tree::descendants_of(getpid()).is_empty()
+        self.is_gone() && self.descendants().is_empty()
     }
 
     /// Sends `signal` to all processes of the group.
@@ -89,7 +93,7 @@ impl Group {
     pub(crate) fn kill_all(&self) {
         for _ in 0..ROUNDS {
             self.kill();
-            let descendants = tree::descendants_of(getpid());
+            let descendants = self.descendants();
             if descendants.is_empty() {
                 return;
             }
@@ -97,6 +101,10 @@ impl Group {
                 let _ = kill_process(descendant, Signal::KILL);
             }
         }
+    }
+
+    fn descendants(&self) -> Vec<Pid> {
+        tree::descendants_of(getpid(), &self.others)
     }
 
     /// Takes notice of processes that have ended or were stopped, adopted ones included.

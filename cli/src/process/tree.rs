@@ -34,17 +34,20 @@ impl Process {
     }
 }
 
-/// The processes that descend from `ancestor` and run.
+/// The processes that descend from `ancestor` and run, without `others` and what descends from those
+/// alone.
 #[cfg(target_os = "linux")]
-pub(super) fn descendants_of(ancestor: Pid) -> Vec<Pid> {
+pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Pid> {
     let all = Process::all();
     let mut found = vec![ancestor.as_raw_pid()];
     let mut at = 0;
     while let Some(&parent) = found.get(at) {
         // A process whose parent was reused as its own descendant would go round in a circle.
         let children = all.iter().filter(|process| process.parent == parent);
-        let new: Vec<i32> =
-            children.map(|process| process.pid).filter(|pid| !found.contains(pid)).collect();
+        let is_new = |pid: &i32| {
+            !found.contains(pid) && !others.iter().any(|other| other.as_raw_pid() == *pid)
+        };
+        let new: Vec<i32> = children.map(|process| process.pid).filter(is_new).collect();
         found.extend(new);
         at += 1;
     }
@@ -53,7 +56,7 @@ pub(super) fn descendants_of(ancestor: Pid) -> Vec<Pid> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn descendants_of(_ancestor: Pid) -> Vec<Pid> {
+pub(super) fn descendants_of(_ancestor: Pid, _others: &[Pid]) -> Vec<Pid> {
     Vec::new()
 }
 
@@ -96,10 +99,12 @@ mod tests {
     fn children_descend_from_their_parent() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
-        assert!(descendants_of(rustix::process::getpid()).contains(&pid));
+        let own = rustix::process::getpid();
+        assert!(descendants_of(own, &[]).contains(&pid));
+        assert!(!descendants_of(own, &[pid]).contains(&pid));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!descendants_of(rustix::process::getpid()).contains(&pid));
+        assert!(!descendants_of(own, &[]).contains(&pid));
         assert!(is_below(std::os::unix::process::parent_id().cast_signed()));
         assert!(!is_below(pid.as_raw_pid()));
     }
