@@ -34,8 +34,8 @@ impl Process {
     }
 }
 
-/// The processes that descend from `ancestor` and run, without `others` and what descends from those
-/// alone.
+/// The processes that descend from `ancestor` and run, without `others` and what descends from
+/// those.
 #[cfg(target_os = "linux")]
 pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Pid> {
     let all = Process::all();
