@@ -30,7 +30,9 @@ fn signals_are_passed_on_to_the_command() {
 fn a_signal_that_ends_the_command_is_the_exit_code() {
     let server = RedisServer::start();
     for (signal, code) in [("TERM", 143), ("INT", 130), ("USR2", 140)] {
-        let running = Running::inside(&server.url(), &["a"]);
+        // Not one that ends with its stdin, which ends with this test's wait.
+        let mut running = Running::script(&server.url(), &["a"], "echo ready; exec sleep 600");
+        assert_eq!(running.line(), "ready");
         running.signal(signal);
         assert_eq!(running.end().code, Some(code), "{signal}");
     }
