@@ -12,13 +12,14 @@ const FILES_ON_THE_WEB: [&str; 2] = [
 ];
 
 /// Shown on crates.io and docs.rs as well, where a relative link leads nowhere.
-const PUBLISHED: [&str; 7] = [
+const PUBLISHED: [&str; 8] = [
     "README.md",
     "backend-etcd/README.md",
     "backend-memory/README.md",
     "backend-postgres/README.md",
     "backend-quorum/README.md",
     "backend-redis/README.md",
+    "cli/README.md",
     "tests/README.md",
 ];
 

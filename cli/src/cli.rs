@@ -1,0 +1,133 @@
+//! [`Cli`]: the command line.
+
+use std::{ffi::OsString, future::Future, io};
+
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use tokio::runtime::Builder;
+
+use crate::{
+    commands::{completions, man, release, run, show},
+    exit::{Exit, Failure},
+    output,
+    store::StoreUrl,
+};
+
+const AFTER_HELP: &str = "\
+Store URLs:
+  redis://[user][:password@]host[:port][/database]     also rediss, valkey, valkeys and unix
+  redis+sentinel://[user][:password@]host[:port],host[:port]/primary[/database]
+  redis+cluster://[user][:password@]host[:port],host[:port]
+  postgres://[user][:password@]host[:port][/database]  with ?sslmode=require for TLS
+  etcd://[user:password@]host[:port],host[:port][/prefix]  etcds for TLS
+
+Without --url, LOCKCTL_URL is used, and without that REDIS_URL. A URL on the command line can be
+seen by all users of the host, so give a password in the environment.
+
+Exit codes:
+  64   the command line, or what it asks for, makes no sense
+  69   the store is not available
+  74   a file could not be written
+Each command's help lists those of its own.";
+
+/// Runs commands under distributed locks, and shows and frees the locks.
+///
+/// The locks are those of the lockcore library, and on Redis those of Redisson as well: on Redis,
+/// Valkey, PostgreSQL or etcd.
+#[derive(Debug, Parser)]
+#[command(name = "lockctl", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The options of all commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// The store. Default: LOCKCTL_URL or REDIS_URL of the environment.
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
+    /// Says on stderr what is done, and why a lock could not be had.
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+impl Common {
+    pub(crate) fn store(&self) -> Result<StoreUrl, Failure> {
+        StoreUrl::find(self.url.as_deref())
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Show(show::Args),
+    Release(release::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// The description of the command line, for what is generated from it.
+pub(crate) fn description() -> clap::Command {
+    Cli::command()
+}
+
+/// Does what `arguments` say.
+pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, Failure> {
+    let Cli { common, command } = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    match command {
+        Command::Run(args) => block_on(run::run(args, &common)),
+        Command::Show(args) => block_on(show::show(&args, &common)),
+        Command::Release(args) => block_on(release::release(&args, &common)),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => man::man(&args),
+    }
+}
+
+/// Prints the help, or what is wrong with the command line.
+fn explain(error: &clap::Error) -> Result<Exit, Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::print(error.render().to_string()).map(|()| Exit::SUCCESS)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage("no command was given; `lockctl --help` lists them"))
+        }
+        _ => {
+            // The first paragraph. The rest repeats how the program is used.
+            let text = error.render().to_string();
+            let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
+            let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+            let message = words.join(" ");
+            let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+            Err(Failure::usage(message + "; see `lockctl --help`"))
+        }
+    }
+}
+
+/// Runs a command on a runtime with one thread, which is enough and starts faster.
+fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let no_runtime = |error: io::Error| {
+        Failure::new(Exit::UNAVAILABLE, format!("cannot start the runtime: {error}"))
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(no_runtime)?;
+    let result = runtime.block_on(command);
+    // A host name that is still being looked up must not delay the end.
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_is_consistent() {
+        description().debug_assert();
+    }
+}

@@ -1,0 +1,396 @@
+//! `lockctl run`.
+
+mod danger;
+mod nested;
+mod supervise;
+
+use std::{
+    ffi::OsString,
+    future::Future,
+    io,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use clap::{ArgAction, ValueEnum};
+use lockcore::{Lock, LockError, LockGuard, Locks};
+use tokio::time::timeout;
+
+use self::{nested::Held, supervise::Supervisor};
+use crate::{
+    cli::Common,
+    duration,
+    exit::{Exit, Failure},
+    output,
+    process::Signals,
+};
+
+/// How long leaving the queue may take after a signal. A store that does not answer by then forgets
+/// the place by itself.
+const LEAVING: Duration = Duration::from_millis(80);
+
+/// How long a release may take after the command was ended because of a loss.
+const LAST_RELEASE: Duration = Duration::from_secs(1);
+
+/// The shortest lease: a command has to be ended within a fraction of it.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
+const AFTER_HELP: &str = "\
+What follows `--` is run without a shell, in a process group of its own. On a terminal it is the
+foreground. Its exit code is that of lockctl, or 128 + n if signal n ended it. The lock is held
+until the last process of the group has ended, also if the command itself ends before.
+
+SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. While lockctl
+waits for the lock, they end it with 128 + n, and its place in the queue is free.
+
+If the lease can no longer be relied on, the group gets SIGTERM, and SIGKILL before the store can
+grant the lock to somebody else. On Linux, so do processes that have left the group.
+
+The command's environment has LOCKCTL_NAME, LOCKCTL_TOKEN (the fencing token) and LOCKCTL_OWNER. A
+`lockctl run` of the same name inside enters at once; lease, --at-least and --on-lost are then those
+of the outer one.
+
+Exit codes of its own:
+  75   the lock could not be had (-E sets another code); said with --verbose only
+  76   the lock was lost, and the command was ended
+  126  the command cannot be executed
+  127  the command was not found
+
+Examples:
+  lockctl run nightly -- /usr/local/bin/backup --full
+  lockctl run -n --at-least 30s nightly -- backup    # cron on several hosts: one of them runs it
+  lockctl run -w 2.5 -E 0 report -- make report      # wait 2.5 s; not to have it is no failure
+  lockctl run -s prices -- cat prices.csv            # together with other readers
+  lockctl run --of 3 crawler -- crawl                # at most three at a time
+  lockctl run --lease 10s --kill-after 2s import -- import";
+
+/// Runs a command while it holds a lock.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The name of the lock.
+    name: String,
+    /// Does not wait for the lock.
+    #[arg(short = 'n', long, visible_alias = "nb", conflicts_with = "wait")]
+    nonblock: bool,
+    /// Waits for the lock for at most SECS seconds. Fractions are allowed.
+    #[arg(short, long, visible_alias = "timeout", value_name = "SECS")]
+    #[arg(value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Takes the read side of a read-write lock, which others may have at the same time.
+    #[arg(short, long, group = "kind")]
+    shared: bool,
+    /// Takes the write side of a read-write lock, which excludes -s. Without -s and -x, the lock is
+    /// a plain exclusive one, as services and Redisson have; a name has one kind at a time.
+    #[arg(short = 'x', long, visible_short_alias = 'e', group = "kind")]
+    exclusive: bool,
+    /// Takes an exclusive lock in the order of arrival, across hosts.
+    #[arg(long, group = "kind")]
+    fair: bool,
+    /// Takes N permits of a semaphore. Default with --of: 1.
+    #[arg(long, value_name = "N", requires = "of")]
+    permits: Option<u32>,
+    /// The number of permits of the semaphore, unless another number was set for it.
+    #[arg(long, value_name = "M", group = "kind")]
+    of: Option<u32>,
+    /// The exit code if the lock could not be had.
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.0)]
+    conflict_exit_code: u8,
+    /// How long the lock outlives this host, and how long the store may be away: at least 1 s. It
+    /// is renewed every third of it.
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = lease)]
+    lease: Duration,
+    /// Keeps the lock until D after it was taken, also if the command ends earlier, or lockctl is
+    /// killed. For jobs of hosts whose clocks differ.
+    #[arg(long, value_name = "D", value_parser = duration::parse_positive)]
+    at_least: Option<Duration>,
+    /// Sends SIGKILL D after a signal that should have ended the command. On a loss, D is at most a
+    /// third of the lease, which is also the default then.
+    #[arg(long, value_name = "D", value_parser = duration::parse)]
+    kill_after: Option<Duration>,
+    /// What happens if the lock is lost.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Kill)]
+    on_lost: OnLost,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD", action = ArgAction::Append)]
+    command: Vec<OsString>,
+}
+
+/// What happens if the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnLost {
+    /// Ends the command.
+    Kill,
+    /// Says so on stderr and lets the command run on.
+    Warn,
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        lease if lease < SHORTEST_LEASE => Err("a lease is at least 1 s".into()),
+        lease => Ok(lease),
+    }
+}
+
+pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
+    let url = common.store()?;
+    let no_signals = |error: io::Error| {
+        Failure::new(Exit::UNAVAILABLE, format!("cannot listen to signals: {error}"))
+    };
+    let mut signals = Signals::listen().map_err(no_signals)?;
+    let connecting = async {
+        // One task asks for one lock, so that there is nobody to hand it over to.
+        let builder = url.connect().await?.lease(args.lease).hand_over(Duration::ZERO);
+        Ok::<Locks, Failure>(builder.build()?)
+    };
+    let locks = match or_signal(&mut signals, connecting).await {
+        Ok(locks) => locks?,
+        Err(exit) => return Ok(exit),
+    };
+    let run = Run { lock: args.lock(&locks), args, locks, is_verbose: common.verbose };
+    if let Some(outer) = Held::covering(&run.args.name, run.args.kind())? {
+        match or_signal(&mut signals, outer.is_there(&run.lock)).await {
+            Err(exit) => return Ok(exit),
+            Ok(is_there) => {
+                if is_there? {
+                    return run.within(&outer);
+                }
+            }
+        }
+    }
+    run.alone(signals).await
+}
+
+/// The result of `work`, or the exit code for a signal that comes before.
+async fn or_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, Exit> {
+    tokio::select! {
+        biased;
+        signal = signals.next_end() => Err(Exit::of_signal(signal.as_raw())),
+        output = work => Ok(output),
+    }
+}
+
+/// One `lockctl run` with a client.
+struct Run {
+    args: Args,
+    locks: Locks,
+    lock: Lock,
+    is_verbose: bool,
+}
+
+impl Run {
+    /// Acquires the lock, runs the command, releases the lock.
+    async fn alone(self, mut signals: Signals) -> Result<Exit, Failure> {
+        let began = Instant::now();
+        let acquired = or_signal(&mut signals, self.acquire()).await;
+        let guard = match acquired {
+            Ok(Ok(Some(guard))) => guard,
+            Ok(Ok(None)) => {
+                self.say(format_args!("{} is not free", self.args.name));
+                return Ok(Exit(self.args.conflict_exit_code));
+            }
+            Ok(Err(error)) => {
+                let _ = timeout(LEAVING, self.locks.close()).await;
+                return Err(explained(error));
+            }
+            Err(exit) => {
+                // The place in the queue is given up.
+                let _ = timeout(LEAVING, self.locks.close()).await;
+                return Ok(exit);
+            }
+        };
+        let taken = Instant::now();
+        let (waited, token) = (taken.duration_since(began), guard.token());
+        self.say(format_args!("holds {} after {waited:.3?}, token {token}", self.args.name));
+        self.hold(guard, signals, taken).await
+    }
+
+    async fn acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        let guard = match (self.args.nonblock, self.args.wait) {
+            (true, _) => self.lock.try_acquire().await?,
+            (false, Some(patience)) => match self.lock.acquire_timeout(patience).await {
+                Err(LockError::Timeout { .. }) => None,
+                acquired => Some(acquired?),
+            },
+            (false, None) => Some(self.lock.acquire().await?),
+        };
+        if let Some(guard) = &guard {
+            self.secure(guard).await?;
+        }
+        Ok(guard)
+    }
+
+    /// Makes the lease as long as the command may rely on.
+    async fn secure(&self, guard: &LockGuard) -> Result<(), LockError> {
+        let lease = match self.args.at_least {
+            // The store keeps the hold for so long, whatever becomes of this process.
+            Some(time) => time.max(self.args.lease),
+            // A place in the queue that has become a hold has what was left of the place.
+            None if self.args.kind() == Kind::Fair => self.args.lease,
+            None => return Ok(()),
+        };
+        guard.extend(lease).await
+    }
+
+    /// Runs the command while `guard` lives.
+    async fn hold(
+        self,
+        guard: LockGuard,
+        mut signals: Signals,
+        taken: Instant,
+    ) -> Result<Exit, Failure> {
+        let exit = match self.supervise(&guard, &mut signals).await {
+            Ok(Ended::OfItself(exit)) => exit,
+            Ok(Ended::ForLoss) => {
+                // The store may be back, and nobody is inside any more.
+                if self.args.at_least.is_none() {
+                    let _ = timeout(LAST_RELEASE, guard.release_now()).await;
+                }
+                self.locks.abandon();
+                return Ok(Exit::LOST);
+            }
+            Err(failure) => {
+                // Another host may have what is missing here, so it does not wait for --at-least.
+                let _ = timeout(LAST_RELEASE, guard.release_now()).await;
+                return Err(failure);
+            }
+        };
+        let rest = self.args.at_least.unwrap_or_default().saturating_sub(taken.elapsed());
+        if !rest.is_zero() {
+            self.say(format_args!("keeps {} for another {rest:.1?}", self.args.name));
+            if or_signal(&mut signals, tokio::time::sleep(rest)).await.is_err() {
+                // The command has ended, and the store keeps the hold until its time.
+                self.locks.abandon();
+                return Ok(exit);
+            }
+        }
+        match or_signal(&mut signals, guard.release_now()).await {
+            Err(_) | Ok(Ok(())) => Ok(exit),
+            Ok(Err(error)) => Ok(self.not_released(&error, exit)),
+        }
+    }
+
+    /// Runs the command until its group is gone.
+    async fn supervise(&self, guard: &LockGuard, signals: &mut Signals) -> Result<Ended, Failure> {
+        let mut command = self.command();
+        Held::new(guard, self.args.kind()).describe(&mut command)?;
+        let mut supervisor = Supervisor::start(command, guard, &self.args)
+            .map_err(|error| not_started(&self.args.command[0], &error))?;
+        let exit = supervisor.until_gone(signals).await;
+        Ok(match supervisor.has_ended_for_loss() {
+            true => Ended::ForLoss,
+            false => Ended::OfItself(exit),
+        })
+    }
+
+    /// The command has ended, and its lock could not be released.
+    fn not_released(&self, error: &LockError, exit: Exit) -> Exit {
+        match error {
+            LockError::Lost { .. } if self.args.at_least.is_none() => {
+                output::tell(Failure::from(error.clone()));
+                if self.args.on_lost == OnLost::Kill { Exit::LOST } else { exit }
+            }
+            _ => {
+                let lease = self.args.lease;
+                let name = &self.args.name;
+                output::tell(format_args!(
+                    "the release of {name} was not confirmed ({}); the store frees it within \
+                     {lease:?}",
+                    Failure::from(error.clone())
+                ));
+                exit
+            }
+        }
+    }
+
+    /// Becomes the command, because an outer `lockctl run` holds the lock.
+    fn within(self, outer: &Held) -> Result<Exit, Failure> {
+        use std::os::unix::process::CommandExt;
+
+        self.say(format_args!("{} is held by an outer lockctl run", self.args.name));
+        let mut command = self.command();
+        outer.describe(&mut command)?;
+        // In the group of the outer one, so that a loss ends it as well.
+        let error = command.exec();
+        Err(not_started(&self.args.command[0], &error))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.args.command[0]);
+        command.args(&self.args.command[1..]);
+        command
+    }
+
+    fn say(&self, message: std::fmt::Arguments<'_>) {
+        if self.is_verbose {
+            output::tell(message);
+        }
+    }
+}
+
+/// How a command has ended.
+enum Ended {
+    OfItself(Exit),
+    /// It was made to end because its lock was lost.
+    ForLoss,
+}
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Fair,
+    Read,
+    Write,
+    Permits,
+}
+
+impl Args {
+    fn kind(&self) -> Kind {
+        match (self.shared, self.exclusive, self.fair, self.of) {
+            (true, ..) => Kind::Read,
+            (_, true, ..) => Kind::Write,
+            (_, _, true, _) => Kind::Fair,
+            (.., Some(_)) => Kind::Permits,
+            _ => Kind::Plain,
+        }
+    }
+
+    fn lock(&self, locks: &Locks) -> Lock {
+        let name = self.name.as_str();
+        match self.kind() {
+            Kind::Plain => locks.lock(name),
+            Kind::Fair => locks.fair_lock(name),
+            Kind::Read => locks.rw_lock(name).read(),
+            Kind::Write => locks.rw_lock(name).write(),
+            Kind::Permits => {
+                let permits = self.permits.unwrap_or(1);
+                locks.semaphore(name, self.of.unwrap_or(1)).permits(permits)
+            }
+        }
+    }
+}
+
+/// The error of an acquisition, in terms of the command line.
+fn explained(error: LockError) -> Failure {
+    let LockError::Backend(cause) = &error else { return error.into() };
+    if cause.kind() != lockcore::BackendErrorKind::WrongType {
+        return error.into();
+    }
+    Failure::usage(format!(
+        "{}; -s and -x take a read-write lock, --of a semaphore, and without them it is a plain \
+         lock: `lockctl show` tells which it is",
+        Failure::from(error)
+    ))
+}
+
+fn not_started(command: &OsString, error: &io::Error) -> Failure {
+    let command = Path::new(command).display();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new(Exit::NOT_FOUND, format!("cannot find the command `{command}`: {error}"))
+        }
+        _ => Failure::new(Exit::CANNOT_EXECUTE, format!("cannot execute `{command}`: {error}")),
+    }
+}

@@ -1,0 +1,79 @@
+//! [`Danger`]: when a command has to end, so that it is gone before the lease is. Pure.
+
+use std::time::Duration;
+
+/// What to do about a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// Nothing before this time has passed.
+    Wait(Duration),
+    /// The renewals have failed for so long that the command has to be asked to end now.
+    End,
+}
+
+/// How the last part of a lease is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Danger {
+    /// Between SIGTERM and SIGKILL.
+    pub(super) grace: Duration,
+    /// Between SIGKILL and the deadline: the processes have to be gone by then.
+    pub(super) margin: Duration,
+}
+
+impl Danger {
+    /// For a lease that is renewed every third of it, and a wish for the time after SIGTERM.
+    ///
+    /// A renewal comes when two thirds are left. With a third for the command and a tenth for its
+    /// end, more than a fifth remains for renewals that failed to be repeated.
+    pub(super) fn new(lease: Duration, kill_after: Option<Duration>) -> Self {
+        let longest = lease / 3;
+        Self {
+            grace: kill_after.map_or(longest, |wish| wish.min(longest)),
+            margin: (lease / 10).min(Duration::from_secs(2)),
+        }
+    }
+
+    /// What to do if `left` is left until the deadline.
+    pub(super) fn advice(&self, left: Duration) -> Advice {
+        match left.checked_sub(self.grace + self.margin) {
+            None | Some(Duration::ZERO) => Advice::End,
+            Some(time) => Advice::Wait(time),
+        }
+    }
+
+    /// How long after SIGTERM to send SIGKILL, if `left` is left until the deadline.
+    pub(super) fn patience(&self, left: Duration) -> Duration {
+        self.grace.min(left.saturating_sub(self.margin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_end_comes_after_two_renewals_have_failed_and_before_the_deadline() {
+        for lease in [secs(1), secs(3), secs(30), secs(3600)] {
+            for kill_after in [None, Some(Duration::ZERO), Some(secs(1)), Some(lease * 2)] {
+                let danger = Danger::new(lease, kill_after);
+                // A renewal succeeds when two thirds are left, without the margin for the clocks.
+                assert!(matches!(danger.advice(lease * 3 / 5), Advice::Wait(_)), "{danger:?}");
+                let left = danger.grace + danger.margin;
+                assert_eq!(danger.advice(left), Advice::End);
+                assert!(danger.patience(left) <= left - lease.min(secs(20)) / 10, "{danger:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_waited_for_if_nothing_is_left() {
+        let danger = Danger::new(secs(30), None);
+        assert_eq!(danger.advice(Duration::ZERO), Advice::End);
+        assert_eq!(danger.patience(Duration::ZERO), Duration::ZERO);
+        assert_eq!(danger.patience(secs(5)), secs(3));
+    }
+}

@@ -1,0 +1,289 @@
+//! [`Supervisor`]: a command, from its start until the last process of its group is gone.
+
+use std::{
+    future::pending,
+    io,
+    pin::pin,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use lockcore::{LockGuard, LossReason};
+use rustix::process::Signal;
+use tokio::{
+    signal::unix::{self, SignalKind, signal},
+    time::sleep,
+};
+
+use super::{
+    Args, OnLost,
+    danger::{Advice, Danger},
+};
+use crate::{
+    exit::Exit,
+    output,
+    process::{Group, Reaped, Signals, Terminal, stop_this_process},
+};
+
+/// The longest time between two looks at the deadline. The timers do not count the time that the
+/// host is suspended.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+/// How often killed processes, and those that the command has left behind, are looked for. Not of
+/// all of them does the system tell when they end.
+const SHORT_LOOK: Duration = Duration::from_millis(20);
+
+/// How long killed processes are waited for. One in the midst of a system call may take for ever.
+const LONGEST_DYING: Duration = Duration::from_secs(10);
+
+/// Watches a command and the hold that it runs under.
+pub(super) struct Supervisor<'a> {
+    name: &'a str,
+    guard: &'a LockGuard,
+    group: Group,
+    children: unix::Signal,
+    terminal: Option<Terminal>,
+    danger: Danger,
+    on_lost: OnLost,
+    kill_after: Option<Duration>,
+    /// Until when the hold was known to last, when it was last looked at.
+    deadline: Instant,
+    /// When to kill the group.
+    kill_at: Option<Instant>,
+    killed_at: Option<Instant>,
+    /// The command is ended because the hold is lost, or may be lost soon.
+    is_ended_for_loss: bool,
+    is_loss_told: bool,
+    is_rest_told: bool,
+}
+
+impl<'a> Supervisor<'a> {
+    /// Starts `command` under the hold of `guard`.
+    pub(super) fn start(
+        command: Command,
+        guard: &'a LockGuard,
+        args: &'a Args,
+    ) -> io::Result<Self> {
+        // First: the command may end at once.
+        let children = signal(SignalKind::child())?;
+        let group = Group::spawn(command)?;
+        let supervisor = Self {
+            name: &args.name,
+            guard,
+            group,
+            children,
+            terminal: Terminal::of_standard_streams(),
+            danger: Danger::new(args.lease, args.kill_after),
+            on_lost: args.on_lost,
+            kill_after: args.kill_after,
+            deadline: Instant::now() + guard.remaining(),
+            kill_at: None,
+            killed_at: None,
+            is_ended_for_loss: false,
+            is_loss_told: false,
+            is_rest_told: false,
+        };
+        if let Some(terminal) = &supervisor.terminal {
+            terminal.lend(supervisor.group.id());
+            // It may have asked for the terminal already, and was stopped then.
+            supervisor.group.signal(Signal::CONT);
+        }
+        Ok(supervisor)
+    }
+
+    /// Returns `true` if the command was ended because of a loss.
+    pub(super) fn has_ended_for_loss(&self) -> bool {
+        self.is_ended_for_loss
+    }
+
+    /// Waits until the group is gone, and returns the exit code of the command.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: nobody would watch the command.
+    pub(super) async fn until_gone(&mut self, signals: &mut Signals) -> Exit {
+        let guard = self.guard;
+        let mut lost = pin!(guard.lost());
+        loop {
+            let reaped = self.group.reap();
+            if self.is_over() {
+                return self.group.exit().unwrap_or(Exit::LOST);
+            }
+            let look_in = self.look(Instant::now());
+            if let Reaped::Stopped(signal) = reaped {
+                self.on_stop(signal);
+            }
+            let lost = async {
+                match self.is_loss_told {
+                    false => lost.as_mut().await,
+                    true => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                loss = lost => self.on_loss(loss.reason(), Instant::now()),
+                signal = signals.next() => self.on_signal(signal),
+                _ = self.children.recv() => {}
+                () = sleep(look_in) => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.killed_at {
+            Some(at) if self.is_ended_for_loss => {
+                let is_stuck = at.elapsed() > LONGEST_DYING;
+                if is_stuck {
+                    output::tell("some processes of the command were killed and have not ended");
+                }
+                is_stuck || self.group.is_all_gone()
+            }
+            _ => self.group.is_gone(),
+        }
+    }
+
+    /// Does what is due, and returns when to look again.
+    fn look(&mut self, now: Instant) -> Duration {
+        self.look_at_lease(now);
+        self.look_at_rest();
+        if self.kill_at.is_some_and(|at| at <= now) {
+            self.killed_at.get_or_insert(now);
+            match self.is_ended_for_loss {
+                true => self.group.kill_all(),
+                false => self.group.kill(),
+            }
+            // Also what was started meanwhile.
+            return SHORT_LOOK;
+        }
+        let mut look_in = if self.group.exit().is_some() { SHORT_LOOK } else { LONGEST_LOOK };
+        if let Some(at) = self.kill_at {
+            look_in = look_in.min(at.duration_since(now));
+        }
+        if let (false, Advice::Wait(time)) = (self.is_ended_for_loss, self.advice()) {
+            look_in = look_in.min(time);
+        }
+        // Zero would leave nothing to the other tasks of this thread, the renewals among them.
+        look_in.max(Duration::from_millis(1))
+    }
+
+    fn advice(&self) -> Advice {
+        self.danger.advice(self.guard.remaining())
+    }
+
+    fn look_at_lease(&mut self, now: Instant) {
+        let left = self.guard.remaining();
+        if left.is_zero() {
+            // `lost` says so as well, but perhaps not first.
+            if !self.is_loss_told {
+                let reason =
+                    if self.deadline <= now { LossReason::LeaseEnded } else { LossReason::Gone };
+                self.on_loss(reason, now);
+            }
+            return;
+        }
+        self.deadline = now + left;
+        let is_in_danger = self.danger.advice(left) == Advice::End;
+        if is_in_danger && self.on_lost == OnLost::Kill && !self.is_ended_for_loss {
+            output::tell(format_args!(
+                "the store has not confirmed the hold of {} in time, and the lease ends in \
+                 {left:.1?}; ending the command",
+                self.name
+            ));
+            self.end_for_loss(now);
+        }
+    }
+
+    /// Says once that the command has ended, and others of its group have not.
+    fn look_at_rest(&mut self) {
+        if self.group.exit().is_some() && self.kill_at.is_none() && !self.is_rest_told {
+            self.is_rest_told = true;
+            output::tell(format_args!(
+                "the command has ended, but processes that it has started still run; {} is held \
+                 until they end",
+                self.name
+            ));
+        }
+    }
+
+    fn on_loss(&mut self, reason: LossReason, now: Instant) {
+        if self.is_loss_told {
+            return;
+        }
+        self.is_loss_told = true;
+        let ending = match self.on_lost {
+            OnLost::Kill => "ending the command",
+            OnLost::Warn => "the command runs on, and somebody else may hold the lock",
+        };
+        output::tell(format_args!("the hold of {} was lost: {reason}; {ending}", self.name));
+        if self.on_lost == OnLost::Kill && !self.is_ended_for_loss {
+            self.end_for_loss(now);
+        }
+    }
+
+    /// Asks the group to end, and sees to it that it has before the deadline.
+    fn end_for_loss(&mut self, now: Instant) {
+        self.is_ended_for_loss = true;
+        let patience = self.danger.patience(self.deadline.saturating_duration_since(now));
+        self.kill_by(now + patience);
+        if !patience.is_zero() {
+            self.group.ask_to_end(Signal::TERM);
+        }
+    }
+
+    fn kill_by(&mut self, at: Instant) {
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn on_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
+                self.group.ask_to_end(signal);
+                if let Some(time) = self.kill_after {
+                    self.kill_by(Instant::now() + time);
+                }
+            }
+            Signal::TSTP => {
+                // One that would not stop would run without anybody who renews.
+                self.group.signal(Signal::STOP);
+                self.stop();
+            }
+            Signal::CONT => {
+                if let Some(terminal) = &self.terminal {
+                    terminal.lend(self.group.id());
+                }
+                self.group.signal(Signal::CONT);
+            }
+            other => self.group.signal(other),
+        }
+    }
+
+    /// The command was stopped by `signal`.
+    fn on_stop(&mut self, signal: i32) {
+        if self.terminal.is_some() {
+            // By Ctrl-Z, or because it has tried to use the terminal in the background: the shell
+            // learns of it, and can bring both of us back.
+            self.stop();
+        } else if signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw() {
+            output::tell(
+                "the command was stopped because it uses the terminal, which it only can if stdin \
+                 and stdout are the terminal and lockctl is in the foreground",
+            );
+        }
+    }
+
+    /// Stops this process. When it is continued, [`look`](Self::look) sees first whether the hold
+    /// has outlived that, and SIGCONT comes as a signal afterwards.
+    fn stop(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.group.id());
+        }
+        stop_this_process();
+    }
+}
+
+impl Drop for Supervisor<'_> {
+    fn drop(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.group.id());
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Durations on the command line.
+
+use std::time::Duration;
+
+/// Parses `2`, `0.5`, `2s`, `500ms`, `10m`, `1h` or `1d`. A number without a unit means seconds.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|character: char| character.is_ascii_alphabetic());
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err("the units are ms, s, m, h and d".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| "give a number, such as 2, 0.5 or 500ms")?;
+    Duration::try_from_secs_f64(number * seconds)
+        .map_err(|_| "give a number that is not negative and not too great".into())
+}
+
+/// Like [`parse`], but refuses zero.
+pub(crate) fn parse_positive(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("give more than zero".into()),
+        duration => Ok(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_seconds_and_units_are_known() {
+        for (text, ms) in
+            [("2", 2000), ("0.25", 250), ("1.5s", 1500), ("500ms", 500), ("2m", 120_000), ("0", 0)]
+        {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(parse("1d"), Ok(Duration::from_secs(86400)));
+        for text in ["", "s", "-1", "1x", "1 s", "NaN", "inf", "1e400", "1m30s"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse_positive("0").is_err());
+    }
+}

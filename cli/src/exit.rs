@@ -1,0 +1,126 @@
+//! [`Exit`] and [`Failure`]: every exit code of the program.
+
+use std::{error::Error, fmt, process::ExitCode};
+
+use lockcore::{BackendError, BackendErrorKind, LockError};
+
+use crate::output;
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+impl Exit {
+    pub(crate) const SUCCESS: Self = Self(0);
+    /// The command line, or what it asks for, makes no sense. `EX_USAGE` of sysexits.h.
+    pub(crate) const USAGE: Self = Self(64);
+    /// The store cannot be used. `EX_UNAVAILABLE`.
+    pub(crate) const UNAVAILABLE: Self = Self(69);
+    /// A file could not be written. `EX_IOERR`.
+    pub(crate) const NO_OUTPUT: Self = Self(74);
+    /// The lock could not be had. `EX_TEMPFAIL`; `-E` sets another code.
+    pub(crate) const NOT_HAD: Self = Self(75);
+    /// The lock was lost while the command ran.
+    pub(crate) const LOST: Self = Self(76);
+    /// The command cannot be executed, as in shells.
+    pub(crate) const CANNOT_EXECUTE: Self = Self(126);
+    /// The command does not exist, as in shells.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// What a shell reports of a process that `signal` has ended.
+    pub(crate) fn of_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}
+
+/// The end of the program with a message.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::USAGE, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    /// One line, without passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&output::escaped(&output::without_passwords(&self.message)))
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let exit = match &error {
+            LockError::Backend(error) => exit_of(error.kind()),
+            LockError::Timeout { .. } | LockError::LatchTimeout { .. } => Exit::NOT_HAD,
+            LockError::Lost { .. } => Exit::LOST,
+            _ => Exit::USAGE,
+        };
+        Self::new(exit, with_sources(&error))
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::new(exit_of(error.kind()), with_sources(&error))
+    }
+}
+
+fn exit_of(kind: BackendErrorKind) -> Exit {
+    match kind {
+        BackendErrorKind::WrongType
+        | BackendErrorKind::Configuration
+        | BackendErrorKind::Unsupported => Exit::USAGE,
+        _ => Exit::UNAVAILABLE,
+    }
+}
+
+/// The messages of an error and of its causes, which do not repeat each other.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message += &format!(": {cause}");
+        source = cause.source();
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_without_passwords() {
+        let failure = Failure::usage("no `redis://me:secret@host`\n\u{1b}[31mred");
+        assert_eq!(failure.to_string(), "no `redis://***@host`\\n\\u{1b}[31mred");
+    }
+
+    #[test]
+    fn signals_are_reported_as_by_shells() {
+        assert_eq!(Exit::of_signal(15), Exit(143));
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_no_mistake_of_the_caller() {
+        let away = BackendError::new(BackendErrorKind::Connection, "connection refused");
+        assert_eq!(Failure::from(away).exit, Exit::UNAVAILABLE);
+        let wrong = BackendError::new(BackendErrorKind::Configuration, "no such option");
+        assert_eq!(Failure::from(wrong).exit, Exit::USAGE);
+    }
+}

@@ -1,0 +1,132 @@
+//! [`Group`]: a command in a process group of its own.
+
+use std::{io, os::unix::process::CommandExt, process::Command};
+
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+        test_kill_process_group, wait,
+    },
+};
+
+use super::tree;
+use crate::exit::Exit;
+
+/// How often all descendants are looked up and killed at a time. Those that are born meanwhile are
+/// found the next time.
+const ROUNDS: usize = 3;
+
+/// A command, its leader, and everything that it has started and that has not left the group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    leader: Pid,
+    /// Processes that this one was started with: a shell that becomes `lockctl` leaves those in the
+    /// background to it.
+    others: Vec<Pid>,
+    exit: Option<Exit>,
+}
+
+/// What was learnt of the processes of a [`Group`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaped {
+    Nothing,
+    /// The leader was stopped by this signal.
+    Stopped(i32),
+}
+
+impl Group {
+    /// Starts `command` as the leader of a new group.
+    ///
+    /// This process becomes the parent of what the command leaves behind, so that it is told of the
+    /// end of those as well, and can find them.
+    pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        rustix::process::set_child_subreaper(Some(getpid()))?;
+        let others = tree::descendants_of(getpid(), &[]);
+        let child = command.process_group(0).spawn()?;
+        Ok(Self { leader: Pid::from_child(&child), others, exit: None })
+    }
+
+    /// The number of the group.
+    pub(crate) fn id(&self) -> Pid {
+        self.leader
+    }
+
+    /// The exit code of the command, once it has ended.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.exit
+    }
+
+    /// Returns `true` if no process of the group is left.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH)
+    }
+
+    /// Returns `true` if nothing is left of what the command has started, in the group or not, as
+    /// far as the system tells.
+    pub(crate) fn is_all_gone(&self) -> bool {
+        self.is_gone() && self.descendants().is_empty()
+    }
+
+    /// Sends `signal` to all processes of the group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if !self.is_gone() {
+            // It may have ended just now, or belong to another user by now.
+            let _ = kill_process_group(self.leader, signal);
+        }
+    }
+
+    /// Asks the group to end with `signal`. A process that is stopped has to go on to do so.
+    pub(crate) fn ask_to_end(&self, signal: Signal) {
+        self.signal(signal);
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills the group.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Kills the group and everything else that the command has started, such as the commands of
+    /// nested `lockctl run`s, which have groups of their own.
+    pub(crate) fn kill_all(&self) {
+        for _ in 0..ROUNDS {
+            self.kill();
+            let descendants = self.descendants();
+            if descendants.is_empty() {
+                return;
+            }
+            for descendant in descendants {
+                let _ = kill_process(descendant, Signal::KILL);
+            }
+        }
+    }
+
+    fn descendants(&self) -> Vec<Pid> {
+        tree::descendants_of(getpid(), &self.others)
+    }
+
+    /// Takes notice of processes that have ended or were stopped, adopted ones included.
+    pub(crate) fn reap(&mut self) -> Reaped {
+        let mut reaped = Reaped::Nothing;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if pid != self.leader {
+                continue;
+            }
+            match status.stopping_signal() {
+                Some(signal) if status.stopped() => reaped = Reaped::Stopped(signal),
+                _ => self.exit = exit_of(status).or(self.exit),
+            }
+        }
+        reaped
+    }
+}
+
+fn exit_of(status: WaitStatus) -> Option<Exit> {
+    if let Some(code) = status.exit_status() {
+        // The system keeps eight bits.
+        return Some(Exit(u8::try_from(code & 0xff).unwrap_or(u8::MAX)));
+    }
+    status.terminating_signal().map(Exit::of_signal)
+}

@@ -1,0 +1,79 @@
+//! [`Signals`]: the signals that are passed on to the command.
+
+use std::{future::poll_fn, io, task::Poll};
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind, signal};
+
+const PASSED_ON: [Signal; 9] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+    Signal::TSTP,
+];
+
+/// Listens to signals. They have no other effect on this process from then on.
+///
+/// One that this process was started to ignore, as `nohup` does with SIGHUP, stays ignored, by the
+/// command as well.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        let ignored = ignored();
+        let is_heard = |signal: &Signal| {
+            *signal == Signal::CONT || ignored & (1 << (signal.as_raw() - 1)) == 0
+        };
+        let streams = PASSED_ON
+            .into_iter()
+            .filter(is_heard)
+            .map(|number| Ok((number, signal(SignalKind::from_raw(number.as_raw()))?)));
+        Ok(Self { streams: streams.collect::<io::Result<_>>()? })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, no signal is lost.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (signal, stream) in &mut self.streams {
+                if stream.poll_recv(context).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that ends a process which does nothing about it. The others have no meaning
+    /// without a command, but for SIGTSTP, which stops this process.
+    ///
+    /// # Cancel safety
+    /// As for [`next`](Self::next).
+    pub(crate) async fn next_end(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::WINCH | Signal::CONT => {}
+                Signal::TSTP => super::stop_this_process(),
+                signal => return signal,
+            }
+        }
+    }
+}
+
+/// The signals that this process ignores, one bit each. Only Linux tells without unsafe code.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

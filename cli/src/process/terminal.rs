@@ -1,0 +1,64 @@
+//! [`Terminal`]: the terminal, lent to a command.
+
+use std::io::{self, IsTerminal};
+
+use nix::sys::signal::{SigSet, Signal as MaskedSignal};
+use rustix::{
+    process::{Pid, Signal, getpgrp, getpid, kill_process},
+    termios::{tcgetpgrp, tcsetpgrp},
+};
+
+/// The terminal on stdin, while it belongs to this process.
+///
+/// A process group that is not in the foreground is stopped when it reads from the terminal, and
+/// does not get its Ctrl-C and Ctrl-Z. So the group of the command is brought to the foreground, as
+/// shells do.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// The group of this process.
+    own: Pid,
+}
+
+impl Terminal {
+    /// The terminal, if it is on stdin and stdout. If one of them is a pipe, the process at its
+    /// other end is in the group of this process, and may need the terminal itself, as a pager.
+    pub(crate) fn of_standard_streams() -> Option<Self> {
+        let is_there = io::stdin().is_terminal() && io::stdout().is_terminal();
+        is_there.then(|| Self { own: getpgrp() })
+    }
+
+    fn foreground() -> Option<Pid> {
+        tcgetpgrp(io::stdin()).ok()
+    }
+
+    /// Brings `group` to the foreground if this process is there.
+    pub(crate) fn lend(&self, group: Pid) {
+        if Self::foreground() == Some(self.own) {
+            set_foreground(group);
+        }
+    }
+
+    /// Brings this process to the foreground if `group` is there, or was there and has ended.
+    pub(crate) fn take_back(&self, group: Pid) {
+        if Self::foreground().is_none_or(|foreground| foreground == group) {
+            set_foreground(self.own);
+        }
+    }
+}
+
+/// A process in the background is stopped by SIGTTOU when it does this, unless the signal is
+/// blocked.
+fn set_foreground(group: Pid) {
+    let mut mask = SigSet::empty();
+    mask.add(MaskedSignal::SIGTTOU);
+    if mask.thread_block().is_ok() {
+        // The terminal may be gone by now. There is nothing to have then.
+        let _ = tcsetpgrp(io::stdin(), group);
+        let _ = mask.thread_unblock();
+    }
+}
+
+/// Stops this process. It goes on here when it is continued.
+pub(crate) fn stop_this_process() {
+    let _ = kill_process(getpid(), Signal::STOP);
+}

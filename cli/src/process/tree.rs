@@ -1,0 +1,111 @@
+//! Who descends from whom. Only Linux tells, in `/proc`.
+
+use rustix::process::Pid;
+
+/// A process as `/proc` describes it.
+#[cfg(target_os = "linux")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    /// It has ended, and its parent has not asked how.
+    is_zombie: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl Process {
+    /// Reads `pid (name) state parent ...`. The name may contain anything, parentheses included.
+    fn parse(stat: &str) -> Option<Self> {
+        let pid = stat.split(' ').next()?.parse().ok()?;
+        let mut rest = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = rest.next()?;
+        let parent = rest.next()?.parse().ok()?;
+        Some(Self { pid, parent, is_zombie: matches!(state, "Z" | "X") })
+    }
+
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    }
+
+    fn all() -> Vec<Self> {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter_map(Self::of).collect()
+    }
+}
+
+/// The processes that descend from `ancestor` and run, without `others` and what descends from
+/// those.
+#[cfg(target_os = "linux")]
+pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Pid> {
+    let all = Process::all();
+    let mut found = vec![ancestor.as_raw_pid()];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        // A process whose parent was reused as its own descendant would go round in a circle.
+        let children = all.iter().filter(|process| process.parent == parent);
+        let is_new = |pid: &i32| {
+            !found.contains(pid) && !others.iter().any(|other| other.as_raw_pid() == *pid)
+        };
+        let new: Vec<i32> = children.map(|process| process.pid).filter(is_new).collect();
+        found.extend(new);
+        at += 1;
+    }
+    let runs = |pid: &i32| all.iter().any(|process| process.pid == *pid && !process.is_zombie);
+    found.into_iter().skip(1).filter(runs).filter_map(Pid::from_raw).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn descendants_of(_ancestor: Pid, _others: &[Pid]) -> Vec<Pid> {
+    Vec::new()
+}
+
+/// Returns `true` if this process descends from `ancestor`.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_below(ancestor: i32) -> bool {
+    let mut pid = rustix::process::getpid().as_raw_pid();
+    // Deeper than any real tree: while it is read, it may change.
+    for _ in 0..1000 {
+        match Process::of(pid) {
+            Some(process) if process.parent == ancestor => return true,
+            Some(process) if process.parent > 0 => pid = process.parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Other systems do not tell without unsafe code, so that this is taken for granted.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_below(_ancestor: i32) -> bool {
+    true
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_is_no_obstacle() {
+        let process = Process::parse("17 (a) Z 1 (b) S 5 17 17 0 -1").unwrap();
+        assert_eq!(process, Process { pid: 17, parent: 5, is_zombie: false });
+        assert!(Process::parse("17 (x) Z 5 1").unwrap().is_zombie);
+        assert_eq!(Process::parse(""), None);
+    }
+
+    #[test]
+    fn children_descend_from_their_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let own = rustix::process::getpid();
+        assert!(descendants_of(own, &[]).contains(&pid));
+        assert!(!descendants_of(own, &[pid]).contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!descendants_of(own, &[]).contains(&pid));
+        assert!(is_below(std::os::unix::process::parent_id().cast_signed()));
+        assert!(!is_below(pid.as_raw_pid()));
+    }
+}

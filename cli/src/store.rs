@@ -1,0 +1,172 @@
+//! [`StoreUrl`]: from a URL to a client of the store.
+
+use std::env;
+
+use lockcore::{Locks, LocksBuilder};
+use lockcore_etcd::EtcdBackend;
+use lockcore_postgres::PostgresBackend;
+use lockcore_redis::RedisBackend;
+use percent_encoding::percent_decode_str;
+
+use crate::exit::Failure;
+
+/// The variables that are looked at, in this order.
+const VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
+
+/// Where the locks are. The URL may contain a password, so that it is never shown.
+pub(crate) struct StoreUrl {
+    url: String,
+    kind: Kind,
+}
+
+/// The backend that a scheme stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Redis,
+    Postgres,
+    Etcd { tls: bool },
+}
+
+impl StoreUrl {
+    /// The URL of the option, or that of the environment.
+    pub(crate) fn find(option: Option<&str>) -> Result<Self, Failure> {
+        if let Some(url) = option {
+            return Self::new(url, "--url");
+        }
+        for variable in VARIABLES {
+            match env::var(variable) {
+                Ok(url) if url.is_empty() => {}
+                Ok(url) => return Self::new(&url, variable),
+                Err(env::VarError::NotPresent) => {}
+                Err(env::VarError::NotUnicode(_)) => {
+                    return Err(Failure::usage(format!("{variable} is not valid UTF-8")));
+                }
+            }
+        }
+        Err(Failure::usage(
+            "no store is given; set LOCKCTL_URL or pass --url, such as redis://127.0.0.1:6379",
+        ))
+    }
+
+    fn new(url: &str, origin: &str) -> Result<Self, Failure> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let kind = match scheme.as_str() {
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+sentinel"
+            | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => Kind::Redis,
+            "postgres" | "postgresql" => Kind::Postgres,
+            "etcd" => Kind::Etcd { tls: false },
+            "etcds" => Kind::Etcd { tls: true },
+            // The text is not repeated: a password may be in it.
+            _ => {
+                return Err(Failure::usage(format!(
+                    "{origin} has no scheme that is known; begin it with redis://, rediss://, \
+                     valkey://, redis+sentinel://, redis+cluster://, postgres://, etcd:// or \
+                     etcds://"
+                )));
+            }
+        };
+        Ok(Self { url: url.to_owned(), kind })
+    }
+
+    /// Connects to the store.
+    pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
+        let builder = match self.kind {
+            Kind::Redis => Locks::builder(RedisBackend::connect(&self.url).await?),
+            Kind::Postgres => Locks::builder(PostgresBackend::connect(&self.url).await?),
+            Kind::Etcd { tls } => Locks::builder(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        };
+        Ok(builder)
+    }
+}
+
+/// The members of a cluster of etcd, for which there is no URL elsewhere.
+#[derive(PartialEq, Eq)]
+struct EtcdUrl {
+    endpoints: Vec<String>,
+    user: Option<(String, String)>,
+    prefix: Option<String>,
+}
+
+impl EtcdUrl {
+    fn parse(url: &str, tls: bool) -> Result<Self, Failure> {
+        const FORM: &str = "etcd://[user:password@]host[:port],host[:port][/prefix]";
+        let rest = url.split_once("://").map(|(_, rest)| rest).unwrap_or_default();
+        if rest.contains(['?', '#']) {
+            return Err(Failure::usage(format!(
+                "the URL of etcd has a `?` or `#`; its form is {FORM}, and these are %3F and %23"
+            )));
+        }
+        // The last one: a password may contain an unescaped `@`, and a host cannot.
+        let (login, place) = match rest.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, rest),
+        };
+        let (hosts, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
+        if hosts.is_empty() {
+            return Err(Failure::usage(format!("the URL of etcd has no host; its form is {FORM}")));
+        }
+        let user = match login.map(|login| login.split_once(':')) {
+            None => None,
+            Some(Some((name, password))) => Some((decoded(name)?, decoded(password)?)),
+            Some(None) => {
+                return Err(Failure::usage(format!(
+                    "the URL of etcd has a user without a password; its form is {FORM}"
+                )));
+            }
+        };
+        let scheme = if tls { "https" } else { "http" };
+        Ok(Self {
+            endpoints: hosts.into_iter().map(|host| format!("{scheme}://{host}")).collect(),
+            user,
+            prefix: (!prefix.is_empty()).then(|| decoded(prefix)).transpose()?,
+        })
+    }
+
+    async fn connect(self) -> Result<EtcdBackend, Failure> {
+        let mut builder = EtcdBackend::builder(self.endpoints);
+        if let Some((name, password)) = self.user {
+            builder = builder.user(name, password);
+        }
+        if let Some(prefix) = self.prefix {
+            builder = builder.prefix(prefix);
+        }
+        Ok(builder.connect().await?)
+    }
+}
+
+fn decoded(part: &str) -> Result<String, Failure> {
+    let decoded = percent_decode_str(part).decode_utf8();
+    let invalid = |_| Failure::usage("the URL of etcd has an escape that is not UTF-8");
+    decoded.map(Into::into).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_name_backends() {
+        let kind = |url| StoreUrl::new(url, "--url").ok().map(|url| url.kind);
+        assert_eq!(kind("valkey://h"), Some(Kind::Redis));
+        assert_eq!(kind("rediss+sentinel://h/m"), Some(Kind::Redis));
+        assert_eq!(kind("PostgreSQL://h/db"), Some(Kind::Postgres));
+        assert_eq!(kind("etcds://h"), Some(Kind::Etcd { tls: true }));
+        let failure = StoreUrl::new("mysql://me:secret@h", "--url").err().unwrap().to_string();
+        assert!(failure.contains("--url") && !failure.contains("secret"), "{failure}");
+    }
+
+    #[test]
+    fn a_url_of_etcd_names_members_user_and_prefix() {
+        let url = EtcdUrl::parse("etcd://me:p%40s@@a:1,b/shop/locks", false).unwrap();
+        assert_eq!(url.endpoints, ["http://a:1", "http://b"]);
+        assert_eq!(url.user, Some(("me".into(), "p@s@".into())));
+        assert_eq!(url.prefix.as_deref(), Some("shop/locks"));
+        let url = EtcdUrl::parse("etcds://a", true).unwrap();
+        assert_eq!((url.endpoints, url.prefix), (vec!["https://a".into()], None));
+        for wrong in ["etcd://", "etcd:///x", "etcd://secret@h", "etcd://h?tls"] {
+            let failure = EtcdUrl::parse(wrong, false).err().unwrap().to_string();
+            assert!(!failure.contains("secret"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `--at-least`: jobs of several hosts whose clocks differ.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{Running, is_free, shown};
+
+/// The clocks of three hosts differ by 2 s, and the job takes no time.
+#[test]
+fn of_three_schedulers_one_runs_the_job() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let arguments = ["-n", "--at-least", "3", "--lease", "1", "job"];
+    let began = Instant::now();
+    let mut first = Running::script(&url, &arguments, "echo ran");
+    assert_eq!(first.line(), "ran");
+    let second = Running::script(&url, &arguments, "echo ran").end();
+    assert_eq!((second.code, second.stdout.as_str()), (Some(75), ""), "{second:?}");
+    thread::sleep(Duration::from_secs(2));
+    let third = Running::script(&url, &arguments, "echo ran").end();
+    if began.elapsed() < Duration::from_secs(3) {
+        assert_eq!((third.code, third.stdout.as_str()), (Some(75), ""), "{third:?}");
+    }
+    assert_eq!(first.end().code, Some(0));
+    assert!(began.elapsed() >= Duration::from_secs(3));
+    assert!(is_free(&url, "job", &[]), "the next time has come");
+}
+
+#[test]
+fn the_time_is_kept_by_the_store_if_lockctl_is_killed() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut running =
+        Running::script(&url, &["--at-least", "60", "--lease", "1", "job"], "echo ran");
+    assert_eq!(running.line(), "ran");
+    running.signal("KILL");
+    assert_eq!(running.end().code, None);
+    let left = shown(&url, "job")["lease_left_seconds"].as_f64().unwrap();
+    assert!(left > 20.0, "{left} s");
+}
+
+#[test]
+fn a_signal_ends_the_rest_of_the_time_for_lockctl_only() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut running = Running::script(&url, &["-v", "--at-least", "60", "job"], "echo ran; exit 3");
+    assert_eq!(running.line(), "ran");
+    running.error_line_with("keeps job");
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(3), "the job was done");
+    assert!(!is_free(&url, "job", &[]));
+}
+
+#[test]
+fn a_job_that_cannot_be_started_keeps_nothing() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let arguments = ["run", "--at-least", "60", "job", "--", "/nowhere"];
+    assert_eq!(crate::program::code(&url, &arguments), 127);
+    assert!(is_free(&url, "job", &[]), "another host may have it");
+}

@@ -1,0 +1,152 @@
+//! Arguments, messages, and what is never shown.
+
+use std::{fs, net::TcpListener};
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{Running, code, end, shown};
+
+/// A port on which nobody listens, as far as one can know.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_one_line_and_64() {
+    let url = format!("redis://127.0.0.1:{}", closed_port());
+    for arguments in [
+        &[][..],
+        &["nonsense"],
+        &["run"],
+        &["run", "a"],
+        &["run", "a", "true"],
+        &["run", "a", "--"],
+        &["run", "-n", "-w", "1", "a", "--", "true"],
+        &["run", "-w", "-1", "a", "--", "true"],
+        &["run", "-w", "soon", "a", "--", "true"],
+        &["run", "-s", "-x", "a", "--", "true"],
+        &["run", "-s", "--of", "2", "a", "--", "true"],
+        &["run", "--permits", "2", "a", "--", "true"],
+        &["run", "--lease", "0.5", "a", "--", "true"],
+        &["run", "-E", "256", "a", "--", "true"],
+        &["run", "--on-lost", "cry", "a", "--", "true"],
+        &["release", "a"],
+        &["release", "a", "--force"],
+        &["man", "nonsense"],
+        &["completions", "nonsense"],
+        &["--url", "mysql://h", "show", "a"],
+    ] {
+        let end = end(&url, arguments);
+        assert_eq!(end.code, Some(64), "{arguments:?}: {end:?}");
+        assert_eq!(end.stderr.lines().count(), 1, "{arguments:?}: {end:?}");
+        assert!(end.stderr.starts_with("lockctl: ") && end.stdout.is_empty(), "{end:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_not_valid_is_a_mistake_of_the_caller() {
+    let server = RedisServer::start();
+    for name in ["", "a{b"] {
+        assert_eq!(code(&server.url(), &["run", name, "--", "true"]), 64, "{name:?}");
+        assert_eq!(code(&server.url(), &["show", name]), 64, "{name:?}");
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_69_and_passwords_are_not_shown() {
+    let port = closed_port();
+    let server = RedisServer::start_with(&["--requirepass", "other"]);
+    for url in [
+        format!("redis://me:hunter2@127.0.0.1:{port}/1"),
+        format!("valkey://:hunter2@127.0.0.1:{port}"),
+        format!("redis+sentinel://me:hunter2@127.0.0.1:{port}/primary"),
+        format!("redis+cluster://me:hunter2@127.0.0.1:{port}"),
+        format!("postgres://me:hunter2@127.0.0.1:{port}/db"),
+        format!("etcd://me:hunter2@127.0.0.1:{port}"),
+        format!("redis://:hunter2@{}", server.address()),
+    ] {
+        for arguments in [
+            &["run", "--verbose", "-n", "a", "--", "true"][..],
+            &["show", "a", "--json"],
+            &["release", "a", "--force", "--yes"],
+        ] {
+            let end = end(&url, arguments);
+            assert_eq!(end.code, Some(69), "{url} {arguments:?}: {end:?}");
+            assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+            assert!(!format!("{end:?}").contains("hunter2"), "{end:?}");
+        }
+        let misplaced = end("", &["show", "a", &url]);
+        assert_eq!(misplaced.code, Some(64));
+        assert!(!misplaced.stderr.contains("hunter2"), "{misplaced:?}");
+    }
+    let unknown = end("mysql://me:hunter2@h", &["show", "a"]);
+    assert!(unknown.code == Some(64) && !unknown.stderr.contains("hunter2"), "{unknown:?}");
+}
+
+#[test]
+fn a_name_with_control_characters_does_nothing_to_the_terminal() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let name = "a\u{1b}[31m\u{9b}2J\u{202e}\r\nb";
+    let holder = Running::inside(&url, &["-v", name]);
+    assert_eq!(shown(&url, name)["name"], name, "JSON says what it is");
+    let outputs = [
+        end(&url, &["show", name]),
+        end(&url, &["show", name, "--json"]),
+        end(&url, &["run", "-v", "-n", name, "--", "true"]),
+        end(&url, &["run", "-s", name, "--", "true"]),
+        end(&url, &["release", name, "--force", "--yes"]),
+        holder.end(),
+    ];
+    for end in outputs {
+        let text = end.stdout.clone() + &end.stderr;
+        let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.chars().any(obeyed), "{end:?}");
+        assert!(text.contains("u{1b}") || text.contains("\\u001b"), "{end:?}");
+    }
+}
+
+#[test]
+fn show_tells_of_a_name_that_is_not_in_use() {
+    let server = RedisServer::start();
+    let state = shown(&server.url(), "a");
+    assert_eq!((state["held"].as_bool(), &state["kind"]), (Some(false), &serde_json::Value::Null));
+    let text = end(&server.url(), &["show", "a"]).stdout;
+    assert!(text.contains("not held"), "{text}");
+}
+
+#[test]
+fn release_says_whom_it_took_the_lock_from() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let free = end(&url, &["release", "a", "--force", "--yes"]);
+    assert_eq!((free.code, free.stdout.as_str()), (Some(0), "a is not held\n"));
+    let _holder = Running::inside(&url, &["a"]);
+    let state = shown(&url, "a");
+    let owner = state["holders"][0]["owner"].as_str().unwrap();
+    let taken = end(&url, &["release", "a", "--force", "--yes"]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    assert_eq!(taken.stdout, format!("released a, held by {owner} (exclusive)\n"));
+    assert_eq!(shown(&url, "a")["held"], false);
+}
+
+#[test]
+fn help_pages_and_completions_are_written() {
+    let folder = RedisServer::start();
+    let folder = folder.directory().join("man");
+    for command in ["run", "show", "release", "completions", "man"] {
+        let help = end("", &[command, "--help"]);
+        assert_eq!(help.code, Some(0), "{help:?}");
+        assert!(help.stdout.contains("Examples:"), "{command}");
+        let page = end("", &["man", command]);
+        assert!(page.stdout.contains(&format!(".TH lockctl-{command} 1")), "{}", page.stdout);
+    }
+    assert!(end("", &["--help"]).stdout.contains("LOCKCTL_URL"));
+    assert_eq!(code("", &["--version"]), 0);
+    assert!(end("", &["man"]).stdout.contains(".TH lockctl 1"));
+    assert_eq!(code("", &["man", "--dir", folder.to_str().unwrap()]), 0);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 6);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(end("", &["completions", shell]).stdout.contains("at-least"), "{shell}");
+    }
+}

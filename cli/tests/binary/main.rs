@@ -1,0 +1,15 @@
+//! The program `lockctl` as its users see it: arguments, output, exit codes, signals, processes.
+//! Every test has servers of its own.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
+mod all_processes;
+mod at_least;
+mod backends;
+mod command_line;
+mod loss;
+mod program;
+mod run;
+mod signals;
+mod terminal;

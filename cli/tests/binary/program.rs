@@ -1,0 +1,195 @@
+//! How the tests start `lockctl`, and what they learn of it.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// How long something may take that happens at once on a machine with nothing else to do.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Held by tests that keep the machine busy, and by those that a busy machine would disturb.
+pub(crate) static QUIET: Mutex<()> = Mutex::const_new(());
+
+/// `lockctl` with `arguments`, on the store at `url`.
+pub(crate) fn lockctl(url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockctl"));
+    for variable in ["REDIS_URL", "LOCKCTL_HELD", "LOCKCTL_NAME"] {
+        command.env_remove(variable);
+    }
+    command.env("LOCKCTL_URL", url).env("LOCKCTL", env!("CARGO_BIN_EXE_lockctl"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The end of a run of `lockctl`.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for End {
+    fn from(Output { status, stdout, stderr }: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
+        Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+}
+
+/// Runs `lockctl` until it ends.
+pub(crate) fn end(url: &str, arguments: &[&str]) -> End {
+    lockctl(url, arguments).output().expect("lockctl starts").into()
+}
+
+/// The exit code of a run.
+pub(crate) fn code(url: &str, arguments: &[&str]) -> i32 {
+    let end = end(url, arguments);
+    end.code.unwrap_or_else(|| panic!("{end:?}"))
+}
+
+/// Whether `name` can be had without waiting, as with `arguments`.
+pub(crate) fn is_free(url: &str, name: &str, arguments: &[&str]) -> bool {
+    let all = [&["run", "-n"], arguments, &[name, "--", "true"]].concat();
+    match code(url, &all) {
+        0 => true,
+        75 => false,
+        other => panic!("{all:?} ended with {other}"),
+    }
+}
+
+/// What `lockctl show --json` says.
+pub(crate) fn shown(url: &str, name: &str) -> Value {
+    let end = end(url, &["show", name, "--json"]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    serde_json::from_str(&end.stdout).expect("JSON")
+}
+
+/// Asks until `is_so` holds.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what} does not happen");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A `lockctl` that runs, with pipes to its command. Ends with SIGKILL if it was not waited for.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child, stdin, stdout }
+    }
+
+    /// `lockctl run` of a shell script.
+    pub(crate) fn script(url: &str, arguments: &[&str], script: &str) -> Self {
+        let all = [&["run"], arguments, &["--", "sh", "-c", script]].concat();
+        Self::start(lockctl(url, &all))
+    }
+
+    /// `lockctl run` of a command that is inside when this returns, and ends with its stdin.
+    pub(crate) fn inside(url: &str, arguments: &[&str]) -> Self {
+        let mut running = Self::script(url, arguments, "echo inside; cat > /dev/null");
+        assert_eq!(running.line(), "inside");
+        running
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line of the output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("the output can be read");
+        line.trim_end().to_owned()
+    }
+
+    /// Reads stderr until a line contains `text`.
+    pub(crate) fn error_line_with(&mut self, text: &str) {
+        let pipe = self.child.stderr.as_mut().expect("a pipe");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&line).contains(text) {
+            if byte[0] == b'\n' {
+                line.clear();
+            }
+            // Bytes one by one, so that nothing is taken that comes later.
+            let read = pipe.read(&mut byte).expect("stderr can be read");
+            assert_eq!(read, 1, "`{text}` does not come");
+            line.push(byte[0]);
+        }
+    }
+
+    /// Gives the command a line to read.
+    pub(crate) fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("stdin is open");
+        stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).expect("it reads");
+    }
+
+    /// Closes the stdin of the command.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Sends a signal to `lockctl` alone.
+    pub(crate) fn signal(&self, signal: &str) {
+        kill(signal, &self.pid().to_string());
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().expect("it can be waited for").is_some()
+    }
+
+    /// Waits for the end, and says how it was. What was read before is not repeated.
+    pub(crate) fn end(mut self) -> End {
+        self.stdin = None;
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).expect("UTF-8");
+        let mut pipe = self.child.stderr.take().expect("a pipe");
+        pipe.read_to_string(&mut stderr).expect("UTF-8");
+        let status = self.child.wait().expect("it can be waited for");
+        End { code: status.code(), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process, or to a group if its number is negative.
+pub(crate) fn kill(signal: &str, pid: &str) {
+    let status = Command::new("kill").args(["-s", signal, "--", pid]).status().expect("kill runs");
+    assert!(status.success(), "{pid} cannot get {signal}");
+}
+
+/// The state of a process as `/proc` has it: `R`, `S`, `T` if it is stopped, `Z` if it has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
+/// Returns `true` if the process has not ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn runs(pid: &str) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}

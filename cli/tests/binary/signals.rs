@@ -1,0 +1,137 @@
+//! Signals, while `lockctl run` waits and while its command runs.
+
+use std::time::{Duration, Instant};
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{Running, is_free, shown, until};
+
+fn queue_length(url: &str) -> usize {
+    shown(url, "a")["queue"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn signals_are_passed_on_to_the_command() {
+    let server = RedisServer::start();
+    let script = r#"for name in INT HUP QUIT USR1 USR2; do trap "echo $name" $name; done
+        trap 'echo TERM; exit 7' TERM
+        echo ready; while :; do sleep 0.02; done"#;
+    let mut running = Running::script(&server.url(), &["a"], script);
+    assert_eq!(running.line(), "ready");
+    for signal in ["INT", "HUP", "QUIT", "USR1", "USR2", "TERM"] {
+        running.signal(signal);
+        assert_eq!(running.line(), signal);
+    }
+    assert_eq!(running.end().code, Some(7));
+    assert!(is_free(&server.url(), "a", &[]));
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_the_exit_code() {
+    let server = RedisServer::start();
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("USR2", 140)] {
+        // Not one that ends with its stdin, which ends with this test's wait.
+        let mut running = Running::script(&server.url(), &["a"], "echo ready; exec sleep 600");
+        assert_eq!(running.line(), "ready");
+        running.signal(signal);
+        assert_eq!(running.end().code, Some(code), "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_does_not_end_is_killed() {
+    let server = RedisServer::start();
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = Running::script(&server.url(), &["--kill-after", "0.2", "a"], script);
+    assert_eq!(running.line(), "ready");
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(137));
+    assert!(is_free(&server.url(), "a", &[]));
+}
+
+/// Without a command, there is nothing to wait for. The first in the queue of another process must
+/// not have to wait until the place of this one lapses, which takes 5 s.
+#[test]
+fn a_signal_while_waiting_leaves_no_place_in_the_queue() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["--fair", "a"]);
+    let mut fastest = Duration::MAX;
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1"] {
+        let waiter = Running::script(&url, &["--fair", "a"], "echo entered");
+        until("the place in the queue", || queue_length(&url) == 1);
+        let sent = Instant::now();
+        waiter.signal(signal);
+        let end = waiter.end();
+        fastest = fastest.min(sent.elapsed());
+        assert!(end.code.is_some_and(|code| code > 128) && end.stdout.is_empty(), "{end:?}");
+        assert_eq!(queue_length(&url), 0, "{signal}");
+        assert!(sent.elapsed() < Duration::from_secs(4), "the place may have lapsed");
+    }
+    // Of several, because the machine may be busy.
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
+    assert_eq!(holder.end().code, Some(0));
+}
+
+#[test]
+fn a_waiter_that_gives_up_lets_the_next_one_in() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["--fair", "a"]);
+    let first = Running::script(&url, &["--fair", "a"], "echo first");
+    until("the first place", || queue_length(&url) == 1);
+    let mut second = Running::script(&url, &["--fair", "a"], "echo second");
+    until("the second place", || queue_length(&url) == 2);
+    first.signal("TERM");
+    assert_eq!(first.end().code, Some(143));
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(second.line(), "second");
+    assert_eq!(second.end().code, Some(0));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_was_ignored_before_stays_ignored() {
+    use crate::program::lockctl;
+
+    let server = RedisServer::start();
+    let mut command = std::process::Command::new("sh");
+    let script = r#"trap '' HUP
+        exec "$LOCKCTL" run a -- sh -c 'echo ready; read go; echo alive'"#;
+    command.args(["-c", script]);
+    for (name, value) in lockctl(&server.url(), &[]).get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    running.signal("HUP");
+    running.tell("go\n");
+    assert_eq!(running.line(), "alive");
+    assert_eq!(running.end().code, Some(0));
+}
+
+/// A stopped `lockctl` cannot renew, so the command must not run meanwhile.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stop_stops_the_command_too_and_a_loss_is_noticed_first_afterwards() {
+    use crate::program::{runs, state};
+
+    let server = RedisServer::start();
+    let script = "trap '' TSTP; echo $$; while :; do sleep 0.02; done";
+    let mut running = Running::script(&server.url(), &["--lease", "3", "a"], script);
+    let (command, own) = (running.line(), running.pid().to_string());
+    running.signal("TSTP");
+    until("the stop", || state(&own) == Some('T') && state(&command) == Some('T'));
+    running.signal("CONT");
+    until("the command to go on", || matches!(state(&command), Some('S' | 'R')));
+
+    running.signal("TSTP");
+    until("the second stop", || state(&own) == Some('T') && state(&command) == Some('T'));
+    until("the end of the lease", || is_free(&server.url(), "a", &[]));
+    running.signal("CONT");
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    assert!(!runs(&command));
+}

@@ -1,0 +1,81 @@
+//! With a terminal, which `script` of util-linux provides.
+
+#![cfg(target_os = "linux")]
+
+use std::process::Command;
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{End, Running, is_free, lockctl};
+
+/// `lockctl` with `arguments`, quoted for a shell, on a terminal of its own.
+fn on_terminal(url: &str, arguments: &str) -> Running {
+    let mut command = Command::new("script");
+    command.args(["-q", "-e", "-c", &format!("\"$LOCKCTL\" {arguments}"), "/dev/null"]);
+    for (name, value) in lockctl(url, &[]).get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    Running::start(command)
+}
+
+/// Reads until a line contains `text`. The terminal echoes what is typed.
+fn wait_for(running: &mut Running, text: &str) {
+    loop {
+        let line = running.line();
+        assert!(!line.is_empty(), "`{text}` does not come");
+        if line.contains(text) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn the_command_can_read_from_the_terminal() {
+    let server = RedisServer::start();
+    let script = r#"run a -- sh -c 'echo ready; read x; echo "got <$x>"; exit 5'"#;
+    let mut running = on_terminal(&server.url(), script);
+    wait_for(&mut running, "ready");
+    running.tell("hello\n");
+    wait_for(&mut running, "got <hello>");
+    assert_eq!(running.end().code, Some(5));
+}
+
+#[test]
+fn the_keys_for_interrupting_reach_the_command() {
+    let server = RedisServer::start();
+    let script = r#"run a -- sh -c 'trap "echo stopped; exit 6" INT; echo ready
+        while :; do sleep 0.02; done'"#;
+    let mut running = on_terminal(&server.url(), script);
+    wait_for(&mut running, "ready");
+    running.tell("\u{3}");
+    wait_for(&mut running, "stopped");
+    assert_eq!(running.end().code, Some(6));
+}
+
+#[test]
+fn the_terminal_is_given_back() {
+    let server = RedisServer::start();
+    let script = r#"run a -- true; read x; echo "got <$x>""#;
+    let mut running = on_terminal(&server.url(), script);
+    running.tell("again\n");
+    wait_for(&mut running, "got <again>");
+    assert_eq!(running.end().code, Some(0));
+}
+
+#[test]
+fn a_release_by_force_asks_first() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let _holder = Running::inside(&url, &["a"]);
+    for (answer, code, is_released) in [("n\n", 75, false), ("y\n", 0, true)] {
+        let mut running = on_terminal(&url, "release a --force");
+        running.tell(answer);
+        let End { code: ended, stdout, .. } = running.end();
+        assert_eq!(ended, Some(code), "{stdout}");
+        assert!(stdout.contains("Take it away?"), "{stdout}");
+        assert_eq!(is_free(&url, "a", &[]), is_released);
+    }
+}
