@@ -16,6 +16,11 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Fault, History, Op, PostgresServer, RedisServer};
 use tokio::task::JoinSet;
 
+use crate::{
+    critical,
+    waiting::{LONG, until},
+};
+
 const CLIENTS: usize = 4;
 const TASKS: usize = 8;
 const ROUNDS: u64 = 25;
@@ -85,20 +90,87 @@ async fn without_hand_over_while_one_member_is_down() {
     contend(clients.collect(), Duration::ZERO).await;
 }
 
+/// Clients of `servers`, each with connections of its own.
+async fn clients_of(servers: &[RedisServer]) -> Vec<Quorum> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut members = Quorum::builder();
+        for server in servers {
+            members = members.member(RedisBackend::connect(server.url()).await.unwrap());
+        }
+        clients.push(members.build().unwrap());
+    }
+    clients
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_servers() {
     let servers = [(); 3].map(|()| RedisServer::start());
     for hand_over in [Duration::from_millis(50), Duration::ZERO] {
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            let mut members = Quorum::builder();
-            for server in &servers {
-                members = members.member(RedisBackend::connect(server.url()).await.unwrap());
-            }
-            clients.push(members.build().unwrap());
-        }
-        contend(clients, hand_over).await;
+        contend(clients_of(&servers).await, hand_over).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_five_servers() {
+    let servers = [(); 5].map(|()| RedisServer::start());
+    for hand_over in [Duration::from_millis(50), Duration::ZERO] {
+        contend(clients_of(&servers).await, hand_over).await;
+    }
+}
+
+/// Memory, Redis and PostgreSQL. The clients are in one process, so they can share the memory.
+async fn clients_of_mixed(redis: &RedisServer, postgres: &PostgresServer) -> Vec<Quorum> {
+    let (memory, mut clients) = (MemoryBackend::new(), Vec::new());
+    for _ in 0..CLIENTS {
+        let postgres = PostgresBackend::builder(postgres.url()).connections(1);
+        let members = Quorum::builder()
+            .member(memory.clone())
+            .member(RedisBackend::connect(redis.url()).await.unwrap())
+            .member(postgres.connect().await.unwrap())
+            .member_timeout(Duration::from_secs(1));
+        clients.push(members.build().unwrap());
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_members_of_three_kinds() {
+    let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+    for hand_over in [Duration::from_millis(50), Duration::ZERO] {
+        contend(clients_of_mixed(&redis, &postgres).await, hand_over).await;
+    }
+}
+
+/// Acquisitions of every kind, also such as are given up on the way in.
+async fn visit_in_every_way(clients: Vec<Quorum>) {
+    let patient = |client| Locks::builder(client).retry_for(LONG).build().unwrap();
+    let clients: Vec<_> = clients.into_iter().map(patient).collect();
+    let entries = critical::contend(&clients, |locks| locks.lock("a"), TASKS as u64, 7).await;
+    // Of seven ways, four always get in.
+    assert!(entries >= (CLIENTS * TASKS * 4) as u64, "{entries}");
+    for locks in &clients {
+        locks.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn in_every_way_on_five_servers() {
+    let servers = [(); 5].map(|()| RedisServer::start());
+    visit_in_every_way(clients_of(&servers).await).await;
+    for server in &servers {
+        until("the last release", async || {
+            let held: Vec<String> = server.query(&["KEYS", "a"]).await;
+            held.is_empty()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn in_every_way_on_members_of_three_kinds() {
+    let (redis, postgres) = (RedisServer::start(), PostgresServer::start());
+    visit_in_every_way(clients_of_mixed(&redis, &postgres).await).await;
 }
 
 /// An undone request is asked for again, also where an undo leaves a mark.

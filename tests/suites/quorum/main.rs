@@ -8,6 +8,8 @@
 
 mod conformance;
 mod contention;
+#[path = "../critical.rs"]
+mod critical;
 mod faults;
 mod late;
 mod members;
