@@ -8,6 +8,7 @@ use lockcore_testkit::EtcdCluster;
 use crate::{
     critical,
     load::Load,
+    readers,
     support::{connect, keys, until},
 };
 
@@ -15,20 +16,29 @@ const CLIENTS: u64 = 4;
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 4;
 
-async fn contend(fair: bool, members: usize) {
-    let cluster = EtcdCluster::start(members);
+async fn clients_of(cluster: &EtcdCluster) -> Vec<Locks> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(Locks::new(connect(&cluster).await));
+        clients.push(Locks::new(connect(cluster).await));
     }
+    clients
+}
+
+async fn nothing_is_left(cluster: &EtcdCluster) {
+    let client = cluster.client().await;
+    until("the last release", async || keys(&client).await.is_empty()).await;
+}
+
+async fn contend(fair: bool, members: usize) {
+    let cluster = EtcdCluster::start(members);
+    let clients = clients_of(&cluster).await;
     let lock = match fair {
         true => |locks: &Locks| locks.fair_lock("contended"),
         false => |locks: &Locks| locks.lock("contended"),
     };
     let entries = critical::contend(&clients, lock, TASKS, ROUNDS).await;
     assert!(entries > CLIENTS * TASKS, "{entries}");
-    let client = cluster.client().await;
-    until("the last release", async || keys(&client).await.is_empty()).await;
+    nothing_is_left(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,6 +54,14 @@ async fn exclusive_on_three_members() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair() {
     contend(true, 1).await;
+}
+
+/// Readers beside each other, and writers alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_write() {
+    let cluster = EtcdCluster::start(1);
+    readers::read_and_write(&clients_of(&cluster).await, TASKS as usize, 7).await;
+    nothing_is_left(&cluster).await;
 }
 
 async fn load_on(cluster: &EtcdCluster) -> Load {

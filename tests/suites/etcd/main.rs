@@ -15,6 +15,8 @@ mod late;
 #[path = "../load.rs"]
 mod load;
 mod outage;
+#[path = "../readers.rs"]
+mod readers;
 mod support;
 mod tls;
 mod tokens;

@@ -8,6 +8,7 @@ use lockcore_testkit::PostgresServer;
 use crate::{
     critical,
     load::Load,
+    readers,
     support::{connect, until},
 };
 
@@ -15,23 +16,32 @@ const CLIENTS: u64 = 4;
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 12;
 
-async fn contend(fair: bool) {
-    let server = PostgresServer::start();
+async fn clients_of(server: &PostgresServer) -> Vec<Locks> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(Locks::new(connect(&server).await));
+        clients.push(Locks::new(connect(server).await));
     }
+    clients
+}
+
+async fn nothing_is_left(server: &PostgresServer) {
+    until("the last release", || async {
+        let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
+        server.query(left).await.is_empty()
+    })
+    .await;
+}
+
+async fn contend(fair: bool) {
+    let server = PostgresServer::start();
+    let clients = clients_of(&server).await;
     let lock = match fair {
         true => |locks: &Locks| locks.fair_lock("contended"),
         false => |locks: &Locks| locks.lock("contended"),
     };
     let entries = critical::contend(&clients, lock, TASKS, ROUNDS).await;
     assert!(entries > 64, "{entries}");
-    until("the last release", || async {
-        let left = "SELECT id FROM lockcore.hold UNION ALL SELECT id FROM lockcore.place";
-        server.query(left).await.is_empty()
-    })
-    .await;
+    nothing_is_left(&server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,6 +52,14 @@ async fn exclusive() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair() {
     contend(true).await;
+}
+
+/// Readers beside each other, and writers alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_write() {
+    let server = PostgresServer::start();
+    readers::read_and_write(&clients_of(&server).await, TASKS as usize, ROUNDS).await;
+    nothing_is_left(&server).await;
 }
 
 /// The server is killed and started again, and connections are killed, while eight tasks work.

@@ -18,6 +18,8 @@ mod fencing;
 mod load;
 mod outage;
 mod proxy;
+#[path = "../readers.rs"]
+mod readers;
 mod renewing;
 mod schema;
 #[path = "../signals/mod.rs"]
