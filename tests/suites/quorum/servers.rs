@@ -1,15 +1,28 @@
 //! Redis servers as members: killed, stopped, and started again without their data.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use lockcore::{FencingToken, LockError, LockGuard, Locks};
 use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Faulty, Op, PostgresServer, Proxy, RedisServer};
-use tokio::time::{Instant, sleep, timeout};
+use lockcore_testkit::{Conditions, Faulty, Op, PostgresServer, Proxy, RedisServer};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 
-use crate::SECOND;
+use crate::{
+    SECOND,
+    critical::Critical,
+    waiting::{LONG, soon, until},
+};
 
 /// No pause is longer than this while a majority is well.
 const LONGEST: Duration = Duration::from_secs(2);
@@ -19,7 +32,11 @@ pub(crate) fn servers<const N: usize>() -> [RedisServer; N] {
 }
 
 pub(crate) async fn quorum(servers: &[RedisServer], rejoin_after: Duration) -> Quorum {
-    let members = servers.iter().map(RedisServer::url).fold(Quorum::builder(), |members, url| {
+    quorum_at(servers.iter().map(RedisServer::url), rejoin_after).await
+}
+
+async fn quorum_at(addresses: impl IntoIterator<Item = String>, rejoin_after: Duration) -> Quorum {
+    let members = addresses.into_iter().fold(Quorum::builder(), |members, url| {
         members.member_from(move || RedisBackend::connect(url.clone()))
     });
     members.rejoin_after(rejoin_after).connect().await.unwrap()
@@ -43,6 +60,69 @@ async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToke
         guard.release().await.unwrap();
     }
     last
+}
+
+/// Clients that work in turns, whatever happens to a minority.
+struct Work {
+    critical: Arc<Critical>,
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+impl Work {
+    fn of(clients: impl IntoIterator<Item = Quorum>, lease: Duration) -> Self {
+        let (critical, stop) = (Arc::new(Critical::default()), Arc::new(AtomicBool::new(false)));
+        let mut tasks = JoinSet::new();
+        for quorum in clients {
+            let (critical, stop) = (critical.clone(), stop.clone());
+            let locks = Locks::builder(quorum).lease(lease).retry_for(LONG).build().unwrap();
+            tasks.spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = locks.lock("a").acquire().await.unwrap();
+                    critical.visit(&guard).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        Self { critical, stop, tasks }
+    }
+
+    /// Watches it for so long at least: nobody fails, and no pause is too long, but for what the
+    /// machine itself was late by. That shows in timers, and in the answers of servers that are
+    /// well.
+    async fn goes_on_for(&mut self, time: Duration, well: &[RedisServer]) {
+        const TICK: Duration = Duration::from_millis(10);
+        let (start, mut before) = (Instant::now(), self.critical.entries());
+        let (mut last, mut late) = (start, Duration::ZERO);
+        loop {
+            let tick = Instant::now();
+            sleep(TICK).await;
+            for server in well {
+                server.query::<String>(&["PING"]).await;
+            }
+            late += tick.elapsed().saturating_sub(2 * TICK);
+            let pause = last.elapsed();
+            let at = start.elapsed();
+            assert!(
+                pause <= LONGEST + late,
+                "a pause of {pause:?}, late by {late:?}, {at:?} into {time:?}"
+            );
+            if self.critical.entries() > before {
+                if start.elapsed() >= time {
+                    return;
+                }
+                (last, late, before) = (Instant::now(), Duration::ZERO, self.critical.entries());
+            }
+            if let Some(failed) = self.tasks.try_join_next() {
+                panic!("somebody has stopped working: {failed:?}");
+            }
+        }
+    }
+
+    async fn ends(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        soon("the last turns", self.tasks.join_all()).await;
+    }
 }
 
 /// Tokens of members follow their own clocks, and are behind what is proposed all the same.
@@ -76,6 +156,68 @@ async fn one_of_three_is_killed() {
     // A client that comes only now.
     let third = client(&servers).await;
     enters(&third).await.release().await.unwrap();
+}
+
+/// Nobody is told that it is gone: what is sent to it, or to connect to it, stays on its way.
+#[tokio::test]
+async fn one_of_three_is_cut_off() {
+    let servers = servers::<3>();
+    let proxy = Proxy::start_opaque(servers[2].port()).await.unwrap();
+    let client = async || {
+        let addresses = [servers[0].url(), servers[1].url(), proxy.url()];
+        quorum_at(addresses, 30 * SECOND).await
+    };
+    let mut work = Work::of([client().await, client().await], 30 * SECOND);
+    let holder = Locks::builder(client().await).lease(15 * SECOND).build().unwrap();
+    let held = holder.lock("b").acquire().await.unwrap();
+    work.goes_on_for(SECOND / 2, &servers).await;
+    proxy.set(Conditions { cut_to_server: true, cut_to_client: true, ..Conditions::default() });
+    work.goes_on_for(7 * SECOND, &servers[..2]).await;
+    for server in &servers[..2] {
+        // Less than 8 s would be left without a renewal.
+        until("the renewal", async || server.query::<i64>(&["PTTL", "b"]).await > 9_000).await;
+    }
+    let token = held.token();
+    held.release().await.unwrap();
+    // A client that comes only now.
+    let third = Locks::new(client().await);
+    let guard = soon("the released lock", third.lock("b").acquire()).await.unwrap();
+    assert!(guard.token() > token, "{} after {token}", guard.token());
+    // Everything that was sent to it arrives.
+    proxy.heal();
+    work.goes_on_for(2 * SECOND, &servers).await;
+    work.ends().await;
+    guard.release().await.unwrap();
+}
+
+/// Its grants count again after a while, and a hold that it had is still there.
+#[tokio::test]
+async fn one_of_three_comes_back_with_its_data() {
+    let options = ["--appendonly", "yes", "--appendfsync", "no"];
+    let mut servers: [RedisServer; 3] = std::array::from_fn(|_| RedisServer::start_with(&options));
+    let client = async || quorum(&servers, 2 * SECOND).await;
+    // What was held when the member was killed is held there for a lease.
+    let mut work = Work::of([client().await, client().await], 5 * SECOND);
+    let [one, other] = [Locks::new(client().await), Locks::new(client().await)];
+    let held = one.lock("b").acquire().await.unwrap();
+    work.goes_on_for(SECOND / 2, &servers).await;
+    until("the hold at the third", async || servers[2].query(&["EXISTS", "b"]).await).await;
+    servers[2].kill();
+    work.goes_on_for(2 * SECOND, &servers[..2]).await;
+    servers[2].restart();
+    assert!(servers[2].query::<bool>(&["EXISTS", "b"]).await, "it has lost its data");
+    work.goes_on_for(5 * SECOND, &servers).await;
+    // From now on, it is needed.
+    servers[0].kill();
+    work.goes_on_for(3 * SECOND, &servers[1..]).await;
+    let refused = other.lock("b").acquire_timeout(SECOND).await;
+    assert!(matches!(refused, Err(LockError::Timeout { .. })), "two have the hold: {refused:?}");
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = soon("the released lock", other.lock("b").acquire()).await.unwrap();
+    assert!(next.token() > token, "{} after {token}", next.token());
+    next.release().await.unwrap();
+    work.ends().await;
 }
 
 #[tokio::test]
