@@ -11,6 +11,7 @@ mod conformance;
 mod critical;
 mod errors;
 mod exclusion;
+mod interruptions;
 mod late;
 #[path = "../load.rs"]
 mod load;
