@@ -72,6 +72,9 @@ pub(super) async fn serve(number: u64, client: TcpStream, shared: Arc<Shared>) {
         reset(&client);
     }
     shared.connections.fetch_sub(1, Ordering::SeqCst);
+    shared.open.send_modify(|open| {
+        open.remove(&number);
+    });
 }
 
 async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
@@ -82,21 +85,29 @@ async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
     reset(&client);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let (requests, due_requests) = unbounded_channel();
-    let (replies, due_replies) = unbounded_channel();
+    let (requests, mut due_requests) = unbounded_channel();
+    let (replies, mut due_replies) = unbounded_channel();
     let up = async {
-        tokio::join!(
-            connection.take(Way::ToServer, from_client, requests),
-            connection.give(Way::ToServer, to_server, due_requests)
-        )
-        .1
+        let take = async {
+            tokio::select! {
+                () = connection.take(Way::ToServer, from_client, requests) => {}
+                () = connection.abandoned() => {}
+            }
+        };
+        tokio::join!(take, connection.give(Way::ToServer, to_server, &mut due_requests)).1
     };
     let down = async {
-        tokio::join!(
-            connection.take(Way::ToClient, from_server, replies),
-            connection.give(Way::ToClient, to_client, due_replies)
-        )
-        .1
+        let give = async {
+            tokio::select! {
+                end = connection.give(Way::ToClient, to_client, &mut due_replies) => return end,
+                () = connection.abandoned() => {}
+            }
+            // Read all the same: a connection that is closed with something unread is reset, and
+            // the server may lose what it has not read either.
+            while due_replies.recv().await.is_some() {}
+            End::Closed
+        };
+        tokio::join!(connection.take(Way::ToClient, from_server, replies), give).1
     };
     tokio::pin!(up, down);
     // A client that has closed may have sent something that is still on its way; a server that has closed hears nothing any more.
@@ -168,7 +179,7 @@ impl Connection {
         &self,
         way: Way,
         mut to: OwnedWriteHalf,
-        mut pieces: UnboundedReceiver<Piece>,
+        pieces: &mut UnboundedReceiver<Piece>,
     ) -> End {
         let mut conditions = self.shared.conditions.subscribe();
         while let Some(piece) = pieces.recv().await {
@@ -192,6 +203,12 @@ impl Connection {
         self.passable(way, &mut conditions).await;
         let _ = to.shutdown().await;
         End::Closed
+    }
+
+    /// Resolves when the client's end is to be reset.
+    async fn abandoned(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.shared.abandoned.subscribe().wait_for(|up_to| *up_to >= self.number).await;
     }
 
     fn conditions(&self) -> Conditions {

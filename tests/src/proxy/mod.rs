@@ -4,6 +4,7 @@ mod connection;
 mod resp;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::Ipv4Addr,
     sync::{
@@ -96,6 +97,10 @@ struct Shared {
     conditions: watch::Sender<Conditions>,
     /// Raised to end all connections that exist: by a reset.
     resets: watch::Sender<u64>,
+    /// Up to which connection the clients' ends are reset.
+    abandoned: watch::Sender<u64>,
+    /// The connections that have not ended.
+    open: watch::Sender<BTreeSet<u64>>,
     /// Requests of locks that were answered.
     answers: AtomicU64,
     /// At which answer to a request of a lock the connection breaks instead; 0 for none.
@@ -141,6 +146,8 @@ impl Proxy {
             target: AtomicU16::new(target),
             conditions: watch::Sender::default(),
             resets: watch::Sender::default(),
+            abandoned: watch::Sender::default(),
+            open: watch::Sender::default(),
             answers: AtomicU64::new(0),
             lose_answer: AtomicU64::new(0),
             reset_after: AtomicU64::new(u64::MAX),
@@ -196,6 +203,23 @@ impl Proxy {
     /// Resets all connections (RST).
     pub fn reset(&self) {
         self.shared.resets.send_modify(|resets| *resets += 1);
+    }
+
+    /// Resets all connections (RST) at their clients' end. The server is not told: what clients had
+    /// sent is on its way as before, and frozen for as long as it is.
+    pub fn abandon(&self) {
+        self.shared.abandoned.send_replace(self.accepted());
+    }
+
+    /// Lets everything pass again, and resolves when the server has had what was sent on
+    /// connections that were [abandoned](Self::abandon): it has closed them since, or had a second
+    /// for that.
+    pub async fn deliver(&self) {
+        self.heal();
+        let last = *self.shared.abandoned.borrow();
+        let mut open = self.shared.open.subscribe();
+        // The sender is in `self`: it cannot be gone.
+        let _ = open.wait_for(|open| open.first().is_none_or(|first| *first > last)).await;
     }
 
     /// The `k`-th request of a lock from now on is carried out, but instead of its answer the client gets a reset.
@@ -266,6 +290,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             continue;
         }
         let number = shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.open.send_modify(|open| {
+            open.insert(number);
+        });
         tokio::spawn(connection::serve(number, client, shared.clone()));
     }
 }

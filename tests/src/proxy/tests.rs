@@ -106,3 +106,22 @@ async fn a_frozen_connection_is_silent_and_a_new_one_is_not() {
     let mut another = connect(&proxy).await.unwrap();
     assert_eq!(count(&mut another).await.unwrap(), 2, "the request before never arrived");
 }
+
+#[tokio::test]
+async fn what_was_sent_arrives_after_its_connection_was_abandoned() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start_opaque(server.port()).await.unwrap();
+    let (mut one, mut other) = (connect(&proxy).await.unwrap(), connect(&proxy).await.unwrap());
+    proxy.freeze(On::All);
+    for connection in [&mut one, &mut other] {
+        assert!(count(connection).await.unwrap_err().is_timeout());
+    }
+    proxy.abandon();
+    let gone = count(&mut one).await.unwrap_err();
+    assert!(gone.is_connection_dropped(), "{gone}");
+    let mut again = connect(&proxy).await.unwrap();
+    assert_eq!(count(&mut again).await.unwrap(), 1, "nothing has arrived");
+    proxy.deliver().await;
+    assert_eq!(server.query::<u64>(&["GET", "n"]).await, 3);
+    assert_eq!(count(&mut again).await.unwrap(), 4, "a new connection is as before");
+}
