@@ -12,6 +12,7 @@ use lockcore::{
     BackendError,
     backend::{AcquireRequest, Backend, HoldId, ReleaseOutcome, ReleaseRequest, RenewOutcome},
 };
+use tokio::time::timeout;
 
 use crate::{
     Fixture,
@@ -27,8 +28,26 @@ pub trait Interrupts: Fixture {
     fn interrupt(&self) -> impl Future<Output = ()> + Send;
 }
 
+/// A [`Fixture`] that can break connections with requests on them that arrive all the same.
+pub trait Withholds: Interrupts {
+    /// Keeps from the store what the clients send from now on, over the connections that exist.
+    /// [`Proxy::freeze`](crate::Proxy::freeze) does that.
+    fn withhold(&self) -> impl Future<Output = ()> + Send;
+
+    /// Breaks the connections that [`withhold`](Self::withhold) was for, as the clients see it. To
+    /// the store they are open, and what was withheld is still to come. New ones can be made at
+    /// once.
+    /// [`Proxy::abandon`](crate::Proxy::abandon) does that.
+    fn abandon(&self) -> impl Future<Output = ()> + Send;
+
+    /// Delivers what was withheld, unless the store has closed its connection, and resolves when
+    /// the store has had it. [`Proxy::deliver`](crate::Proxy::deliver) does that.
+    fn deliver(&self) -> impl Future<Output = ()> + Send;
+}
+
 /// Generates the tests that prove what a backend does when its connections break: one `#[test]` for
-/// each case. The argument is a fixture that [`Interrupts`].
+/// each case. The argument is a fixture that [`Interrupts`]. With `late` behind it, it is one that
+/// [`Withholds`], and requests that arrive after their undo was answered are tested as well.
 ///
 /// They are beside [`conformance_tests!`](crate::conformance_tests), since not every store has
 /// connections. The fixture's clients are those of one case, so the store may be shared.
@@ -42,6 +61,13 @@ macro_rules! interruption_tests {
             an_undone_acquire_stays_undone
             who_listens_hears_of_an_interruption
             who_listens_hears_what_comes_after
+        }
+    };
+    ($fixture:ty, late) => {
+        $crate::interruption_tests! { $fixture }
+        $crate::interruption_tests! {
+            $fixture:
+            an_acquire_that_arrives_after_its_undo_has_no_effect
         }
     };
     ($fixture:ty: $($case:ident)*) => {
@@ -149,6 +175,30 @@ pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
         if answer.is_some() {
             return;
         }
+    }
+}
+
+/// C17: an acquire that was on its way until its undo was answered over another connection does not
+/// come about any more.
+pub async fn an_acquire_that_arrives_after_its_undo_has_no_effect<F: Withholds>(fixture: &F) {
+    for _ in 0..3 {
+        let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
+        let (request, undo) = (scene.acquire_of(&holds[0]), scene.acquire_of(&holds[0]).undo());
+        // Connections that are made when they are needed are there from then on.
+        scene.one(&holds[1]).enters().await;
+        scene.one(&holds[1]).releases().await;
+        fixture.withhold().await;
+        let answer = timeout(fixture.short_lease() / 5, scene.one.acquire(&request)).await;
+        assert!(!matches!(answer, Ok(Ok(_))), "it was not withheld: {answer:?}");
+        fixture.abandon().await;
+        at_last(async || scene.one.release(&undo).await).await;
+        fixture.deliver().await;
+        let next = scene.acquire_of(&holds[2]);
+        let entered = at_last(async || scene.two.acquire(&next).await).await;
+        assert!(entered.token().is_some(), "it was in: {entered:?}");
+        let release = scene.release_of(&holds[2]);
+        at_last(async || scene.two.release(&release).await).await;
+        nothing_is_left(fixture, &scene.name).await;
     }
 }
 

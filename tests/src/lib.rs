@@ -34,7 +34,7 @@ pub use crate::{
     faulty::{Fault, Faults, Faulty, Op},
     fixture::Fixture,
     history::{Belief, History, Inside, Violation},
-    interruptions::Interrupts,
+    interruptions::{Interrupts, Withholds},
     poll::poll_times,
     proxy::{Conditions, On, Proxy, Way},
     run::{run_case, run_case_paused},

@@ -74,8 +74,8 @@ impl Data {
     }
 }
 
-/// Has so many tasks of each client read and write, each with its own handles of the lock. First all
-/// are readers at the same time.
+/// Has so many tasks of each client read and write, each with its own handles of the lock. First
+/// all are readers at the same time.
 pub(crate) async fn read_and_write(clients: &[Locks], tasks: usize, rounds: u64) {
     let (data, mut visits) = (Arc::new(Data::default()), JoinSet::new());
     let all = Arc::new(Barrier::new(clients.len() * tasks));

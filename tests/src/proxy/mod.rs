@@ -211,8 +211,9 @@ impl Proxy {
         self.shared.abandoned.send_replace(self.accepted());
     }
 
-    /// Lets everything pass again, and resolves when the server has had what was sent on connections
-    /// that were [abandoned](Self::abandon): it has closed them since, or had a second for that.
+    /// Lets everything pass again, and resolves when the server has had what was sent on
+    /// connections that were [abandoned](Self::abandon): it has closed them since, or had a second
+    /// for that.
     pub async fn deliver(&self) {
         self.heal();
         let last = *self.shared.abandoned.borrow();

@@ -8,7 +8,7 @@ use std::{
 use etcd_client::GetOptions;
 use lockcore::LockName;
 use lockcore_etcd::EtcdBackend;
-use lockcore_testkit::{EtcdCluster, Fixture, Interrupts, Proxy};
+use lockcore_testkit::{EtcdCluster, Fixture, Interrupts, On, Proxy, Withholds};
 
 /// A cluster that all cases share, and the network and the clients of one case.
 struct Interrupted<const MEMBERS: usize> {
@@ -69,10 +69,26 @@ impl<const MEMBERS: usize> Interrupts for Interrupted<MEMBERS> {
     }
 }
 
+impl<const MEMBERS: usize> Withholds for Interrupted<MEMBERS> {
+    async fn withhold(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.freeze(On::All));
+    }
+
+    async fn abandon(&self) {
+        self.proxies.iter().for_each(Proxy::abandon);
+    }
+
+    async fn deliver(&self) {
+        for proxy in &self.proxies {
+            proxy.deliver().await;
+        }
+    }
+}
+
 mod one_member {
-    lockcore_testkit::interruption_tests!(super::Interrupted<1>);
+    lockcore_testkit::interruption_tests!(super::Interrupted<1>, late);
 }
 
 mod three_members {
-    lockcore_testkit::interruption_tests!(super::Interrupted<3>);
+    lockcore_testkit::interruption_tests!(super::Interrupted<3>, late);
 }

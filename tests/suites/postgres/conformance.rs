@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lockcore::LockName;
 use lockcore_postgres::PostgresBackend;
-use lockcore_testkit::{Fixture, Interrupts, PostgresServer, Proxy};
+use lockcore_testkit::{Fixture, Interrupts, On, PostgresServer, Proxy, Withholds};
 use uuid::Uuid;
 
 /// A server that all cases share, and the clients of one case.
@@ -116,8 +116,22 @@ impl Interrupts for Interrupted {
     }
 }
 
+impl Withholds for Interrupted {
+    async fn withhold(&self) {
+        self.1.freeze(On::All);
+    }
+
+    async fn abandon(&self) {
+        self.1.abandon();
+    }
+
+    async fn deliver(&self) {
+        self.1.deliver().await;
+    }
+}
+
 mod interruptions {
-    lockcore_testkit::interruption_tests!(super::Interrupted);
+    lockcore_testkit::interruption_tests!(super::Interrupted, late);
 }
 
 mod signals {

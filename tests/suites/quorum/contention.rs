@@ -16,7 +16,10 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Fault, History, Op, PostgresServer, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::{critical, waiting::until};
+use crate::{
+    critical,
+    waiting::{LONG, until},
+};
 
 const CLIENTS: usize = 4;
 const TASKS: usize = 8;
@@ -141,7 +144,8 @@ async fn on_members_of_three_kinds() {
 
 /// Acquisitions of every kind, also such as are given up on the way in.
 async fn visit_in_every_way(clients: Vec<Quorum>) {
-    let clients: Vec<_> = clients.into_iter().map(Locks::new).collect();
+    let patient = |client| Locks::builder(client).retry_for(LONG).build().unwrap();
+    let clients: Vec<_> = clients.into_iter().map(patient).collect();
     let entries = critical::contend(&clients, |locks| locks.lock("a"), TASKS as u64, 7).await;
     // Of seven ways, four always get in.
     assert!(entries >= (CLIENTS * TASKS * 4) as u64, "{entries}");
