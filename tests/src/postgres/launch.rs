@@ -176,7 +176,13 @@ pub(super) fn spawn(
     command.arg("-D").arg(data(directory)).args(["-p", &port.to_string()]);
     command.arg("-k").arg(directory);
     // The data of a test need not survive the machine.
-    let fixed = ["listen_addresses=127.0.0.1", "fsync=off", "logging_collector=off"];
+    let fixed = [
+        "listen_addresses=127.0.0.1",
+        "fsync=off",
+        "logging_collector=off",
+        // In the directory of the data: a server that is killed leaves it in `/dev/shm` otherwise.
+        "dynamic_shared_memory_type=mmap",
+    ];
     let settings = fixed.iter().copied().chain(options.iter().map(String::as_str));
     command.args(settings.flat_map(|setting| ["-c", setting]));
     let mut process =
