@@ -26,6 +26,7 @@ mod pace;
 mod pulse;
 mod recent;
 mod replicas;
+mod session;
 
 use std::{
     sync::{Arc, atomic::Ordering},

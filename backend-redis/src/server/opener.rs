@@ -14,6 +14,7 @@ use redis::{
 use super::{
     address::{Locate, Place},
     check::{self, Facts, Identity},
+    session::{self, Session},
 };
 use crate::{credentials::Login, error};
 
@@ -48,6 +49,8 @@ pub(crate) struct Opener {
     /// The server at the last connection for commands, and since when it is another one than
     /// before.
     last: Mutex<(Identity, Option<Instant>)>,
+    /// The sessions at the server that its connections for commands had last, one for each purpose.
+    sessions: [Mutex<Option<Session>>; 2],
 }
 
 impl Opener {
@@ -60,8 +63,8 @@ impl Opener {
     ) -> Self {
         let is_cluster_node = is_cluster_node.map_or_else(OnceLock::new, OnceLock::from);
         let (splits_batches, can_restore) = (Arc::default(), Arc::new(AtomicBool::new(true)));
-        let last = Mutex::default();
-        Self { address, options, is_cluster_node, splits_batches, can_restore, last }
+        let (last, sessions) = (Mutex::default(), Default::default());
+        Self { address, options, is_cluster_node, splits_batches, can_restore, last, sessions }
     }
 
     /// How long ago connections led to another server, which may lack what this one was told.
@@ -131,11 +134,32 @@ impl Opener {
                 self.check_deployment(facts.is_cluster_node, &address)?;
                 let identity = check::check(&facts, &address, self.options.eviction_allowed)?;
                 self.note(&identity);
+                self.succeed(purpose, &mut connection, &identity).await?;
                 identity
             }
             Purpose::Messages => check::identify(&mut connection).await?,
         };
         Ok((connection, identity))
+    }
+
+    /// Ends the session of the connection that this one succeeds, if the server has it still. What
+    /// was sent over that one must not be carried out later than what will be sent over this one
+    /// (C17).
+    async fn succeed(
+        &self,
+        purpose: Purpose,
+        connection: &mut MultiplexedConnection,
+        identity: &Identity,
+    ) -> Result<(), BackendError> {
+        let last = &self.sessions[usize::from(purpose == Purpose::Acknowledged)];
+        let last = || last.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = last().clone().filter(|earlier| earlier.server.is_surely(identity));
+        if let Some(earlier) = earlier {
+            session::end(earlier.id, connection).await?;
+        }
+        let id = session::id(connection).await?;
+        *last() = id.map(|id| Session { id, server: identity.clone() });
+        Ok(())
     }
 
     /// Checks that the server belongs to a cluster if the first one did.

@@ -8,7 +8,7 @@ use lockcore_postgres::PostgresBackend;
 use lockcore_quorum::Quorum;
 use lockcore_redis::RedisBackend;
 use lockcore_testkit::{
-    Fixture, Interrupts, PostgresServer, Proxy, RedisServer, conformance_tests,
+    Fixture, Interrupts, On, PostgresServer, Proxy, RedisServer, Withholds, conformance_tests,
 };
 use tokio::sync::Mutex;
 
@@ -133,8 +133,24 @@ impl Interrupts for Interrupted {
     }
 }
 
+impl Withholds for Interrupted {
+    async fn withhold(&self) {
+        self.1.iter().for_each(|proxy| proxy.freeze(On::All));
+    }
+
+    async fn abandon(&self) {
+        self.1.iter().for_each(Proxy::abandon);
+    }
+
+    async fn deliver(&self) {
+        for proxy in &self.1 {
+            proxy.deliver().await;
+        }
+    }
+}
+
 mod interruptions {
-    lockcore_testkit::interruption_tests!(super::Interrupted);
+    lockcore_testkit::interruption_tests!(super::Interrupted, late);
 }
 
 /// Each member is a store of another kind.

@@ -2,7 +2,7 @@
 
 use lockcore::LockName;
 use lockcore_redis::RedisBackend;
-use lockcore_testkit::{Fixture, Interrupts, Proxy, RedisServer};
+use lockcore_testkit::{Fixture, Interrupts, On, Proxy, RedisServer, Withholds};
 
 struct RedisFixture(RedisServer);
 
@@ -64,8 +64,22 @@ impl Interrupts for Interrupted {
     }
 }
 
+impl Withholds for Interrupted {
+    async fn withhold(&self) {
+        self.1.freeze(On::All);
+    }
+
+    async fn abandon(&self) {
+        self.1.abandon();
+    }
+
+    async fn deliver(&self) {
+        self.1.deliver().await;
+    }
+}
+
 mod interruptions {
-    lockcore_testkit::interruption_tests!(super::Interrupted);
+    lockcore_testkit::interruption_tests!(super::Interrupted, late);
 }
 
 mod signals {
