@@ -23,8 +23,8 @@ use crate::{
     channel::{channel, place_of},
     connection::{Connection, Parameter, Path},
     error,
-    identity::Past,
     listener::{ListenerProgress, WakeupListener},
+    past::Past,
     schema::Schema,
 };
 

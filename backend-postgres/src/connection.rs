@@ -27,7 +27,7 @@ use tokio_postgres::{
 
 use crate::{
     error,
-    identity::{Identity, Past},
+    past::Past,
     schema::Schema,
     target::{Opened, Target},
 };
@@ -318,7 +318,7 @@ impl Keeper {
         raised.map(drop).map_err(|error| self.of_connecting(error))
     }
 
-    async fn session(&self, client: &Client) -> Result<(Session, Identity), BackendError> {
+    async fn session(&self, client: &Client) -> Result<(Session, String), BackendError> {
         let of_connecting = |error| self.of_connecting(error);
         let sql = self.schema.sql("SELECT * FROM lockcore.session()");
         let row = client.query_typed_one(&sql, &[]).await.map_err(of_connecting)?;
@@ -327,12 +327,7 @@ impl Keeper {
             began: row.try_get(1).map_err(of_connecting)?,
             application: row.try_get(2).map_err(of_connecting)?,
         };
-        let server = Identity {
-            started: row.try_get(3).map_err(of_connecting)?,
-            timeline: row.try_get(4).map_err(of_connecting)?,
-            logged: row.try_get(5).map_err(of_connecting)?,
-        };
-        Ok((session, server))
+        Ok((session, row.try_get(3).map_err(of_connecting)?))
     }
 
     /// Ends a session that was lost. The server may not have heard of that.

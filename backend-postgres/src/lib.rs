@@ -9,9 +9,9 @@ mod conditions;
 mod connection;
 mod error;
 mod fencing;
-mod identity;
 mod latches;
 mod listener;
+mod past;
 mod schema;
 mod target;
 #[cfg(feature = "tls")]

@@ -127,9 +127,8 @@ impl QuorumBuilder {
     /// For how long the grants of a member do not count after it may have lost its data. The
     /// default is 30 s, the default lease.
     ///
-    /// Of Redis that is when its connections lead to another server than before: one that was
-    /// restarted, or a replica that has taken over. A PostgreSQL server that was restarted has kept
-    /// its data; a replica that has taken over may lack some. Of a store that cannot tell, which is
+    /// Of Redis and PostgreSQL that is when connections lead to another server than before: one
+    /// that was restarted, or a replica that has taken over. Of a store that cannot tell, which is
     /// a Redis Cluster, or PostgreSQL behind a pooler, it is when it answers again after a
     /// connection error.
     ///

@@ -47,17 +47,17 @@ BEGIN
 END $$;
 
 -- The session that carries this out: its process, when it began, in microseconds, and under which
--- name; and of the server when it was started, in microseconds, its timeline, and how much of its
--- log is on the disk.
+-- name; and a text that tells the server from every other one. It changes when the server is
+-- started, since its files may be others then, and when the database or the tables are.
 CREATE FUNCTION lockcore.session(
-    OUT process integer, OUT began bigint, OUT application text, OUT started bigint,
-    OUT timeline text, OUT logged bigint
+    OUT process integer, OUT began bigint, OUT application text, OUT server text
 )
 LANGUAGE plpgsql AS $$
 BEGIN
-    started := round(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
-    timeline := left(pg_walfile_name(pg_current_wal_flush_lsn()), 8);
-    logged := pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint;
+    SELECT concat_ws(' ', system_identifier, oid, 'lockcore.hold'::regclass::oid,
+            extract(epoch FROM pg_postmaster_start_time()))
+        INTO server
+        FROM pg_control_system(), pg_database WHERE datname = current_database();
     -- A session is shown to the role that has connected. Another one may have been set.
     PERFORM set_config('role', 'none', true);
     SELECT pid, round(extract(epoch FROM backend_start) * 1000000)::bigint, application_name

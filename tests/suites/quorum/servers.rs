@@ -314,7 +314,7 @@ async fn a_member_whose_replica_has_taken_over_is_kept_out() {
     enters(&locks).await.release().await.unwrap();
     primary.kill();
     replica.query("SELECT pg_promote()").await;
-    until("the replica", || async { third.intact_for() < Some(Duration::MAX) }).await;
+    until("the replica", || async { third.intact_for().unwrap() < Duration::MAX }).await;
     faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
     // It may have the first lock still.
     let error = timeout(5 * SECOND, locks.lock("b").acquire()).await.unwrap().unwrap_err();
