@@ -100,7 +100,8 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
         }
         _ => {
             // The first paragraph. The rest repeats how the program is used.
-            let text = error.render().to_string();
+            // Where a URL has several spaces, it would not be known afterwards.
+            let text = output::without_passwords(&error.render().to_string());
             let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
             let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
             let message = words.join(" ");

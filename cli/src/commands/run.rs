@@ -311,6 +311,7 @@ impl Run {
         self.say(format_args!("{} is held by an outer lockctl run", self.args.name));
         let mut command = self.command();
         outer.describe(&mut command)?;
+        output::flush();
         // In the group of the outer one, so that a loss ends it as well.
         let error = command.exec();
         Err(not_started(&self.args.command[0], &error))
