@@ -48,7 +48,7 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// The store. Default: LOCKCTL_URL or REDIS_URL of the environment.
     #[arg(long, global = true, value_name = "URL")]
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     /// Says on stderr what is done, and why a lock could not be had.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,

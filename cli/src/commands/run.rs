@@ -49,9 +49,9 @@ If the lease can no longer be relied on, the group gets SIGTERM, and SIGKILL bef
 grant the lock to somebody else. On Linux, so do processes that have left the group. If the lock was
 taken away, somebody else may have it at once.
 
-The command's environment has LOCKCTL_NAME, LOCKCTL_TOKEN (the fencing token) and LOCKCTL_OWNER. A
-`lockctl run` of the same name inside enters at once; lease, --at-least and --on-lost are then those
-of the outer one.
+The command's environment has LOCKCTL_NAME, LOCKCTL_TOKEN (the fencing token) and LOCKCTL_OWNER, and
+LOCKCTL_URL is what --url says. A `lockctl run` of the same name inside enters at once; lease,
+--at-least and --on-lost are then those of the outer one.
 
 Exit codes of its own:
   75   the lock could not be had (-E sets another code); said with --verbose only
@@ -152,7 +152,8 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
         Ok(locks) => locks?,
         Err(exit) => return Ok(exit),
     };
-    let run = Run { lock: args.lock(&locks), args, locks, is_verbose: common.verbose };
+    let (lock, url) = (args.lock(&locks), common.url.clone());
+    let run = Run { lock, args, locks, url, is_verbose: common.verbose };
     if let Some(outer) = Held::covering(&run.args.name, run.args.kind())? {
         match or_signal(&mut signals, outer.is_there(&run.lock)).await {
             Err(exit) => return Ok(exit),
@@ -180,6 +181,8 @@ struct Run {
     args: Args,
     locks: Locks,
     lock: Lock,
+    /// That of the option.
+    url: Option<String>,
     is_verbose: bool,
 }
 
@@ -332,6 +335,10 @@ impl Run {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.args.command[0]);
         command.args(&self.args.command[1..]);
+        if let Some(url) = &self.url {
+            // A nested run has to find the same store.
+            command.env("LOCKCTL_URL", url);
+        }
         command
     }
 
