@@ -48,7 +48,7 @@ pub(crate) struct Cli {
 pub(crate) struct Common {
     /// The store. Default: LOCKCTL_URL or REDIS_URL of the environment.
     #[arg(long, global = true, value_name = "URL")]
-    url: Option<String>,
+    pub(crate) url: Option<String>,
     /// Says on stderr what is done, and why a lock could not be had.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
@@ -100,7 +100,8 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
         }
         _ => {
             // The first paragraph. The rest repeats how the program is used.
-            let text = error.render().to_string();
+            // Where a URL has several spaces, it would not be known afterwards.
+            let text = output::without_passwords(&error.render().to_string());
             let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
             let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
             let message = words.join(" ");

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Ten years. Moments that are much farther away cannot be told by the clocks.
+const LONGEST: Duration = Duration::from_secs(3650 * 86400);
+
 /// Parses `2`, `0.5`, `2s`, `500ms`, `10m`, `1h` or `1d`. A number without a unit means seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|character: char| character.is_ascii_alphabetic());
@@ -15,8 +18,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         _ => return Err("the units are ms, s, m, h and d".into()),
     };
     let number: f64 = number.parse().map_err(|_| "give a number, such as 2, 0.5 or 500ms")?;
-    Duration::try_from_secs_f64(number * seconds)
-        .map_err(|_| "give a number that is not negative and not too great".into())
+    let duration = Duration::try_from_secs_f64(number * seconds)
+        .map_err(|_| "give a number that is not negative and not too great")?;
+    if duration > LONGEST {
+        return Err("give at most 3650d".into());
+    }
+    Ok(duration)
 }
 
 /// Like [`parse`], but refuses zero.
@@ -39,7 +46,8 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         assert_eq!(parse("1d"), Ok(Duration::from_secs(86400)));
-        for text in ["", "s", "-1", "1x", "1 s", "NaN", "inf", "1e400", "1m30s"] {
+        assert_eq!(parse("3650d"), Ok(LONGEST));
+        for text in ["", "s", "-1", "1x", "1 s", "NaN", "inf", "1e400", "1m30s", "3651d", "9e18"] {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse_positive("0").is_err());

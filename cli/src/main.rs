@@ -14,11 +14,10 @@ mod store;
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
-    match cli::start(env::args_os()) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            output::tell(&failure);
-            failure.exit.into()
-        }
-    }
+    let exit = cli::start(env::args_os()).unwrap_or_else(|failure| {
+        output::tell(&failure);
+        failure.exit
+    });
+    output::flush();
+    exit.into()
 }

@@ -1,13 +1,25 @@
 //! What is printed: tables, JSON and messages, in which nothing from outside can act on a terminal.
 
 use std::{
+    borrow::Cow,
+    env,
     fmt::{Display, Write as _},
     io::{self, Write},
+    sync::{
+        LazyLock,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
 };
 
+use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
+use crate::{
+    exit::{Exit, Failure},
+    store::STORE_VARIABLES,
+};
 
 /// Returns `true` for characters that a terminal obeys instead of showing them: control characters,
 /// and those that change the direction of text or take no room.
@@ -31,30 +43,62 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// `text` without the user and password of the URLs in it, and without the values of parameters
+/// The URLs that this process was given, the longest first, and how they are shown. Of these it is
+/// known where they end in a text.
+static GIVEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let arguments = env::args_os().skip(1);
+    let variables = STORE_VARIABLES.iter().filter_map(env::var_os);
+    let texts = arguments.chain(variables).map(|text| text.to_string_lossy().into_owned());
+    let mut given: Vec<(String, String)> = texts.filter_map(|text| shown_url(&text)).collect();
+    given.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+    given
+});
+
+/// A URL that `text` is or ends with, if it has a login, and how it is shown.
+fn shown_url(text: &str) -> Option<(String, String)> {
+    let (before, after) = text.split_once("://")?;
+    let is_of_scheme =
+        |character: char| character.is_ascii_alphanumeric() || "+-.".contains(character);
+    let scheme = &before[before.trim_end_matches(is_of_scheme).len()..];
+    let public = public_part(after);
+    (public != after).then(|| (format!("{scheme}://{after}"), format!("{scheme}://{public}")))
+}
+
+/// `text` without the users and passwords of the URLs in it, and without the values of parameters
 /// that are called like a password.
 pub(crate) fn without_passwords(text: &str) -> String {
+    without_passwords_of(text, &GIVEN)
+}
+
+fn without_passwords_of(text: &str, given: &[(String, String)]) -> String {
+    let mut text = Cow::Borrowed(text);
+    for (url, shown) in given {
+        if text.contains(url) {
+            text = text.replace(url, shown).into();
+        }
+    }
     let is_end = |character: char| {
         character.is_whitespace() || matches!(character, '`' | '\'' | '"' | '<' | '>')
     };
     let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
+    let mut rest = text.as_ref();
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         shown += before;
         let (url, others) = after.split_at(after.find(is_end).unwrap_or(after.len()));
-        // The last one: a password may contain an unescaped `@`, and a host cannot.
-        let public = match url.rsplit_once('@') {
-            Some((_, public)) => {
-                shown += "***@";
-                public
-            }
-            None => url,
-        };
-        shown += &without_secret_parameters(public);
+        shown += &public_part(url);
         rest = others;
     }
     shown + rest
+}
+
+/// What may be shown of a URL, behind the scheme.
+fn public_part(url: &str) -> String {
+    // The last one: a password may contain an unescaped `@`, and a host cannot.
+    match url.rsplit_once('@') {
+        Some((_, public)) => format!("***@{}", without_secret_parameters(public)),
+        None => without_secret_parameters(url),
+    }
 }
 
 fn without_secret_parameters(url: &str) -> String {
@@ -73,9 +117,62 @@ fn without_secret_parameters(url: &str) -> String {
     shown
 }
 
-/// Writes a message to stderr. One that cannot be written is lost.
+/// How many messages wait for a stderr that takes none.
+const LONGEST_BACKLOG: usize = 64;
+
+/// How long the end of the program waits for a stderr that takes nothing.
+const LONGEST_FLUSH: Duration = Duration::from_secs(1);
+
+/// What the thread that writes to stderr is given.
+enum Told {
+    Message(String),
+    /// Says that everything before was written.
+    Flush(SyncSender<()>),
+}
+
+/// A reader of stderr that stops reading must not stop the thread that renews the lease and ends
+/// the command. `None` if there can be no other thread.
+static WRITER: LazyLock<Option<SyncSender<Told>>> = LazyLock::new(|| {
+    let (sender, receiver) = sync_channel(LONGEST_BACKLOG);
+    let thread = thread::Builder::new().name("stderr".to_owned());
+    thread.spawn(move || write_to_stderr(&receiver)).ok().map(|_| sender)
+});
+
+fn write_to_stderr(told: &Receiver<Told>) {
+    // While the terminal is lent to the command, this process is in the background, and after `stty
+    // tostop` the signal would stop it.
+    let mut mask = SigSet::empty();
+    mask.add(Signal::SIGTTOU);
+    let is_blocked = mask.thread_block().is_ok();
+    for told in told {
+        match told {
+            Told::Message(message) if is_blocked => {
+                let _ = io::stderr().write_all(message.as_bytes());
+            }
+            Told::Message(_) => {}
+            Told::Flush(done) => {
+                let _ = done.try_send(());
+            }
+        }
+    }
+}
+
+/// Writes a message to stderr, without passwords. Does not wait for that: see [`flush`]. One that
+/// cannot be written is lost.
 pub(crate) fn tell(message: impl Display) {
-    let _ = writeln!(io::stderr(), "lockctl: {}", escaped(&message.to_string()));
+    let message = escaped(&without_passwords(&message.to_string()));
+    if let Some(writer) = &*WRITER {
+        let _ = writer.try_send(Told::Message(format!("lockctl: {message}\n")));
+    }
+}
+
+/// Waits until everything was written that was told, or could have been.
+pub(crate) fn flush() {
+    let Some(writer) = &*WRITER else { return };
+    let (sender, receiver) = sync_channel(1);
+    if writer.try_send(Told::Flush(sender)).is_ok() {
+        let _ = receiver.recv_timeout(LONGEST_FLUSH);
+    }
 }
 
 /// Writes to stdout. A reader that has gone away wants no more, which is no failure.
@@ -133,7 +230,11 @@ impl Display for Table {
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            // The formatter refuses widths above 65,535, and an owner can be longer.
+            let cells = row.iter().zip(&widths).map(|(cell, width)| {
+                let padding = width.saturating_sub(cell.chars().count());
+                format!("{cell}{}", " ".repeat(padding))
+            });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
         Ok(())
@@ -172,6 +273,24 @@ mod tests {
                 assert_eq!(without_passwords(text), shown);
             }
         }
+    }
+
+    #[test]
+    fn a_url_that_was_given_may_contain_anything() {
+        let url = "redis://me:pa'ss \"<w> or`d@h/1?pass=x y";
+        let given = vec![shown_url(&format!("--url={url}")).unwrap()];
+        let shown = without_passwords_of(&format!("no `{url}`, and {url}"), &given);
+        assert_eq!(shown, "no `redis://***@h/1?pass=***`, and redis://***@h/1?pass=***");
+        assert_eq!(shown_url("redis://host/1"), None);
+        assert_eq!(shown_url("me:p@host"), None);
+    }
+
+    #[test]
+    fn a_cell_may_be_longer_than_the_formatter_takes() {
+        let mut table = Table::default();
+        table.row(["x".repeat(70_000).as_str(), "read"]);
+        table.row(["y", "read"]);
+        assert!(table.to_string().lines().all(|line| line.len() == 70_006));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use crate::exit::Failure;
 
 /// The variables that are looked at, in this order.
-const VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
+pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
 
 /// Where the locks are. The URL may contain a password, so that it is never shown.
 pub(crate) struct StoreUrl {
@@ -33,7 +33,7 @@ impl StoreUrl {
         if let Some(url) = option {
             return Self::new(url, "--url");
         }
-        for variable in VARIABLES {
+        for variable in STORE_VARIABLES {
             match env::var(variable) {
                 Ok(url) if url.is_empty() => {}
                 Ok(url) => return Self::new(&url, variable),

@@ -39,17 +39,19 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 const AFTER_HELP: &str = "\
 What follows `--` is run without a shell, in a process group of its own. On a terminal it is the
 foreground. Its exit code is that of lockctl, or 128 + n if signal n ended it. The lock is held
-until the last process of the group has ended, also if the command itself ends before.
+until the last process of the group has ended, also if the command itself ends before. On Linux,
+processes outside it that have no session of their own count as well.
 
 SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. While lockctl
-waits for the lock, they end it with 128 + n, and its place in the queue is free.
+waits for the lock, they end it with 128 + n, and it gives up its place in the queue.
 
 If the lease can no longer be relied on, the group gets SIGTERM, and SIGKILL before the store can
-grant the lock to somebody else. On Linux, so do processes that have left the group.
+grant the lock to somebody else. On Linux, so do processes that have left the group. If the lock was
+taken away, somebody else may have it at once.
 
-The command's environment has LOCKCTL_NAME, LOCKCTL_TOKEN (the fencing token) and LOCKCTL_OWNER. A
-`lockctl run` of the same name inside enters at once; lease, --at-least and --on-lost are then those
-of the outer one.
+The command's environment has LOCKCTL_NAME, LOCKCTL_TOKEN (the fencing token) and LOCKCTL_OWNER, and
+LOCKCTL_URL is what --url says. A `lockctl run` of the same name inside enters at once; lease,
+--at-least and --on-lost are then those of the outer one.
 
 Exit codes of its own:
   75   the lock could not be had (-E sets another code); said with --verbose only
@@ -97,8 +99,9 @@ pub(crate) struct Args {
     /// The exit code if the lock could not be had.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.0)]
     conflict_exit_code: u8,
-    /// How long the lock outlives this host, and how long the store may be away: at least 1 s. It
-    /// is renewed every third of it.
+    /// How long the store keeps the lock if this host dies: at least 1 s. It is renewed every third
+    /// of it. The command is ended if the store is away for longer than about a quarter of it, or
+    /// about half of it with a short --kill-after.
     #[arg(long, value_name = "D", default_value = "30s", value_parser = lease)]
     lease: Duration,
     /// Keeps the lock until D after it was taken, also if the command ends earlier, or lockctl is
@@ -106,7 +109,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "D", value_parser = duration::parse_positive)]
     at_least: Option<Duration>,
     /// Sends SIGKILL D after a signal that should have ended the command. On a loss, D is at most a
-    /// third of the lease, which is also the default then.
+    /// third of the lease, which is also the default then, and at most 10 s if somebody else may
+    /// have the lock already.
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     kill_after: Option<Duration>,
     /// What happens if the lock is lost.
@@ -148,7 +152,8 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
         Ok(locks) => locks?,
         Err(exit) => return Ok(exit),
     };
-    let run = Run { lock: args.lock(&locks), args, locks, is_verbose: common.verbose };
+    let (lock, url) = (args.lock(&locks), common.url.clone());
+    let run = Run { lock, args, locks, url, is_verbose: common.verbose };
     if let Some(outer) = Held::covering(&run.args.name, run.args.kind())? {
         match or_signal(&mut signals, outer.is_there(&run.lock)).await {
             Err(exit) => return Ok(exit),
@@ -176,6 +181,8 @@ struct Run {
     args: Args,
     locks: Locks,
     lock: Lock,
+    /// That of the option.
+    url: Option<String>,
     is_verbose: bool,
 }
 
@@ -240,11 +247,11 @@ impl Run {
         mut signals: Signals,
         taken: Instant,
     ) -> Result<Exit, Failure> {
-        let exit = match self.supervise(&guard, &mut signals).await {
-            Ok(Ended::OfItself(exit)) => exit,
-            Ok(Ended::ForLoss) => {
-                // The store may be back, and nobody is inside any more.
-                if self.args.at_least.is_none() {
+        let (exit, is_asked) = match self.supervise(&guard, &mut signals).await {
+            Ok(Ended::OfItself { exit, is_asked }) => (exit, is_asked),
+            Ok(Ended::ForLoss { is_anybody_inside }) => {
+                // The store may be back.
+                if self.args.at_least.is_none() && !is_anybody_inside {
                     let _ = timeout(LAST_RELEASE, guard.release_now()).await;
                 }
                 self.locks.abandon();
@@ -259,15 +266,22 @@ impl Run {
         let rest = self.args.at_least.unwrap_or_default().saturating_sub(taken.elapsed());
         if !rest.is_zero() {
             self.say(format_args!("keeps {} for another {rest:.1?}", self.args.name));
-            if or_signal(&mut signals, tokio::time::sleep(rest)).await.is_err() {
+            let rest = tokio::time::sleep(rest);
+            // A signal that came while the command ran was meant for this as well.
+            if is_asked || or_signal(&mut signals, rest).await.is_err() {
                 // The command has ended, and the store keeps the hold until its time.
                 self.locks.abandon();
                 return Ok(exit);
             }
         }
         match or_signal(&mut signals, guard.release_now()).await {
-            Err(_) | Ok(Ok(())) => Ok(exit),
-            Ok(Err(error)) => Ok(self.not_released(&error, exit)),
+            Ok(Ok(())) => Ok(exit),
+            Ok(Err(error)) => Ok(self.not_released(&error, exit, rest.is_zero())),
+            Err(_) => {
+                // The release goes on in the background, and without this would end with it.
+                let _ = timeout(LEAVING, self.locks.close()).await;
+                Ok(exit)
+            }
         }
     }
 
@@ -279,17 +293,18 @@ impl Run {
             .map_err(|error| not_started(&self.args.command[0], &error))?;
         let exit = supervisor.until_gone(signals).await;
         Ok(match supervisor.has_ended_for_loss() {
-            true => Ended::ForLoss,
-            false => Ended::OfItself(exit),
+            true => Ended::ForLoss { is_anybody_inside: supervisor.was_given_up() },
+            false => Ended::OfItself { exit, is_asked: supervisor.was_asked_to_end() },
         })
     }
 
-    /// The command has ended, and its lock could not be released.
-    fn not_released(&self, error: &LockError, exit: Exit) -> Exit {
+    /// The command has ended, and its lock could not be released. `ended_now` is `false` if time of
+    /// --at-least has passed since.
+    fn not_released(&self, error: &LockError, exit: Exit, ended_now: bool) -> Exit {
         match error {
-            LockError::Lost { .. } if self.args.at_least.is_none() => {
+            LockError::Lost { .. } => {
                 output::tell(Failure::from(error.clone()));
-                if self.args.on_lost == OnLost::Kill { Exit::LOST } else { exit }
+                if self.args.on_lost == OnLost::Kill && ended_now { Exit::LOST } else { exit }
             }
             _ => {
                 let lease = self.args.lease;
@@ -311,6 +326,7 @@ impl Run {
         self.say(format_args!("{} is held by an outer lockctl run", self.args.name));
         let mut command = self.command();
         outer.describe(&mut command)?;
+        output::flush();
         // In the group of the outer one, so that a loss ends it as well.
         let error = command.exec();
         Err(not_started(&self.args.command[0], &error))
@@ -319,6 +335,10 @@ impl Run {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.args.command[0]);
         command.args(&self.args.command[1..]);
+        if let Some(url) = &self.url {
+            // A nested run has to find the same store.
+            command.env("LOCKCTL_URL", url);
+        }
         command
     }
 
@@ -331,9 +351,16 @@ impl Run {
 
 /// How a command has ended.
 enum Ended {
-    OfItself(Exit),
+    OfItself {
+        exit: Exit,
+        /// A signal had asked for it.
+        is_asked: bool,
+    },
     /// It was made to end because its lock was lost.
-    ForLoss,
+    ForLoss {
+        /// Processes may be left that could not be killed.
+        is_anybody_inside: bool,
+    },
 }
 
 /// How a lock is asked for.

@@ -5,12 +5,12 @@ use std::{io, os::unix::process::CommandExt, process::Command};
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
-        test_kill_process_group, wait,
+        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, kill_process,
+        kill_process_group, test_kill_process_group, wait,
     },
 };
 
-use super::tree;
+use super::tree::{self, Descendant};
 use crate::exit::Exit;
 
 /// How often all descendants are looked up and killed at a time. Those that are born meanwhile are
@@ -23,8 +23,18 @@ pub(crate) struct Group {
     leader: Pid,
     /// Processes that this one was started with: a shell that becomes `lockctl` leaves those in the
     /// background to it.
-    others: Vec<Pid>,
+    others: Vec<Descendant>,
     exit: Option<Exit>,
+}
+
+/// Which processes are meant, besides those of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those of the same session: the commands of nested `lockctl run`s, which have groups of their
+    /// own. A daemon that is to outlive the lock has a session of its own.
+    Session,
+    /// Everything that the command has started, as far as the system tells.
+    All,
 }
 
 /// What was learnt of the processes of a [`Group`].
@@ -58,20 +68,18 @@ impl Group {
         self.exit
     }
 
-    /// Returns `true` if no process of the group is left.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH)
+    /// Returns `true` if no process of the group and within `reach` is left.
+    pub(crate) fn is_gone(&self, reach: Reach) -> bool {
+        self.is_group_gone() && self.descendants(reach).is_empty()
     }
 
-    /// Returns `true` if nothing is left of what the command has started, in the group or not, as
-    /// far as the system tells.
-    pub(crate) fn is_all_gone(&self) -> bool {
-        self.is_gone() && self.descendants().is_empty()
+    fn is_group_gone(&self) -> bool {
+        self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH)
     }
 
     /// Sends `signal` to all processes of the group.
     pub(crate) fn signal(&self, signal: Signal) {
-        if !self.is_gone() {
+        if !self.is_group_gone() {
             // It may have ended just now, or belong to another user by now.
             let _ = kill_process_group(self.leader, signal);
         }
@@ -83,28 +91,40 @@ impl Group {
         self.signal(Signal::CONT);
     }
 
-    /// Kills the group.
-    pub(crate) fn kill(&self) {
-        self.signal(Signal::KILL);
+    /// As [`ask_to_end`](Self::ask_to_end), and asks everything else that the command has started.
+    /// The commands of nested runs may be asked twice, by those runs as well.
+    pub(crate) fn ask_all_to_end(&self, signal: Signal) {
+        self.ask_to_end(signal);
+        for descendant in self.descendants(Reach::All) {
+            let _ = kill_process(descendant.pid, signal);
+            let _ = kill_process(descendant.pid, Signal::CONT);
+        }
     }
 
-    /// Kills the group and everything else that the command has started, such as the commands of
-    /// nested `lockctl run`s, which have groups of their own.
-    pub(crate) fn kill_all(&self) {
+    /// Kills the group and what is within `reach`.
+    pub(crate) fn kill(&self, reach: Reach) {
         for _ in 0..ROUNDS {
-            self.kill();
-            let descendants = self.descendants();
+            self.signal(Signal::KILL);
+            let descendants = self.descendants(reach);
             if descendants.is_empty() {
                 return;
             }
             for descendant in descendants {
-                let _ = kill_process(descendant, Signal::KILL);
+                let _ = kill_process(descendant.pid, Signal::KILL);
             }
         }
     }
 
-    fn descendants(&self) -> Vec<Pid> {
-        tree::descendants_of(getpid(), &self.others)
+    /// The processes within `reach` that are not in the group.
+    fn descendants(&self, reach: Reach) -> Vec<Descendant> {
+        let mut found = tree::descendants_of(getpid(), &self.others);
+        found.retain(|descendant| descendant.group != Some(self.leader));
+        if reach == Reach::Session {
+            // What a process in `others` has left behind is in the group of this one.
+            let (own, session) = (Some(getpgrp()), getsid(None).ok());
+            found.retain(|descendant| descendant.session == session && descendant.group != own);
+        }
+        found
     }
 
     /// Takes notice of processes that have ended or were stopped, adopted ones included.

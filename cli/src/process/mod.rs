@@ -1,12 +1,15 @@
-//! Processes of the operating system: a command in a group of its own, signals, the terminal.
+//! Processes of the operating system: a command in a group of its own, signals, the terminal, the
+//! clock.
 
+mod clock;
 mod group;
 mod signals;
 mod terminal;
 mod tree;
 
 pub(crate) use self::{
-    group::{Group, Reaped},
+    clock::since_boot,
+    group::{Group, Reach, Reaped},
     signals::Signals,
     terminal::{Terminal, stop_this_process},
     tree::is_below,

@@ -8,19 +8,23 @@ use rustix::process::Pid;
 struct Process {
     pid: i32,
     parent: i32,
+    group: i32,
+    session: i32,
     /// It has ended, and its parent has not asked how.
     is_zombie: bool,
 }
 
 #[cfg(target_os = "linux")]
 impl Process {
-    /// Reads `pid (name) state parent ...`. The name may contain anything, parentheses included.
+    /// Reads `pid (name) state parent group session ...`. The name may contain anything,
+    /// parentheses included.
     fn parse(stat: &str) -> Option<Self> {
         let pid = stat.split(' ').next()?.parse().ok()?;
         let mut rest = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = rest.next()?;
-        let parent = rest.next()?.parse().ok()?;
-        Some(Self { pid, parent, is_zombie: matches!(state, "Z" | "X") })
+        let mut number = || rest.next()?.parse().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        Some(Self { pid, parent, group, session, is_zombie: matches!(state, "Z" | "X") })
     }
 
     fn of(pid: i32) -> Option<Self> {
@@ -34,10 +38,20 @@ impl Process {
     }
 }
 
+/// A process that descends from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descendant {
+    pub(super) pid: Pid,
+    /// The leader of its process group.
+    pub(super) group: Option<Pid>,
+    /// The leader of its session.
+    pub(super) session: Option<Pid>,
+}
+
 /// The processes that descend from `ancestor` and run, without `others` and what descends from
 /// those.
 #[cfg(target_os = "linux")]
-pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Pid> {
+pub(super) fn descendants_of(ancestor: Pid, others: &[Descendant]) -> Vec<Descendant> {
     let all = Process::all();
     let mut found = vec![ancestor.as_raw_pid()];
     let mut at = 0;
@@ -45,18 +59,23 @@ pub(super) fn descendants_of(ancestor: Pid, others: &[Pid]) -> Vec<Pid> {
         // A process whose parent was reused as its own descendant would go round in a circle.
         let children = all.iter().filter(|process| process.parent == parent);
         let is_new = |pid: &i32| {
-            !found.contains(pid) && !others.iter().any(|other| other.as_raw_pid() == *pid)
+            !found.contains(pid) && !others.iter().any(|other| other.pid.as_raw_pid() == *pid)
         };
         let new: Vec<i32> = children.map(|process| process.pid).filter(is_new).collect();
         found.extend(new);
         at += 1;
     }
-    let runs = |pid: &i32| all.iter().any(|process| process.pid == *pid && !process.is_zombie);
-    found.into_iter().skip(1).filter(runs).filter_map(Pid::from_raw).collect()
+    let running = |pid| all.iter().find(|process| process.pid == pid && !process.is_zombie);
+    let described = |process: &Process| {
+        let Process { group, session, .. } = *process;
+        let pid = Pid::from_raw(process.pid)?;
+        Some(Descendant { pid, group: Pid::from_raw(group), session: Pid::from_raw(session) })
+    };
+    found.into_iter().skip(1).filter_map(running).filter_map(described).collect()
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn descendants_of(_ancestor: Pid, _others: &[Pid]) -> Vec<Pid> {
+pub(super) fn descendants_of(_ancestor: Pid, _others: &[Descendant]) -> Vec<Descendant> {
     Vec::new()
 }
 
@@ -89,9 +108,10 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_is_no_obstacle() {
-        let process = Process::parse("17 (a) Z 1 (b) S 5 17 17 0 -1").unwrap();
-        assert_eq!(process, Process { pid: 17, parent: 5, is_zombie: false });
-        assert!(Process::parse("17 (x) Z 5 1").unwrap().is_zombie);
+        let process = Process::parse("17 (a) Z 1 (b) S 5 16 15 0 -1").unwrap();
+        let (group, session) = (16, 15);
+        assert_eq!(process, Process { pid: 17, parent: 5, group, session, is_zombie: false });
+        assert!(Process::parse("17 (x) Z 5 1 1").unwrap().is_zombie);
         assert_eq!(Process::parse(""), None);
     }
 
@@ -100,11 +120,13 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let own = rustix::process::getpid();
-        assert!(descendants_of(own, &[]).contains(&pid));
-        assert!(!descendants_of(own, &[pid]).contains(&pid));
+        let found = descendants_of(own, &[]).into_iter().find(|found| found.pid == pid).unwrap();
+        assert_eq!(found.group, Some(rustix::process::getpgrp()));
+        assert_eq!(found.session, rustix::process::getsid(None).ok());
+        assert!(!descendants_of(own, &[found]).contains(&found));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!descendants_of(own, &[]).contains(&pid));
+        assert!(!descendants_of(own, &[]).contains(&found));
         assert!(is_below(std::os::unix::process::parent_id().cast_signed()));
         assert!(!is_below(pid.as_raw_pid()));
     }

@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{End, QUIET, Running, code, kill, lockctl, runs, until};
+use crate::program::{End, QUIET, Running, code, is_free, kill, lockctl, runs, until};
 
 /// Ignores SIGTERM, as its child does, which writes heartbeats. Prints the ids of both. `$1` is
 /// what starts the child: nothing, or `setsid`, with which it leaves the group.
@@ -87,6 +87,76 @@ async fn the_whole_group_is_gone_before_the_lease_ends() {
 #[tokio::test]
 async fn what_has_left_the_group_is_gone_before_the_lease_ends() {
     lose_the_server("setsid").await;
+}
+
+/// The shell ends of SIGTERM. What it has started in a session of its own is asked as well, and
+/// killed if it does not end.
+#[test]
+fn what_outlives_its_leader_on_a_loss_is_ended_before_lockctl() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#"setsid sh -c 'trap "echo asked" TERM; echo $$; while :; do sleep 0.02; done' &
+        wait"#;
+    let mut running = Running::script(&url, &["--lease", "3", "a"], script);
+    let worker = running.line();
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    assert_eq!(running.line(), "asked");
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    assert!(!runs(&worker), "{end:?}");
+}
+
+/// The inner run holds another lock, so that its command has a group of its own.
+const NESTED: [&str; 6] = ["run", "b", "--", "sh", "-c", INNER];
+const INNER: &str = r#"trap "" TERM; echo $$ $PPID; exec cat > /dev/null"#;
+
+fn nested(url: &str, arguments: &[&str]) -> (Running, [String; 2]) {
+    let lockctl_path = [env!("CARGO_BIN_EXE_lockctl")];
+    let all = [&["run"], arguments, &["a", "--"], &lockctl_path, &NESTED].concat();
+    let mut running = Running::start(lockctl(url, &all));
+    let line = running.line();
+    let (command, inner) = line.split_once(' ').unwrap();
+    let pids = [command.to_owned(), inner.to_owned()];
+    (running, pids)
+}
+
+#[test]
+fn the_command_of_a_nested_run_is_killed_with_it() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let (mut running, [command, _]) = nested(&url, &["--kill-after", "0.2"]);
+    running.signal("TERM");
+    until("the end of lockctl", || running.is_over());
+    assert!(!runs(&command));
+    assert_eq!(running.end().code, Some(137));
+    assert!(is_free(&url, "a", &[]));
+}
+
+#[test]
+fn the_lock_is_held_for_the_command_of_a_nested_run_that_was_killed() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let (mut running, [command, inner]) = nested(&url, &[]);
+    kill("KILL", &inner);
+    running.error_line_with("still run");
+    assert!(runs(&command) && !is_free(&url, "a", &[]));
+    running.close_stdin();
+    let end = running.end();
+    assert_eq!(end.code, Some(137), "{end:?}");
+    assert!(!runs(&command) && is_free(&url, "a", &[]));
+}
+
+#[test]
+fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "setsid sh -c 'echo $$; exec sleep 600 > /dev/null 2>&1' & cat > /dev/null";
+    let mut running = Running::script(&url, &["a"], script);
+    let daemon = running.line();
+    let end = running.end();
+    assert!(runs(&daemon));
+    kill("KILL", &daemon);
+    assert_eq!(end.code, Some(0), "{end:?}");
 }
 
 /// A shell that ends with `exec lockctl` leaves its processes in the background to it.

@@ -7,7 +7,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{Running, is_free, shown};
+use crate::program::{Running, code, is_free, shown, until};
 
 /// The clocks of three hosts differ by 2 s, and the job takes no time.
 #[test]
@@ -56,10 +56,36 @@ fn a_signal_ends_the_rest_of_the_time_for_lockctl_only() {
 }
 
 #[test]
+fn a_signal_for_the_command_ends_the_rest_of_the_time_too() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut running = Running::script(&url, &["--at-least", "600", "job"], script);
+    assert_eq!(running.line(), "ready");
+    running.signal("TERM");
+    until("the end of lockctl", || running.is_over());
+    assert_eq!(running.end().code, Some(3));
+    assert!(!is_free(&url, "job", &[]));
+}
+
+#[test]
+fn a_loss_in_the_time_of_the_command_is_one_also_with_at_least() {
+    let server = RedisServer::start();
+    let url = server.url();
+    // The next renewal would notice it, in 20 minutes.
+    let mut running = Running::inside(&url, &["--at-least", "0.001", "--lease", "1h", "job"]);
+    assert_eq!(code(&url, &["release", "job", "--force", "--yes"]), 0);
+    running.close_stdin();
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    assert!(end.stderr.contains("lost"), "{end:?}");
+}
+
+#[test]
 fn a_job_that_cannot_be_started_keeps_nothing() {
     let server = RedisServer::start();
     let url = server.url();
     let arguments = ["run", "--at-least", "60", "job", "--", "/nowhere"];
-    assert_eq!(crate::program::code(&url, &arguments), 127);
+    assert_eq!(code(&url, &arguments), 127);
     assert!(is_free(&url, "job", &[]), "another host may have it");
 }

@@ -28,6 +28,7 @@ fn mistakes_on_the_command_line_are_one_line_and_64() {
         &["run", "-s", "--of", "2", "a", "--", "true"],
         &["run", "--permits", "2", "a", "--", "true"],
         &["run", "--lease", "0.5", "a", "--", "true"],
+        &["run", "--kill-after", "9999999999999999999", "a", "--", "true"],
         &["run", "-E", "256", "a", "--", "true"],
         &["run", "--on-lost", "cry", "a", "--", "true"],
         &["release", "a"],
@@ -81,6 +82,28 @@ fn a_store_that_is_away_is_69_and_passwords_are_not_shown() {
     }
     let unknown = end("mysql://me:hunter2@h", &["show", "a"]);
     assert!(unknown.code == Some(64) && !unknown.stderr.contains("hunter2"), "{unknown:?}");
+}
+
+#[test]
+fn a_password_is_not_shown_whatever_it_contains() {
+    let server = RedisServer::start();
+    let url = server.url();
+    for password in ["hun'ter2", "hun ter2", "hun  ter2", "hun\"ter2", "hun`ter2", "hun<t>er2"] {
+        let secret = format!("redis://me:{password}@nowhere");
+        let option = format!("--url={secret}");
+        for arguments in [
+            &["show", "a", &secret][..],
+            &["show", &option, "a", "b"],
+            &["show", "a", "--nonsense", &secret],
+            &["man", &secret],
+            &["run", "-v", &secret, "--", "true"],
+            &["run", "-w", &secret, "a", "--", "true"],
+        ] {
+            let end = end(&url, arguments);
+            assert!(!end.stderr.is_empty(), "{arguments:?}");
+            assert!(!end.stderr.contains("er2"), "{end:?}");
+        }
+    }
 }
 
 #[test]

@@ -44,3 +44,21 @@ fn a_loss_that_is_noticed_at_the_end_is_one() {
     let end = running.end();
     assert_eq!(end.code, Some(76), "{end:?}");
 }
+
+/// The command writes to the same stderr, which nobody reads, until it takes no more.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stderr_that_nobody_reads_delays_nothing() {
+    use crate::program::{runs, state, until};
+
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = "yes >&2 & echo $!; wait";
+    let mut running = Running::script(&url, &["--lease", "1.5", "a"], script);
+    let writer = running.line();
+    until("a full pipe", || state(&writer) == Some('S'));
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    until("the end of the command", || !runs(&writer));
+    until("the end of lockctl", || running.is_over());
+    assert_eq!(running.end().code, Some(76));
+}

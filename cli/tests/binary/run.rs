@@ -146,6 +146,23 @@ fn a_nested_run_holds_nothing_of_its_own() {
 }
 
 #[test]
+fn a_nested_run_knows_the_store_of_the_option() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#""$LOCKCTL" run -n a -- echo entered"#;
+    let arguments = ["--url", &url, "run", "a", "--", "sh", "-c", script];
+    for outer in [None, Some("redis://127.0.0.1:1")] {
+        let mut command = lockctl("", &arguments);
+        match outer {
+            Some(url) => command.env("LOCKCTL_URL", url),
+            None => command.env_remove("LOCKCTL_URL"),
+        };
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "entered\n");
+    }
+}
+
+#[test]
 fn a_reader_inside_a_writer_enters_and_a_writer_inside_a_reader_is_refused() {
     let server = RedisServer::start();
     let url = server.url();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{End, Running, is_free, lockctl};
+use crate::program::{End, Running, code, is_free, lockctl};
 
 /// `lockctl` with `arguments`, quoted for a shell, on a terminal of its own.
 fn on_terminal(url: &str, arguments: &str) -> Running {
@@ -62,6 +62,21 @@ fn the_terminal_is_given_back() {
     let mut running = on_terminal(&server.url(), script);
     running.tell("again\n");
     wait_for(&mut running, "got <again>");
+    assert_eq!(running.end().code, Some(0));
+}
+
+/// While the command is in the foreground, a message of `lockctl` comes from the background.
+#[test]
+fn a_terminal_that_stops_writers_in_the_background_does_not_stop_lockctl() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = r#"--version; stty tostop
+        "$LOCKCTL" run --lease 1.5 a -- sh -c 'echo ready; exec sleep 600'; echo "code $?""#;
+    let mut running = on_terminal(&url, script);
+    wait_for(&mut running, "ready");
+    assert_eq!(code(&url, &["release", "a", "--force", "--yes"]), 0);
+    wait_for(&mut running, "was lost");
+    wait_for(&mut running, "code 76");
     assert_eq!(running.end().code, Some(0));
 }
 

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use lockcore::LossReason;
+
+/// The longest time between SIGTERM and SIGKILL if somebody else may hold the lock already.
+const LONGEST_OVERLAP: Duration = Duration::from_secs(10);
+
 /// What to do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
@@ -41,9 +46,15 @@ impl Danger {
         }
     }
 
-    /// How long after SIGTERM to send SIGKILL, if `left` is left until the deadline.
-    pub(super) fn patience(&self, left: Duration) -> Duration {
-        self.grace.min(left.saturating_sub(self.margin))
+    /// How long after SIGTERM to send SIGKILL, if `left` is left until the deadline. Without a
+    /// reason, the hold is not lost yet.
+    pub(super) fn patience(&self, reason: Option<LossReason>, left: Duration) -> Duration {
+        let patience = self.grace.min(left.saturating_sub(self.margin));
+        match reason {
+            None => patience,
+            Some(LossReason::Gone) => patience.min(LONGEST_OVERLAP),
+            Some(_) => Duration::ZERO,
+        }
     }
 }
 
@@ -64,7 +75,10 @@ mod tests {
                 assert!(matches!(danger.advice(lease * 3 / 5), Advice::Wait(_)), "{danger:?}");
                 let left = danger.grace + danger.margin;
                 assert_eq!(danger.advice(left), Advice::End);
-                assert!(danger.patience(left) <= left - lease.min(secs(20)) / 10, "{danger:?}");
+                assert!(
+                    danger.patience(None, left) <= left - lease.min(secs(20)) / 10,
+                    "{danger:?}"
+                );
             }
         }
     }
@@ -73,7 +87,18 @@ mod tests {
     fn nothing_is_waited_for_if_nothing_is_left() {
         let danger = Danger::new(secs(30), None);
         assert_eq!(danger.advice(Duration::ZERO), Advice::End);
-        assert_eq!(danger.patience(Duration::ZERO), Duration::ZERO);
-        assert_eq!(danger.patience(secs(5)), secs(3));
+        assert_eq!(danger.patience(None, Duration::ZERO), Duration::ZERO);
+        assert_eq!(danger.patience(None, secs(5)), secs(3));
+        // Whatever the deadline was thought to be.
+        assert_eq!(danger.patience(Some(LossReason::LeaseEnded), secs(30)), Duration::ZERO);
+    }
+
+    #[test]
+    fn where_somebody_else_may_be_inside_a_long_lease_is_no_reason_to_wait() {
+        let danger = Danger::new(secs(3600), None);
+        assert_eq!(danger.patience(None, secs(3600)), secs(1200));
+        assert_eq!(danger.patience(Some(LossReason::Gone), secs(3600)), secs(10));
+        let danger = Danger::new(secs(3600), Some(secs(2)));
+        assert_eq!(danger.patience(Some(LossReason::Gone), secs(3600)), secs(2));
     }
 }

@@ -5,7 +5,9 @@
 //! acquires nothing, and becomes the command instead. That is safe because of three facts. The
 //! outer run names its hold in the environment, by an owner that no other process ever has. The
 //! store confirms that this owner holds the name. And the nested command is in the process group of
-//! the outer one, which holds the lock until the group is gone.
+//! the outer one, or, if a run of another name lies between, in that one's. The outer run holds the
+//! lock until its group is gone, and on Linux until all groups of its session are that descend from
+//! it, also if the run between is killed.
 
 use std::{env, process::Command};
 

@@ -1,11 +1,11 @@
 //! [`Supervisor`]: a command, from its start until the last process of its group is gone.
 
 use std::{
-    future::pending,
+    future::{pending, ready},
     io,
     pin::pin,
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use lockcore::{LockGuard, LossReason};
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{Group, Reaped, Signals, Terminal, stop_this_process},
+    process::{Group, Reach, Reaped, Signals, Terminal, since_boot, stop_this_process},
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -33,7 +33,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// all of them does the system tell when they end.
 const SHORT_LOOK: Duration = Duration::from_millis(20);
 
-/// How long killed processes are waited for. One in the midst of a system call may take for ever.
+/// How long killed processes are waited for without a hold. One in the midst of a system call may
+/// take for ever, and one of another user cannot be killed.
 const LONGEST_DYING: Duration = Duration::from_secs(10);
 
 /// Watches a command and the hold that it runs under.
@@ -46,15 +47,21 @@ pub(super) struct Supervisor<'a> {
     danger: Danger,
     on_lost: OnLost,
     kill_after: Option<Duration>,
-    /// Until when the hold was known to last, when it was last looked at.
-    deadline: Instant,
+    /// Until when the hold was known to last, when it was last looked at. This and the other points
+    /// in time count from the start of the host: suspended or not, the lease goes on.
+    deadline: Duration,
     /// When to kill the group.
-    kill_at: Option<Instant>,
-    killed_at: Option<Instant>,
+    kill_at: Option<Duration>,
+    killed_at: Option<Duration>,
+    /// A signal has asked the command to end.
+    is_asked_to_end: bool,
     /// The command is ended because the hold is lost, or may be lost soon.
     is_ended_for_loss: bool,
     is_loss_told: bool,
     is_rest_told: bool,
+    is_dying_told: bool,
+    /// Some of the processes are left, though they were killed and the hold is lost.
+    is_given_up: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -76,12 +83,15 @@ impl<'a> Supervisor<'a> {
             danger: Danger::new(args.lease, args.kill_after),
             on_lost: args.on_lost,
             kill_after: args.kill_after,
-            deadline: Instant::now() + guard.remaining(),
+            deadline: since_boot() + guard.remaining(),
             kill_at: None,
             killed_at: None,
+            is_asked_to_end: false,
             is_ended_for_loss: false,
             is_loss_told: false,
             is_rest_told: false,
+            is_dying_told: false,
+            is_given_up: false,
         };
         if let Some(terminal) = &supervisor.terminal {
             terminal.lend(supervisor.group.id());
@@ -96,6 +106,16 @@ impl<'a> Supervisor<'a> {
         self.is_ended_for_loss
     }
 
+    /// Returns `true` if a signal has asked the command to end.
+    pub(super) fn was_asked_to_end(&self) -> bool {
+        self.is_asked_to_end
+    }
+
+    /// Returns `true` if processes that were killed may still be inside.
+    pub(super) fn was_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
     /// Waits until the group is gone, and returns the exit code of the command.
     ///
     /// # Cancel safety
@@ -105,10 +125,23 @@ impl<'a> Supervisor<'a> {
         let mut lost = pin!(guard.lost());
         loop {
             let reaped = self.group.reap();
-            if self.is_over() {
+            if self.is_over(since_boot()) {
                 return self.group.exit().unwrap_or(Exit::LOST);
             }
-            let look_in = self.look(Instant::now());
+            if !self.is_loss_told {
+                // Before the lease is looked at, which does not know why it has ended.
+                let known = async {
+                    tokio::select! {
+                        biased;
+                        loss = lost.as_mut() => Some(loss.reason()),
+                        () = ready(()) => None,
+                    }
+                };
+                if let Some(reason) = known.await {
+                    self.on_loss(reason, since_boot());
+                }
+            }
+            let look_in = self.look(since_boot());
             if let Reaped::Stopped(signal) = reaped {
                 self.on_stop(signal);
             }
@@ -120,7 +153,7 @@ impl<'a> Supervisor<'a> {
             };
             tokio::select! {
                 biased;
-                loss = lost => self.on_loss(loss.reason(), Instant::now()),
+                loss = lost => self.on_loss(loss.reason(), since_boot()),
                 signal = signals.next() => self.on_signal(signal),
                 _ = self.children.recv() => {}
                 () = sleep(look_in) => {}
@@ -128,35 +161,38 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn is_over(&self) -> bool {
-        match self.killed_at {
-            Some(at) if self.is_ended_for_loss => {
-                let is_stuck = at.elapsed() > LONGEST_DYING;
-                if is_stuck {
-                    output::tell("some processes of the command were killed and have not ended");
-                }
-                is_stuck || self.group.is_all_gone()
-            }
-            _ => self.group.is_gone(),
+    fn is_over(&mut self, now: Duration) -> bool {
+        let reach = if self.is_ended_for_loss { Reach::All } else { Reach::Session };
+        if self.group.is_gone(reach) {
+            return true;
         }
+        let dying = self.killed_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
+        let is_held = !self.guard.remaining().is_zero();
+        match Dying::of(dying, is_held, self.is_ended_for_loss) {
+            Dying::Normal => return false,
+            // While the hold lasts, and is renewed, nobody else is let in.
+            Dying::Long if self.is_dying_told => return false,
+            Dying::Long => {}
+            Dying::GivenUp => self.is_given_up = true,
+        }
+        self.is_dying_told = true;
+        output::tell("some processes of the command were killed and have not ended");
+        self.is_given_up
     }
 
     /// Does what is due, and returns when to look again.
-    fn look(&mut self, now: Instant) -> Duration {
+    fn look(&mut self, now: Duration) -> Duration {
         self.look_at_lease(now);
         self.look_at_rest();
         if self.kill_at.is_some_and(|at| at <= now) {
             self.killed_at.get_or_insert(now);
-            match self.is_ended_for_loss {
-                true => self.group.kill_all(),
-                false => self.group.kill(),
-            }
+            self.group.kill(if self.is_ended_for_loss { Reach::All } else { Reach::Session });
             // Also what was started meanwhile.
             return SHORT_LOOK;
         }
         let mut look_in = if self.group.exit().is_some() { SHORT_LOOK } else { LONGEST_LOOK };
         if let Some(at) = self.kill_at {
-            look_in = look_in.min(at.duration_since(now));
+            look_in = look_in.min(at.saturating_sub(now));
         }
         if let (false, Advice::Wait(time)) = (self.is_ended_for_loss, self.advice()) {
             look_in = look_in.min(time);
@@ -169,26 +205,22 @@ impl<'a> Supervisor<'a> {
         self.danger.advice(self.guard.remaining())
     }
 
-    fn look_at_lease(&mut self, now: Instant) {
+    fn look_at_lease(&mut self, now: Duration) {
         let left = self.guard.remaining();
         if left.is_zero() {
             // `lost` says so as well, but perhaps not first.
-            if !self.is_loss_told {
-                let reason =
-                    if self.deadline <= now { LossReason::LeaseEnded } else { LossReason::Gone };
-                self.on_loss(reason, now);
-            }
+            self.on_loss(LossReason::LeaseEnded, now);
             return;
         }
         self.deadline = now + left;
         let is_in_danger = self.danger.advice(left) == Advice::End;
         if is_in_danger && self.on_lost == OnLost::Kill && !self.is_ended_for_loss {
+            self.end_for_loss(None, now);
             output::tell(format_args!(
                 "the store has not confirmed the hold of {} in time, and the lease ends in \
                  {left:.1?}; ending the command",
                 self.name
             ));
-            self.end_for_loss(now);
         }
     }
 
@@ -204,41 +236,47 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn on_loss(&mut self, reason: LossReason, now: Instant) {
+    fn on_loss(&mut self, reason: LossReason, now: Duration) {
         if self.is_loss_told {
             return;
         }
         self.is_loss_told = true;
         let ending = match self.on_lost {
-            OnLost::Kill => "ending the command",
+            OnLost::Kill => {
+                self.end_for_loss(Some(reason), now);
+                "ending the command"
+            }
             OnLost::Warn => "the command runs on, and somebody else may hold the lock",
         };
         output::tell(format_args!("the hold of {} was lost: {reason}; {ending}", self.name));
-        if self.on_lost == OnLost::Kill && !self.is_ended_for_loss {
-            self.end_for_loss(now);
+    }
+
+    /// Asks everything that the command has started to end, unless that was done before, and sees
+    /// to it that it ends in time. Without a reason, the hold is not lost yet.
+    fn end_for_loss(&mut self, reason: Option<LossReason>, now: Duration) {
+        let patience = self.danger.patience(reason, self.deadline.saturating_sub(now));
+        self.kill_by(now.saturating_add(patience));
+        if !self.is_ended_for_loss {
+            self.is_ended_for_loss = true;
+            // Perhaps a signal had the group killed, which is less.
+            self.killed_at = None;
+            if !patience.is_zero() {
+                self.group.ask_all_to_end(Signal::TERM);
+            }
         }
     }
 
-    /// Asks the group to end, and sees to it that it has before the deadline.
-    fn end_for_loss(&mut self, now: Instant) {
-        self.is_ended_for_loss = true;
-        let patience = self.danger.patience(self.deadline.saturating_duration_since(now));
-        self.kill_by(now + patience);
-        if !patience.is_zero() {
-            self.group.ask_to_end(Signal::TERM);
-        }
-    }
-
-    fn kill_by(&mut self, at: Instant) {
+    fn kill_by(&mut self, at: Duration) {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     fn on_signal(&mut self, signal: Signal) {
         match signal {
             Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT => {
+                self.is_asked_to_end = true;
                 self.group.ask_to_end(signal);
                 if let Some(time) = self.kill_after {
-                    self.kill_by(Instant::now() + time);
+                    self.kill_by(since_boot().saturating_add(time));
                 }
             }
             Signal::TSTP => {
@@ -285,5 +323,41 @@ impl Drop for Supervisor<'_> {
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.group.id());
         }
+    }
+}
+
+/// What becomes of processes that were killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dying {
+    /// They may end at any time.
+    Normal,
+    /// They take long, and are waited for.
+    Long,
+    /// They take long, and waiting for them protects nothing.
+    GivenUp,
+}
+
+impl Dying {
+    fn of(time: Duration, is_held: bool, is_for_loss: bool) -> Self {
+        match time > LONGEST_DYING {
+            false => Self::Normal,
+            true if is_for_loss && !is_held => Self::GivenUp,
+            true => Self::Long,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test cannot have a process that survives SIGKILL.
+    #[test]
+    fn processes_that_do_not_die_are_given_up_only_without_a_hold() {
+        let long = LONGEST_DYING + SHORT_LOOK;
+        assert_eq!(Dying::of(LONGEST_DYING, false, true), Dying::Normal);
+        assert_eq!(Dying::of(long, true, true), Dying::Long);
+        assert_eq!(Dying::of(long, true, false), Dying::Long);
+        assert_eq!(Dying::of(long, false, true), Dying::GivenUp);
     }
 }
