@@ -18,7 +18,10 @@ pub(crate) static QUIET: Mutex<()> = Mutex::const_new(());
 
 /// `lockctl` with `arguments`, on the store at `url`.
 pub(crate) fn lockctl(url: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockctl"));
+    // What starts the tests may ignore signals, as `nohup` does, and as a shell does for a job in
+    // the background. Whatever it starts inherits that.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_lockctl")]);
     for variable in ["REDIS_URL", "LOCKCTL_HELD", "LOCKCTL_NAME"] {
         command.env_remove(variable);
     }

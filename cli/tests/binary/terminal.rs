@@ -10,8 +10,9 @@ use crate::program::{End, Running, code, is_free, lockctl};
 
 /// `lockctl` with `arguments`, quoted for a shell, on a terminal of its own.
 fn on_terminal(url: &str, arguments: &str) -> Running {
-    let mut command = Command::new("script");
-    command.args(["-q", "-e", "-c", &format!("\"$LOCKCTL\" {arguments}"), "/dev/null"]);
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "script", "-q", "-e", "-c"]);
+    command.args([&format!("\"$LOCKCTL\" {arguments}"), "/dev/null"]);
     for (name, value) in lockctl(url, &[]).get_envs() {
         match value {
             Some(value) => command.env(name, value),
