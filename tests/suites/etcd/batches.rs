@@ -9,7 +9,7 @@ use lockcore_testkit::EtcdCluster;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    support::{enters, request},
+    support::{enters, request, until},
     waiting::LONG,
 };
 
@@ -39,15 +39,23 @@ async fn a_hold_that_cannot_be_renewed_does_not_fail_the_others() {
             }
         });
     }
+    let half_is_over = async || {
+        let state = backend.inspect(&stuck.name).await.unwrap();
+        assert!(state.is_held(), "{state:?}");
+        state.remaining() < Some(SHORT / 2)
+    };
+    until("half of the lease to be over", half_is_over).await;
     let renewal = |held: &lockcore::backend::AcquireRequest, factor| {
         RenewRequest::new(held.name.clone(), held.hold.clone(), held.lease * factor)
     };
     let asked = Instant::now();
     let renewed = backend.renew(&[renewal(&stuck, 2), renewal(&other, 1)]).await.unwrap();
+    let took = asked.elapsed();
     let [of_stuck, RenewOutcome::Renewed] = &renewed[..] else { panic!("{renewed:?}") };
     assert!(!matches!(of_stuck, RenewOutcome::NotHeld), "{renewed:?}");
+    assert!(!half_is_over().await, "it was not even kept for as long as before");
     // The core gives up after this.
-    assert!(asked.elapsed() < SHORT / 3, "{:?}", asked.elapsed());
+    assert!(took < SHORT / 3, "{took:?}");
     if let RenewOutcome::Failed(error) = of_stuck {
         assert!(error.is_retryable() && error.is_outcome_unknown(), "{error}");
     }
