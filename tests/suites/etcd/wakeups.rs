@@ -28,11 +28,23 @@ const WAITERS: usize = 250;
 
 /// How many requests the server has been sent, by its own account.
 async fn requests(cluster: &EtcdCluster) -> u64 {
+    started(cluster, "").await
+}
+
+/// How many streams of watches the server was asked for.
+async fn watches(cluster: &EtcdCluster) -> u64 {
+    started(cluster, "grpc_method=\"Watch\"").await
+}
+
+/// How many requests of a kind the server has been sent.
+async fn started(cluster: &EtcdCluster, kind: &str) -> u64 {
     let mut stream = TcpStream::connect(&cluster.addresses()[0]).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
-    let counts = text.lines().filter(|line| line.starts_with("grpc_server_started_total"));
+    let counts = text
+        .lines()
+        .filter(|line| line.starts_with("grpc_server_started_total") && line.contains(kind));
     let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
     let total = counts.map(count).sum();
     assert!(total > 0, "the server does not count");
@@ -108,6 +120,24 @@ async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
     // It takes less than 6 s. The connection itself ends after 9 s.
     assert!(silent.elapsed() < Duration::from_millis(8_500), "{:?}", silent.elapsed());
     churning.abort();
+}
+
+/// The answers to its pings are there when it goes on, and are read before it judges.
+#[tokio::test]
+async fn a_process_that_stood_still_keeps_its_stream() {
+    let cluster = EtcdCluster::start(1);
+    let proxy = proxy(&cluster).await;
+    let builder = EtcdBackend::builder([format!("127.0.0.1:{}", proxy.port())]);
+    let backend = builder.response_timeout(Duration::from_secs(1)).connect().await.unwrap();
+    let _wakeups = waits(&backend, "order").await;
+    let before = watches(&cluster).await;
+    for _ in 0..4 {
+        // Nothing in this process goes on: it has one thread.
+        std::thread::sleep(Duration::from_millis(3_500));
+        // What is lost is opened again within half a second.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+    }
+    assert_eq!(watches(&cluster).await, before, "the stream was opened again");
 }
 
 /// Waits for all, in their order. It may take any time, as long as one ends after the other.
