@@ -22,9 +22,9 @@ const DOING: &str = "inspecting";
 /// The key of a hold whose lease has ended is there until the servers have agreed to delete it. It
 /// counts no more. But a lease that is gone may also have been replaced by a longer one since the
 /// hold was read. And a member that was stopped for a while takes itself for the leader until it
-/// hears of the next one, and knows of no renewal since. So the name is read again after a lease was
-/// found to be gone, which needs a majority. A hold that has not changed, and whose lease is gone
-/// again, has ended.
+/// hears of the next one, and knows of no renewal since. So the name is read again after a lease
+/// was found to be gone, which needs a majority. A hold that has not changed, and whose lease is
+/// gone again, has ended.
 pub(crate) async fn inspect(
     members: &Members,
     keys: &Keys,
