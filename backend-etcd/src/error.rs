@@ -123,7 +123,7 @@ fn kind_of_status(code: i32, said: &str) -> BackendErrorKind {
             Kind::Configuration
         }
         code::PERMISSION_DENIED => Kind::Permission,
-        code::RESOURCE_EXHAUSTED if said.contains("space exceeded") => Kind::OutOfMemory,
+        code::RESOURCE_EXHAUSTED if is_no_space(said) => Kind::OutOfMemory,
         code::RESOURCE_EXHAUSTED => Kind::Unavailable,
         code::UNIMPLEMENTED => Kind::Configuration,
         _ => Kind::Other,
@@ -151,8 +151,14 @@ fn is_refusal(code: i32, said: &str) -> bool {
         "etcdserver: rpc not supported for learner",
     ];
     is_dropped(said)
-        || said.starts_with(BY_ETCD) && REFUSALS.contains(&code)
+        || said.starts_with(BY_ETCD) && REFUSALS.contains(&code) && !is_no_space(said)
         || code == code::UNAVAILABLE && UNAVAILABLE.contains(&said)
+}
+
+/// The request that has filled the database is carried out, and answered with the same words as
+/// those that come after it.
+fn is_no_space(said: &str) -> bool {
+    said.contains("space exceeded")
 }
 
 /// Returns `true` if the connection failed, and not the request.
@@ -290,7 +296,6 @@ mod tests {
             (code::INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request"),
             (code::NOT_FOUND, "etcdserver: requested lease not found"),
             (code::PERMISSION_DENIED, "etcdserver: permission denied"),
-            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"),
             (code::RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
             (code::UNAUTHENTICATED, "etcdserver: invalid auth token"),
             (code::UNAVAILABLE, "etcdserver: no leader"),
@@ -303,6 +308,7 @@ mod tests {
             assert!(!is_refusal(code, "the answer is too long"), "{code}");
         }
         for (code, said) in [
+            (code::RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"),
             (code::UNAVAILABLE, "etcdserver: request timed out"),
             (code::UNAVAILABLE, "etcdserver: leader changed"),
             (code::UNKNOWN, "etcdserver: something new"),

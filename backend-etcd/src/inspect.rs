@@ -21,35 +21,43 @@ const DOING: &str = "inspecting";
 ///
 /// The key of a hold whose lease has ended is there until the servers have agreed to delete it. It
 /// counts no more. But a lease that is gone may also have been replaced by a longer one since the
-/// hold was read. So the name is read again after a lease was found to be gone, and a hold that has
-/// not changed has ended.
+/// hold was read. And a member that was stopped for a while takes itself for the leader until it
+/// hears of the next one, and knows of no renewal since. So the name is read again after a lease
+/// was found to be gone, which needs a majority. A hold that has not changed, and whose lease is
+/// gone again, has ended.
 pub(crate) async fn inspect(
     members: &Members,
     keys: &Keys,
     name: &LockName,
 ) -> Result<LockState, BackendError> {
-    let mut gone = HashSet::new();
+    let mut doubted = HashSet::new();
     // The caller limits how long this goes on.
     loop {
         let mut found = Found::read(members, keys, name).await?;
-        found.holds.retain(|entry| !gone.contains(&(entry.lease, entry.changed)));
         let questions = found.holds.iter().map(|entry| async move {
             let lease = members.call(DOING, &TimeToLive(entry.lease)).await?;
-            Ok::<_, BackendError>((entry, lease.map(|lease| left(lease.left))))
+            Ok::<_, BackendError>((state_of(entry), lease.map(|lease| left(lease.left))))
         });
-        let (was_gone, mut remaining) = (gone.len(), None);
+        let (mut gone, mut remaining) = (HashSet::new(), None);
         for answer in join_all(questions).await {
             match answer? {
                 (_, Some(left)) => remaining = remaining.max(Some(left)),
-                (entry, None) => {
-                    gone.insert((entry.lease, entry.changed));
+                (state, None) => {
+                    gone.insert(state);
                 }
             }
         }
-        if gone.len() == was_gone {
+        if gone.is_subset(&doubted) {
+            found.holds.retain(|entry| !gone.contains(&state_of(entry)));
             return Ok(found.into_state(remaining));
         }
+        doubted.extend(gone);
     }
+}
+
+/// Its lease, and the revision that has changed it last.
+fn state_of(entry: &Entry) -> (i64, i64) {
+    (entry.lease, entry.changed)
 }
 
 /// What is stored under a name.

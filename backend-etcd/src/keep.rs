@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use lockcore::{BackendError, BackendErrorKind};
 use tokio::{
     runtime::Handle,
+    sync::oneshot,
     time::{Instant, timeout},
 };
 
@@ -78,7 +79,7 @@ async fn keep_alive(
     let requests = leases
         .iter()
         .map(|lease| async { members.ask_patiently(member, DOING, &KeepAlive(*lease)).await });
-    let answers = together(requests, behind, end).await;
+    let answers = together(requests, behind, Instant::now(), end).await;
     unanswered.is_answered();
     let late = || error::no_answer(DOING, members.address(member), behind.min(members.share()));
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(late()))).collect()
@@ -236,16 +237,40 @@ pub(crate) async fn put_again(
     Ok(MemberReply { answer: answer.is_some_and(|answer| answer.succeeded()), member, is_repeated })
 }
 
+/// Replaces the lease by a longer one. What was begun is ended also if nobody waits for it, so that
+/// no lease is left behind: whoever has changed the entry meanwhile has the last word.
 async fn lengthen(
     members: &Arc<Members>,
     entry: &Entry,
     seconds: i64,
     count: u32,
 ) -> Result<bool, BackendError> {
-    const DOING: &str = "granting a longer lease";
-    let granted = members.call(DOING, &GrantLease { lease: 0, seconds }).await?;
+    let (members, entry) = (members.clone(), entry.clone());
+    let (answer, answered) = oneshot::channel();
+    tokio::spawn(async move {
+        let replaced = replace(&members, &entry, seconds, count).await;
+        let is_replaced = matches!(replaced, Ok(true));
+        // Nobody may be waiting for it.
+        let _ = answer.send(replaced);
+        if is_replaced {
+            tidy(&members, [entry.lease]).await;
+        }
+    });
+    // Without an answer, the runtime is being shut down.
+    answered.await.unwrap_or_else(|_| Err(error::unexpected(GROWING).maybe_applied()))
+}
+
+const GROWING: &str = "granting a longer lease";
+
+async fn replace(
+    members: &Arc<Members>,
+    entry: &Entry,
+    seconds: i64,
+    count: u32,
+) -> Result<bool, BackendError> {
+    let granted = members.call(GROWING, &GrantLease { lease: 0, seconds }).await?;
     let Some(GrantedLease { lease, seconds }) = granted else {
-        return Err(error::unexpected(DOING));
+        return Err(error::unexpected(GROWING));
     };
     let mut unused = Unused { members, lease: Some(lease) };
     let record = Record { count, seconds, ..entry.record.clone() };
@@ -256,7 +281,6 @@ async fn lengthen(
         unused.lease = Some(lease).filter(|_| !put.is_repeated);
         return Ok(false);
     }
-    tidy(members, [entry.lease]).await;
     Ok(true)
 }
 

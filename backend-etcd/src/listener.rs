@@ -37,6 +37,9 @@ const PING: Duration = Duration::from_secs(2);
 /// answers are not read, so they must fit in what lies between. The client of etcd takes 100.
 const UNANSWERED: usize = 64;
 
+/// A stream is given up if it has been stuck at so many pings, one after the other.
+const STUCK: u32 = 2;
+
 const DOING: &str = "watching";
 
 /// The names that are waited for, and the task that listens.
@@ -139,10 +142,12 @@ struct Stream {
     /// When to ask whether it is still there, whatever else happens.
     pings: Interval,
     last_answer: Instant,
+    /// It has been silent for too long, and was asked once more.
+    is_doubted: bool,
     /// The watches that were begun or ended, and not answered.
     unanswered: HashSet<i64>,
-    /// Since the last ping, none of them was answered, and there was no room for more.
-    is_stuck: bool,
+    /// For how many pings none of them was answered, and there was no room for more.
+    stuck: u32,
     /// A name was watched.
     was_useful: bool,
 }
@@ -231,8 +236,9 @@ impl Keeper {
             address,
             pings,
             last_answer,
+            is_doubted: false,
             unanswered: HashSet::new(),
-            is_stuck: false,
+            stuck: 0,
             was_useful: false,
         })
     }
@@ -257,12 +263,19 @@ impl Keeper {
     }
 
     /// Asks whether the stream is there, and gives it up if it has been silent for too long.
+    ///
+    /// If it was this process that stood still, the answers are there and were not read. So nothing
+    /// is given up before they could be read until the next ping.
     async fn ping(&self, stream: &mut Stream) -> Result<(), End> {
-        let limit = PING + self.shared.members.response_timeout();
-        let is_alive = stream.last_answer.elapsed() <= limit
-            && !stream.is_stuck
+        let is_alive = !stream.is_doubted
+            && stream.stuck < STUCK
             && matches!(timeout(PING, stream.sender.request_progress()).await, Ok(Ok(())));
-        stream.is_stuck = stream.unanswered.len() >= UNANSWERED;
+        stream.is_doubted = stream.last_answer.elapsed() > self.shared.members.response_timeout();
+        if stream.unanswered.len() >= UNANSWERED {
+            stream.stuck += 1;
+        } else {
+            stream.stuck = 0;
+        }
         is_alive.then_some(()).ok_or_else(|| End::Lost(lost(&stream.address)))
     }
 
@@ -296,9 +309,10 @@ impl Keeper {
 
     fn hear(&self, stream: &mut Stream, answer: &WatchResponse) -> Result<(), End> {
         stream.last_answer = Instant::now();
+        stream.is_doubted = false;
         if answer.created() || answer.canceled() {
             stream.unanswered.remove(&answer.watch_id());
-            stream.is_stuck = false;
+            stream.stuck = 0;
         }
         let name = self.shared.watched(answer.watch_id());
         if answer.canceled() && (answer.created() || name.is_some()) {

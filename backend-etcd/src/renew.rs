@@ -33,6 +33,10 @@ pub(crate) const READ_TOGETHER: usize = 128;
 /// others by so much of it.
 const BEHIND: u32 = 8;
 
+/// Since the batch began, holds whose leases have to be replaced may take so much of the shortest
+/// lease: it takes several requests that servers write to their disks.
+const GROWING: u32 = 4;
+
 /// A server may take so long between two answers.
 const LEAST_BEHIND: Duration = Duration::from_millis(100);
 
@@ -65,6 +69,8 @@ struct Renewing<'a> {
     keys: Vec<Keys>,
     /// How long single holds are waited for when others have been renewed.
     behind: Duration,
+    /// Until when they are waited for in any case.
+    least: Instant,
     end: Instant,
 }
 
@@ -73,12 +79,14 @@ impl<'a> Renewing<'a> {
     fn new(members: &'a Arc<Members>, prefix: &str, holds: &'a [RenewRequest]) -> Self {
         let limit = members.response_timeout();
         let shortest = holds.iter().map(|hold| hold.lease).min().unwrap_or_default();
+        let begun = Instant::now();
         Self {
             members,
             holds,
             keys: holds.iter().map(|hold| Keys::new(prefix, &hold.name)).collect(),
             behind: (shortest / BEHIND).max(LEAST_BEHIND).min(limit / 2),
-            end: Instant::now() + limit,
+            least: begun + (shortest / GROWING).min(limit),
+            end: begun + limit,
         }
     }
 
@@ -97,12 +105,12 @@ impl<'a> Renewing<'a> {
                     Ok(None) => Either::Left(ready(Ok(false))),
                     Ok(Some(entry)) => match renewed.get(&entry.lease) {
                         Some(Err(error)) => Either::Left(ready(Err(error.clone()))),
-                        Some(Ok(true)) => Either::Left(ready(Ok(true))),
-                        Some(Ok(false)) | None => Either::Right(self.renew_one(keys, entry, hold)),
+                        Some(Ok(true)) if !grows(&entry, hold) => Either::Left(ready(Ok(true))),
+                        _ => Either::Right(self.renew_one(keys, entry, hold)),
                     },
                 }
             });
-        let answers = together(renewals, self.behind, self.end).await;
+        let answers = together(renewals, self.behind, self.least, self.end).await;
         let outcome = |answer: Option<Result<bool, BackendError>>| match answer {
             Some(Ok(true)) => RenewOutcome::Renewed,
             Some(Ok(false)) => RenewOutcome::NotHeld,
@@ -150,12 +158,10 @@ impl<'a> Renewing<'a> {
         Ok(found)
     }
 
-    /// Renews the leases that need not grow, and answers by lease.
+    /// Renews the leases, and answers by lease. Those that have to be replaced are kept as well,
+    /// until there are longer ones.
     async fn renew_together(&self, found: &[Lookup]) -> HashMap<i64, Result<bool, BackendError>> {
-        let entries = found.iter().zip(self.holds).filter_map(|(entry, hold)| match entry {
-            Ok(Some(entry)) if entry.record.seconds >= seconds(hold.lease) => Some(entry),
-            _ => None,
-        });
+        let entries = found.iter().filter_map(|entry| entry.as_ref().ok()?.as_ref());
         let entries: Vec<_> = entries.collect();
         let Some(first) = entries.first() else { return HashMap::new() };
         let leases: Vec<_> = entries.iter().map(|entry| entry.lease).collect();
@@ -189,6 +195,11 @@ impl<'a> Renewing<'a> {
             pauses.pause().await;
         }
     }
+}
+
+/// Whether the hold needs a longer lease than it has.
+fn grows(entry: &Entry, hold: &RenewRequest) -> bool {
+    entry.record.seconds < seconds(hold.lease)
 }
 
 /// Renews holds, as many as are asked for.

@@ -8,10 +8,11 @@ use tokio::time::{Instant, timeout_at};
 /// Polls all of `requests` until `end`, and answers in their order.
 ///
 /// Once there is an answer, the others have to follow: those that are left when none has come for
-/// the time `behind` are dropped, and answered with `None`.
+/// the time `behind` are dropped, and answered with `None`. All may take until `least`.
 pub(crate) async fn together<T>(
     requests: impl IntoIterator<Item = impl Future<Output = T>>,
     behind: Duration,
+    least: Instant,
     end: Instant,
 ) -> Vec<Option<T>> {
     let numbered = requests.into_iter().enumerate();
@@ -21,7 +22,7 @@ pub(crate) async fn together<T>(
     let mut until = end;
     while let Ok(Some((number, answer))) = timeout_at(until, waiting.next()).await {
         answers[number] = Some(answer);
-        until = end.min(Instant::now() + behind);
+        until = end.min(least.max(Instant::now() + behind));
     }
     answers
 }
@@ -36,12 +37,16 @@ mod tests {
     const END: Duration = Duration::from_secs(3);
 
     async fn answers(times: &[u64]) -> (Vec<Option<u64>>, Duration) {
+        answers_with(times, Duration::ZERO).await
+    }
+
+    async fn answers_with(times: &[u64], least: Duration) -> (Vec<Option<u64>>, Duration) {
         let begun = Instant::now();
         let requests = times.iter().map(|time| async move {
             sleep(Duration::from_millis(*time)).await;
             *time
         });
-        let answers = together(requests, BEHIND, begun + END).await;
+        let answers = together(requests, BEHIND, begun + least, begun + END).await;
         (answers, begun.elapsed())
     }
 
@@ -57,6 +62,14 @@ mod tests {
         let times: Vec<_> = (0..20).map(|number| number * 90).collect();
         let (answers, _) = answers(&times).await;
         assert!(answers.iter().all(Option::is_some), "{answers:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_have_time_of_their_own_may_use_it() {
+        let least = Duration::from_millis(500);
+        let (answers, took) = answers_with(&[0, 450, 540, 700], least).await;
+        assert_eq!(answers, [Some(0), Some(450), Some(540), None]);
+        assert!(took >= Duration::from_millis(640) && took < Duration::from_millis(690));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,9 +10,9 @@ use std::{
 
 use lockcore::{Lock, LockError, LockGuard, Locks, Owner};
 use lockcore_testkit::poll_times;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
-use crate::waiting::soon;
+use crate::waiting::LONG;
 
 /// The state of the section. It is outside of the system under test, so that it sees what is true.
 #[derive(Default)]
@@ -61,10 +61,24 @@ pub(crate) async fn contend(
             });
         }
     }
-    while let Some(task) = soon("every visit", visits.join_next()).await {
-        task.unwrap();
-    }
+    finish(visits, || critical.entries()).await;
     critical.entries()
+}
+
+/// Waits for the end of all tasks. It may take any time, as long as somebody gets inside meanwhile.
+pub(crate) async fn finish(mut tasks: JoinSet<()>, entries: impl Fn() -> u64) {
+    let mut before = entries();
+    loop {
+        match timeout(LONG, tasks.join_next()).await {
+            Ok(Some(task)) => task.unwrap(),
+            Ok(None) => return,
+            Err(_) => {
+                let now = entries();
+                assert!(now > before, "{} tasks are stuck after {now} entries", tasks.len());
+                before = now;
+            }
+        }
+    }
 }
 
 /// One visit of a task, in one of the ways in which locks are used. The way is a function of who and

@@ -12,7 +12,7 @@ use tokio::{
     task::{JoinSet, yield_now},
 };
 
-use crate::waiting::soon;
+use crate::{critical::finish, waiting::soon};
 
 /// The data. It is outside of the system under test, so that it sees what is true.
 #[derive(Default)]
@@ -95,9 +95,8 @@ pub(crate) async fn read_and_write(clients: &[Locks], tasks: usize, rounds: u64)
             });
         }
     }
-    while let Some(task) = soon("every visit", visits.join_next()).await {
-        task.unwrap();
-    }
+    let entries = || data.reads.load(Ordering::SeqCst) + data.writes.load(Ordering::SeqCst);
+    finish(visits, entries).await;
     let [reads, writes, version] =
         [&data.reads, &data.writes, &data.version].map(|count| count.load(Ordering::SeqCst));
     assert_eq!(version, writes, "updates were lost");

@@ -194,13 +194,14 @@ async fn a_stream_that_falls_silent_is_replaced() {
 async fn renewals_go_on_over_connections_that_are_cut() {
     let cluster = EtcdCluster::start(1);
     let proxy = proxy(&cluster).await;
-    let locks = Locks::builder(through(&proxy).await).lease(Duration::from_secs(3)).build();
+    let locks = Locks::builder(through(&proxy).await).lease(Duration::from_secs(6)).build();
     let guard = locks.unwrap().lock("order").acquire().await.unwrap();
     let mut lost = pin!(guard.lost());
     // Three leases long.
-    for _ in 0..18 {
+    for _ in 0..15 {
         proxy.reset();
-        let pause = Duration::from_millis(500);
+        // A renewal over a new connection takes much less, and begins every 2 s.
+        let pause = Duration::from_millis(1_200);
         let lost = tokio::time::timeout(pause, lost.as_mut()).await;
         assert!(lost.is_err(), "lost: {lost:?}");
     }
