@@ -24,26 +24,35 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(800);
 
 /// A cluster that all cases share, and the clients of one case.
-struct EtcdFixture {
-    cluster: Arc<EtcdCluster>,
+pub(crate) struct EtcdFixture {
+    pub(crate) cluster: Arc<EtcdCluster>,
     clients: Mutex<Vec<EtcdBackend>>,
+}
+
+impl EtcdFixture {
+    pub(crate) fn of(cluster: Arc<EtcdCluster>) -> Self {
+        Self { cluster, clients: Mutex::default() }
+    }
+
+    /// A client of the members at `addresses`. Each has another member first.
+    pub(crate) async fn connect(&self, mut addresses: Vec<String>) -> EtcdBackend {
+        let first = self.clients.lock().unwrap().len() % addresses.len();
+        addresses.rotate_left(first);
+        let backend = EtcdBackend::connect(addresses).await.unwrap();
+        self.clients.lock().unwrap().push(backend.clone());
+        backend
+    }
 }
 
 impl Fixture for EtcdFixture {
     type Backend = EtcdBackend;
 
     async fn set_up() -> Self {
-        Self { cluster: EtcdCluster::shared_three(), clients: Mutex::default() }
+        Self::of(EtcdCluster::shared_three())
     }
 
-    /// Each with another member first.
     async fn client(&self) -> EtcdBackend {
-        let mut addresses = self.cluster.addresses();
-        let first = self.clients.lock().unwrap().len() % addresses.len();
-        addresses.rotate_left(first);
-        let backend = EtcdBackend::connect(addresses).await.unwrap();
-        self.clients.lock().unwrap().push(backend.clone());
-        backend
+        self.connect(self.cluster.addresses()).await
     }
 
     /// Keys of the name, and names that a client listens to.

@@ -19,6 +19,8 @@ mod load;
 mod outage;
 #[path = "../readers.rs"]
 mod readers;
+#[path = "../shown.rs"]
+mod shown;
 mod support;
 mod tls;
 mod tokens;

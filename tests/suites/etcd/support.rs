@@ -10,6 +10,7 @@ use lockcore::{
 use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
 use lockcore_testkit::{EtcdCluster, Proxy};
 
+use crate::shown::shown;
 pub(crate) use crate::waiting::{soon, until};
 
 /// Longer than any test.
@@ -59,17 +60,6 @@ pub(crate) async fn keys(client: &Client) -> Vec<String> {
 /// The leases that there are.
 pub(crate) async fn leases(client: &Client) -> Vec<i64> {
     client.lease_client().leases().await.unwrap().leases().iter().map(|lease| lease.id()).collect()
-}
-
-/// Everything that an error shows.
-fn shown(error: &BackendError) -> String {
-    let mut shown = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        shown.push_str(&format!(" {error} {error:?}"));
-        source = error.source();
-    }
-    shown
 }
 
 /// The attempt to connect fails, has no effect, and shows no password.

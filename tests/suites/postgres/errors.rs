@@ -8,21 +8,11 @@ use lockcore_testkit::PostgresServer;
 
 use crate::{
     proxy::PostgresProxy,
+    shown::shown,
     support::{connect, enters, is_held, name, request, session, soon, until},
 };
 
 const PASSWORD: &str = "hunter2-the-secret";
-
-/// Everything that an error shows.
-fn shown(error: &BackendError) -> String {
-    let mut shown = format!("{error} {error:?}");
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        shown.push_str(&format!(" {error} {error:?}"));
-        source = error.source();
-    }
-    shown
-}
 
 /// The attempt to connect fails, has no effect, and shows no password.
 async fn fails(url: &str) -> BackendError {

@@ -22,6 +22,8 @@ mod proxy;
 mod readers;
 mod renewing;
 mod schema;
+#[path = "../shown.rs"]
+mod shown;
 #[path = "../signals/mod.rs"]
 mod signals;
 mod support;
