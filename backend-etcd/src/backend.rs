@@ -161,7 +161,7 @@ impl EtcdBackend {
     }
 }
 
-/// What a client has to know, and has to be allowed: the shortest lease.
+/// The shortest lease of the cluster. A client needs it, and the right to ask for it.
 async fn first_requests(members: &Members, prefix: &str) -> Result<Duration, BackendError> {
     members.call("connecting", &Count(prefix)).await?;
     match shortest_lease(members).await {

@@ -24,10 +24,10 @@ use crate::{
     seen::gets,
 };
 
-/// What the task that listens has in common with those who wait.
+/// State that the listening task shares with those who wait.
 pub(crate) struct Shared {
     pub(crate) members: Arc<Members>,
-    /// What all keys begin with: a key that nobody writes.
+    /// The beginning of all keys, which is itself a key that nobody writes.
     pub(crate) prefix: String,
     board: Mutex<Board>,
     /// Watches have to begin or to end.
@@ -48,7 +48,7 @@ struct Board {
     last_watch: i64,
 }
 
-/// What is asked of the present stream.
+/// Requests to the present stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A watch of what begins with this.
@@ -191,7 +191,7 @@ impl Shared {
         changes
     }
 
-    /// Whether a watch is that of a channel, and which.
+    /// The channel of a watch, if it has one.
     pub(crate) fn watched(&self, watch: i64) -> Option<String> {
         self.board().watches.get(&watch).cloned()
     }
@@ -324,7 +324,7 @@ impl Subscription {
 impl Wakeups for Subscription {
     async fn woken(&mut self) -> Wakeup {
         loop {
-            // Whoever wakes after this leaves a permit.
+            // A wake-up after this leaves a permit.
             if std::mem::take(&mut *self.subscriber.pending()) {
                 return Wakeup::Changed;
             }

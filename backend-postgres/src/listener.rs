@@ -179,7 +179,7 @@ impl fmt::Debug for Subscription {
 impl Wakeups for Subscription {
     async fn woken(&mut self) -> Wakeup {
         loop {
-            // Whoever wakes after this leaves a permit.
+            // A wake-up after this leaves a permit.
             if let Some(wakeup) = self.subscriber.take() {
                 return wakeup;
             }
