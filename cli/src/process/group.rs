@@ -5,8 +5,8 @@ use std::{io, os::unix::process::CommandExt, process::Command};
 use rustix::{
     io::Errno,
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getsid, kill_process,
-        kill_process_group, test_kill_process_group, wait,
+        Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+        test_kill_process_group, wait,
     },
 };
 
@@ -121,7 +121,7 @@ impl Group {
         found.retain(|descendant| descendant.group != Some(self.leader));
         if reach == Reach::Session {
             // What a process in `others` has left behind is in the group of this one.
-            let (own, session) = (Some(getpgrp()), getsid(None).ok());
+            let (own, session) = (tree::own_group(), tree::own_session());
             found.retain(|descendant| descendant.session == session && descendant.group != own);
         }
         found

@@ -4,9 +4,11 @@ use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, Signal as MaskedSignal};
 use rustix::{
-    process::{Pid, Signal, getpgrp, getpid, kill_process},
+    process::{Pid, Signal, getpid, kill_process},
     termios::{tcgetpgrp, tcsetpgrp},
 };
+
+use super::tree::own_group;
 
 /// The terminal on stdin, while it belongs to this process.
 ///
@@ -24,7 +26,7 @@ impl Terminal {
     /// other end is in the group of this process, and may need the terminal itself, as a pager.
     pub(crate) fn of_standard_streams() -> Option<Self> {
         let is_there = io::stdin().is_terminal() && io::stdout().is_terminal();
-        is_there.then(|| Self { own: getpgrp() })
+        if is_there { own_group().map(|own| Self { own }) } else { None }
     }
 
     fn foreground() -> Option<Pid> {

@@ -1,5 +1,6 @@
 //! Who descends from whom. Only Linux tells, in `/proc`.
 
+use nix::unistd::{getpgrp, getsid};
 use rustix::process::Pid;
 
 /// A process as `/proc` describes it.
@@ -42,10 +43,20 @@ impl Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descendant {
     pub(super) pid: Pid,
-    /// The leader of its process group.
+    /// The leader of its process group, [`None`] if that is outside the container.
     pub(super) group: Option<Pid>,
-    /// The leader of its session.
+    /// The leader of its session, [`None`] if that is outside the container.
     pub(super) session: Option<Pid>,
+}
+
+/// The leader of the process group of this process, [`None`] if that is outside the container.
+pub(super) fn own_group() -> Option<Pid> {
+    Pid::from_raw(getpgrp().as_raw())
+}
+
+/// The leader of the session of this process, [`None`] if that is outside the container.
+pub(super) fn own_session() -> Option<Pid> {
+    Pid::from_raw(getsid(None).map_or(0, nix::unistd::Pid::as_raw))
 }
 
 /// The processes that descend from `ancestor` and run, without `others` and what descends from
@@ -121,8 +132,8 @@ mod tests {
         let pid = Pid::from_child(&child);
         let own = rustix::process::getpid();
         let found = descendants_of(own, &[]).into_iter().find(|found| found.pid == pid).unwrap();
-        assert_eq!(found.group, Some(rustix::process::getpgrp()));
-        assert_eq!(found.session, rustix::process::getsid(None).ok());
+        assert_eq!(found.group, own_group());
+        assert_eq!(found.session, own_session());
         assert!(!descendants_of(own, &[found]).contains(&found));
         child.kill().unwrap();
         child.wait().unwrap();
