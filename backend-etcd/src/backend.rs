@@ -5,9 +5,9 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -278,6 +278,10 @@ impl Backend for EtcdBackend {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        None
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         None
     }
 }

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use lockcore::{
     BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::task::JoinHandle;
@@ -562,5 +562,9 @@ impl Backend for PostgresBackend {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
     }
 }

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
-        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas,
         ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -427,5 +427,9 @@ impl Backend for RedisBackend {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
     }
 }

@@ -11,9 +11,9 @@ use std::{
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_testkit::{Fixture, Op, Part};
@@ -227,6 +227,10 @@ impl Backend for Flawed {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         self.declares(Part::Conditions).then_some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
     }
 }
 
