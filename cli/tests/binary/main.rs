@@ -9,6 +9,7 @@ mod at_least;
 mod backends;
 mod command_line;
 mod loss;
+mod outage;
 mod program;
 mod run;
 mod signals;
