@@ -50,7 +50,7 @@ impl Acquisition {
             Either::Left(held) => return Ok(Some(held)),
             Either::Right(asking) => asking,
         };
-        asking.await
+        self.client.measure.acquiring(&self.name, self.mode, asking).await
     }
 
     /// Enters at once, or returns a future that asks: in a box, because an acquisition that enters
@@ -87,7 +87,7 @@ impl Acquisition {
             return Ok(held);
         }
         let asker = Asker { has_limit: true, ..self.asker(owner, true) };
-        Box::pin(async move {
+        let asking = Box::pin(async move {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();
             let mut waiting = None;
@@ -101,8 +101,8 @@ impl Acquisition {
                 None => None,
             };
             Err(error.map_or_else(timeout, |error| *error))
-        })
-        .await
+        });
+        self.client.measure.acquiring(&self.name, self.mode, asking).await
     }
 
     /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
@@ -125,10 +125,7 @@ impl Acquisition {
         });
         let Some(identity) = entered else { return Ok(None) };
         let held = Held::of(client, cell, identity, self.lease);
-        let (token, hold_count) = (|| held.token(), || held.hold_count());
-        tracing::debug!(
-            lock = %self.name, token = %token(), hold_count = hold_count(), "nested"
-        );
+        self.report_nested(&held);
         Ok(Some(held))
     }
 
@@ -181,21 +178,7 @@ impl Acquisition {
         let (start, parent) = (self.client.clock.now(), Span::current());
         let acquired = self.run(asker, waiting).instrument(span.clone()).await;
         if let Ok(Some(held)) = &acquired {
-            let wait = self.client.clock.now().since(start);
-            span.record("wait", tracing::field::debug(wait));
-            let token = held.token();
-            span.record("token", u64::from(token));
-            tracing::debug!(parent: &span, lock = %self.name, %token, ?wait, "acquired");
-            let hold = tracing::debug_span!(
-                parent: &parent, "lockcore.hold", lock = %self.name, owner = %asker.owner,
-                %token, mode = %self.mode
-            );
-            let mut hold = Some(Arc::new(hold));
-            held.cell.look_at(held.number, |entered| {
-                if entered.facts.span.is_none() {
-                    entered.facts.span = hold.take();
-                }
-            });
+            self.report_acquired((&span, &parent), asker, held, start);
         }
         acquired
     }

@@ -13,6 +13,7 @@ use super::{
     acquire::Acquisition,
     answer::no_answer,
     cleanup::{Cleanup, OnDrop, Undo},
+    outcome::{How, Operation},
     place::QueuePlace,
     waiting::{Contender, TurnEnd},
 };
@@ -45,8 +46,8 @@ impl Contender<'_> {
         };
         let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
         let request = request.direct_grant(self.offer());
-        let mut call = client.backend.acquire(&request);
-        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        let mut call = client.measure.call(Operation::Acquire, client.backend.acquire(&request));
+        let first = poll_fn(|context| Poll::Ready(Pin::new(&mut call).poll(context))).await;
         let (answer, is_undone, now) = match first {
             // No time has passed that the next look at the hold would not see as well.
             Poll::Ready(answer) => (answer, false, sent),
@@ -113,12 +114,12 @@ impl Contender<'_> {
     /// that the request was undone.
     async fn answer<T>(
         &self,
-        mut call: Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + '_>>,
+        mut call: impl Future<Output = Result<T, BackendError>> + Send + Unpin,
     ) -> (Result<Result<T, BackendError>, LockError>, bool) {
         let (client, QueuePlace { cell, ticket, .. }) = (self.client(), &self.place);
         let mut limit = pin!(tokio::time::sleep(ANSWER));
         let answer = poll_fn(|context| {
-            if let Poll::Ready(answer) = call.as_mut().poll(context) {
+            if let Poll::Ready(answer) = Pin::new(&mut call).poll(context) {
                 return Poll::Ready(Ok(answer));
             }
             // Any other signal is answered by the step that follows.
@@ -194,7 +195,7 @@ impl Contender<'_> {
         match held {
             Some(held) => {
                 self.disarm_undo();
-                Ok(Some(TurnEnd::Entered(held)))
+                Ok(Some(TurnEnd::Entered(self.enters(held, How::Granted))))
             }
             None if is_closed => {
                 self.arm_undo(request, now);
@@ -242,6 +243,7 @@ impl Contender<'_> {
         now: Moment,
     ) -> Option<TurnEnd> {
         (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
+        self.waiter.asked(&self.client().measure, false);
         match request.queue {
             // It may have a place in the backend's queue now.
             Some(_) => self.arm_undo(request, now),

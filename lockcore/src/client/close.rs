@@ -5,17 +5,29 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::task::JoinSet;
 
-use super::shared::{ABANDONED, CLOSED, Client, OPEN};
+use super::{
+    lanes::HoldFacts,
+    shared::{ABANDONED, CLOSED, Client, OPEN},
+};
 use crate::{
-    BackendError, BackendErrorKind, LockError, LockName, LossReason, backend::HoldId,
-    engine::HoldNumber,
+    BackendError, BackendErrorKind, LockError, LockName, LossReason, Mode,
+    backend::HoldId,
+    engine::{HoldNumber, Lane},
+    time::Moment,
 };
 
 /// How long `close()` waits for acquisitions that it cut off: one that nobody polls keeps it no
 /// longer.
 const CUT_OFF: Duration = Duration::from_secs(1);
+
+/// The holds of a lane that its guards may rely on until now, and since when they had them.
+fn live<W>(lane: &Lane<W, HoldFacts>, now: Moment) -> SmallVec<[(Mode, Moment); 1]> {
+    let live = lane.holds().iter().filter(|hold| hold.is_live(now));
+    live.map(|hold| (hold.mode, hold.facts.acquired_at)).collect()
+}
 
 impl Client {
     /// Releases everything and lets nobody in any more.
@@ -25,11 +37,12 @@ impl Client {
         let now = self.clock.now();
         let mut releases = JoinSet::new();
         for cell in self.lanes.all() {
-            let taken_back = self.with(&cell, |lane, fx| {
-                let taken_back = lane.close(now, fx);
+            let (closed, taken_back) = self.with(&cell, |lane, fx| {
+                let (closed, taken_back) = (live(lane, now), lane.close(now, fx));
                 taken_back.iter().for_each(|_| self.pending_releases.add());
-                taken_back
+                (closed, taken_back)
             });
+            self.report_closed(&cell, &closed, now);
             for release in taken_back {
                 release.facts.tell(Some(LossReason::Closed));
                 releases.spawn(self.release_of(&cell, release).confirm());
@@ -68,7 +81,9 @@ impl Client {
         let now = self.clock.now();
         for cell in self.lanes.all() {
             // Every waiter is woken, and every guard finds its hold closed.
-            let abandoned = self.with(&cell, |lane, fx| lane.close(now, fx));
+            let (closed, abandoned) =
+                self.with(&cell, |lane, fx| (live(lane, now), lane.close(now, fx)));
+            self.report_closed(&cell, &closed, now);
             for release in abandoned {
                 release.facts.tell(Some(LossReason::Closed));
                 self.with(&cell, |lane, fx| lane.end_release(release.number, fx));

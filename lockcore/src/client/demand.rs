@@ -32,7 +32,7 @@ impl Client {
                     biased;
                     _ = &mut over => return,
                     () = &mut closed => return,
-                    heard = listener.heard(&client.backend, &client.clock, request) => heard,
+                    heard = listener.heard(&client.backend, (&client.clock, &client.measure), request) => heard,
                 };
                 // The backend says with a wake-up if somebody waited before.
                 if !matches!(heard, Ok(Heard::Subscribed)) {

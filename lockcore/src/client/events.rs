@@ -12,10 +12,11 @@ use super::{
     foreign::foreign,
     lanes::{HoldFacts, LaneCell, Slot, Stay, WaiterSlot},
     release::ReleaseWork,
+    report::Holding,
     shared::Client,
 };
 use crate::{
-    FencingToken, LossReason, Owner,
+    LossReason,
     backend::ReleaseRequest,
     engine::{Effect, Effects, Hold, Lane, Release, Ticket},
     time::Moment,
@@ -154,27 +155,10 @@ impl Client {
         wakers.into_iter().for_each(|waker| foreign(|| waker.wake()));
         cleanups.into_iter().for_each(Cleanup::submit);
         for (reason, hold) in lost {
-            self.report_loss(cell, reason, (&hold.owner, hold.token), &hold.facts);
+            self.report_loss(cell, reason, &Holding::of(&hold));
             foreign(|| drop(hold));
         }
         foreign(|| drop(over));
-    }
-
-    pub(super) fn report_loss(
-        &self,
-        cell: &LaneCell,
-        reason: LossReason,
-        (owner, token): (&Owner, FencingToken),
-        facts: &HoldFacts,
-    ) {
-        facts.tell(Some(reason));
-        let held_for = self.clock.now().since(facts.acquired_at);
-        foreign(|| {
-            tracing::warn!(
-                parent: facts.span(), lock = %cell.name, %owner, %token,
-                ?held_for, %reason, "hold lost"
-            );
-        });
     }
 
     /// The release of a hold that nobody can enter any more. It was

@@ -16,8 +16,8 @@ use tracing::Span;
 
 use super::{
     cleanup::Cleanup,
-    foreign::foreign,
     lanes::{HoldFacts, LaneCell},
+    outcome::How,
     release::ReleaseWork,
     shared::Client,
     watch::Watch,
@@ -44,6 +44,7 @@ pub(crate) struct Held {
     /// Somebody asked for the token.
     knows_token: AtomicBool,
     pub(crate) lease: Lease,
+    how: How,
     /// The hold knows that this guard is gone.
     has_left: bool,
 }
@@ -97,7 +98,17 @@ impl Held {
         lease: Lease,
     ) -> Self {
         let (client, id, knows_token) = (client.clone(), OnceLock::new(), AtomicBool::new(false));
-        Self { client, cell, number, id, owner, mode, token, knows_token, lease, has_left: false }
+        let (how, has_left) = (How::Nested, false);
+        Self { client, cell, number, id, owner, mode, token, knows_token, lease, how, has_left }
+    }
+
+    /// How its owner got in. One that is the first guard of its hold [began](Self::begun) it.
+    pub(super) fn how(&self) -> How {
+        self.how
+    }
+
+    pub(super) fn set_how(&mut self, how: How) {
+        self.how = how;
     }
 
     /// The id of the hold at the backend. The lane has the hold while it has guards, so that `None`
@@ -115,6 +126,11 @@ impl Held {
     pub(crate) fn token(&self) -> FencingToken {
         // Whoever drops the guard has synchronized with whoever asked.
         self.knows_token.store(true, Ordering::Relaxed);
+        self.token
+    }
+
+    /// The token, for the log: whoever reads it there is nobody who relies on it.
+    pub(super) fn token_unasked(&self) -> FencingToken {
         self.token
     }
 
@@ -242,8 +258,7 @@ impl Held {
             Parting::Lost { reason, release } => {
                 if let Some(release) = release {
                     if is_unreported {
-                        let of = (&self.owner, self.token);
-                        client.report_loss(cell, reason, of, &release.facts);
+                        self.report_loss(reason, &release.facts);
                     }
                     client.release_of(cell, release).submit();
                 }
@@ -263,12 +278,6 @@ impl Held {
         if let Some(watch) = watch {
             watch.end(None);
         }
-    }
-
-    fn report_end(&self, span: Option<&Span>, acquired_at: Moment, how: &str, now: Moment) {
-        let (lock, token, held_for) = (self.cell.name(), self.token, now.since(acquired_at));
-        let parent = span.unwrap_or(const { &Span::none() });
-        foreign(|| tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}"));
     }
 
     /// What may become of the hold. It is kept only if somebody runs who gives it back.

@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::answer::answer;
+use super::{answer::answer, measure::Measure, outcome::Operation};
 use crate::{
     BackendError,
     backend::{Backend, SubscribeRequest, Wakeup, Wakeups},
@@ -66,11 +66,11 @@ impl Listener {
     pub(super) async fn heard(
         &mut self,
         backend: &Arc<dyn Backend>,
-        clock: &Clock,
+        (clock, measure): (&Clock, &Measure),
         request: impl FnOnce() -> SubscribeRequest,
     ) -> Result<Heard, BackendError> {
         if matches!(self.state, ListenerState::Idle) {
-            let subscribing = Box::pin(subscribe(backend.clone(), request()));
+            let subscribing = Box::pin(subscribe(backend.clone(), measure.clone(), request()));
             self.state = ListenerState::Subscribing(Mutex::new(subscribing));
         }
         match &mut self.state {
@@ -125,9 +125,10 @@ fn poll_subscribing(
 
 async fn subscribe(
     backend: Arc<dyn Backend>,
+    measure: Measure,
     request: SubscribeRequest,
 ) -> Result<Box<dyn Wakeups>, BackendError> {
-    answer(backend.subscribe(&request)).await
+    answer(measure.call(Operation::Subscribe, backend.subscribe(&request))).await
 }
 
 impl fmt::Debug for Listener {

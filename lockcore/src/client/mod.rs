@@ -19,15 +19,24 @@ mod held;
 mod inspect;
 mod lanes;
 mod listener;
+#[cfg(feature = "metrics")]
+mod measure;
+#[cfg(not(feature = "metrics"))]
+#[path = "unmeasured.rs"]
+mod measure;
 mod nested;
+mod outcome;
 mod place;
 mod presence;
 mod records;
 mod release;
+mod report;
 mod scan;
 mod shared;
 mod survey;
 mod tally;
+#[cfg(feature = "metrics")]
+mod timed;
 mod waiters;
 mod waiting;
 mod watch;
@@ -40,6 +49,8 @@ pub(crate) use self::{
     cleanup::OnDrop,
     condition::ConditionPlace,
     held::Held,
+    measure::Grouping,
+    outcome::Operation,
     shared::{Client, Settings},
     tally::{Counting, Tally},
     waiters::Counted,
@@ -47,6 +58,11 @@ pub(crate) use self::{
 use crate::{backend::Backend, time::Clock};
 
 /// A client of `backend`.
-pub(crate) fn open(backend: Arc<dyn Backend>, clock: Clock, settings: Settings) -> Arc<Client> {
-    Client::new(backend, clock, settings, watchdog::serve)
+pub(crate) fn open(
+    backend: Arc<dyn Backend>,
+    clock: Clock,
+    settings: Settings,
+    grouping: Grouping,
+) -> Arc<Client> {
+    Client::new(backend, clock, settings, grouping, watchdog::serve)
 }

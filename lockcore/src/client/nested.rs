@@ -8,6 +8,7 @@ use super::{
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
     lanes::LaneCell,
+    outcome::{How, Operation},
     shared::Client,
 };
 use crate::{
@@ -119,7 +120,7 @@ impl Acquisition {
         let undo = Undo { client, cell: cell.clone(), request: request.undo(), until };
         let undo = OnDrop::new(Cleanup::Undo(undo));
         let client = &self.client;
-        let answer = client.answer(client.backend.acquire(&request)).await;
+        let answer = client.call(Operation::Acquire, client.backend.acquire(&request)).await;
         let now = client.clock.now();
         let replicas = answer.as_ref().ok().and_then(AcquireOutcome::replicas);
         match answer {
@@ -136,7 +137,8 @@ impl Acquisition {
                 });
                 let Some(number) = number else { return Err(self.closed()) };
                 undo.disarm();
-                Ok(Held::new(client, cell, number, self.lease))
+                let held = Held::new(client, cell, number, self.lease);
+                Ok(held.map(|held| held.begun(How::Granted)))
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 undo.disarm();
@@ -179,7 +181,8 @@ impl Held {
         }
         let Some(id) = self.id() else { return over(Growth::Ended) };
         let request = RenewRequest::new(lock.clone(), id.clone(), lease).mode(*mode);
-        let answers = client.answer(client.backend.renew(std::slice::from_ref(&request))).await;
+        let call = client.backend.renew(std::slice::from_ref(&request));
+        let answers = client.call(Operation::Renew, call).await;
         let now = client.clock.now();
         match answers.map(|mut answers| answers.pop()) {
             Ok(Some(RenewOutcome::Renewed)) => {
@@ -225,7 +228,7 @@ impl Client {
             Cleanup::StoreCount { client: self.clone(), cell: cell.clone(), hold: number };
         let correction = OnDrop::new(correction);
         let request = AcquireRequest::new(cell.name().clone(), id, longer).mode(mode).count(count);
-        let answer = self.answer(self.backend.acquire(&request)).await;
+        let answer = self.call(Operation::Acquire, self.backend.acquire(&request)).await;
         let now = self.clock.now();
         match answer {
             Ok(outcome) if outcome.token().is_some() => {

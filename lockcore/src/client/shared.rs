@@ -19,6 +19,8 @@ use super::{
     background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
+    measure::{Answer, Grouping, Measure},
+    outcome::Operation,
     presence::Presence,
     tally::{Counting, Tally},
     waiters::Waiters,
@@ -69,6 +71,7 @@ pub(crate) struct Client {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
+    pub(crate) measure: Measure,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
     /// The schedule. Shared with the background task, which does not keep the client.
@@ -102,6 +105,7 @@ impl Client {
         backend: Arc<dyn Backend>,
         clock: Clock,
         settings: Settings,
+        grouping: Grouping,
         serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
     ) -> Arc<Self> {
         let described = settings.description.clone();
@@ -109,6 +113,7 @@ impl Client {
         Arc::new(Self {
             backend,
             clock,
+            measure: Measure::new(grouping),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
             settings,
@@ -173,6 +178,15 @@ impl Client {
         call: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
         answer(call).await
+    }
+
+    /// As [`answer`](Self::answer), for a call that is measured.
+    pub(crate) async fn call<T: Answer>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, BackendError>> + Unpin,
+    ) -> Result<T, BackendError> {
+        answer(self.measure.call(operation, call)).await
     }
 
     /// Makes a request that may be repeated, until it is answered or was not answered for `limit`.

@@ -14,6 +14,8 @@ use super::{
     held::Held,
     lanes::{HoldFacts, LaneCell, WaitFacts},
     listener::Heard,
+    measure::Waiter,
+    outcome::How,
     place::QueuePlace,
     release::ReleaseWork,
     shared::Client,
@@ -55,6 +57,8 @@ pub(super) struct Contender<'a> {
     /// Not all was done at once.
     pub(super) has_waited: bool,
     has_warned: bool,
+    /// What is counted of it.
+    pub(super) waiter: Waiter,
 }
 
 impl<'a> Contender<'a> {
@@ -69,6 +73,7 @@ impl<'a> Contender<'a> {
             last_error: None,
             has_waited: false,
             has_warned: false,
+            waiter: Waiter::default(),
         }
     }
 
@@ -103,13 +108,13 @@ impl<'a> Contender<'a> {
                         }
                     }
                     Step::Wait { until: None, listens: false } => {
-                        self.has_waited = true;
+                        self.waits();
                         self.warn_of_deadlock(now);
                         self.signalled().await;
                     }
                     // In boxes: most of those who wait are not first, and need no room for this.
                     Step::Wait { until, listens } => {
-                        self.has_waited = true;
+                        self.waits();
                         self.warn_of_deadlock(now);
                         if let Some(turn) = Box::pin(self.wait(until, listens)).await? {
                             return Ok(turn);
@@ -128,6 +133,12 @@ impl<'a> Contender<'a> {
         }
     }
 
+    fn waits(&mut self) {
+        self.has_waited = true;
+        let Acquisition { client, name, mode, .. } = self.acquisition();
+        self.waiter.waits(&client.measure, name, *mode);
+    }
+
     fn step(&self, now: Moment) -> Step {
         let Acquisition { client, lease, .. } = self.acquisition();
         let patience = client.settings.retry_for;
@@ -138,11 +149,18 @@ impl<'a> Contender<'a> {
     /// Takes over the parked hold. `None` if it is no longer there, or the client is closed.
     fn take_over(&mut self, now: Moment) -> Option<Held> {
         let acquisition = self.acquisition();
-        self.place.enter(|lane, ticket, fx| {
+        let held = self.place.enter(|lane, ticket, fx| {
             let take = |facts: &mut HoldFacts| acquisition.take_over(facts, now);
             let is_open = !acquisition.client.is_closed();
             is_open.then(|| lane.take_over(ticket, take, now, fx)).flatten()
-        })
+        })?;
+        Some(self.enters(held, How::HandedOver))
+    }
+
+    /// It got in, with the first guard of a hold.
+    pub(super) fn enters(&mut self, held: Held, how: How) -> Held {
+        self.waiter.asked(&self.client().measure, true);
+        held.begun(how)
     }
 
     /// Resolves when the engine wants another step. Cancel safe.
@@ -187,7 +205,7 @@ impl<'a> Contender<'a> {
         let heard = tokio::select! {
             biased;
             () = signalled => None,
-            heard = listener.heard(&client.backend, &client.clock, request) => {
+            heard = listener.heard(&client.backend, (&client.clock, &client.measure), request) => {
                 Some(heard.map_err(|error| LockError::from(error.with_lock(name)))?)
             }
             () = end => None,
@@ -214,6 +232,9 @@ impl<'a> Contender<'a> {
     fn have_heard(&mut self, number: NonZeroU64, heard: Heard) -> Option<Held> {
         let client = self.client();
         let now = client.clock.now();
+        if let Heard::Woken(_) = heard {
+            self.waiter.woken();
+        }
         if let Heard::Woken(Wakeup::Granted { token, request }) = heard
             && let Some(held) = self.told(number, (request, token), now)
         {
@@ -242,7 +263,7 @@ impl<'a> Contender<'a> {
             is_open.then(|| lane.told(ticket, granted, acquisition.lease, facts, now, fx)).flatten()
         })?;
         self.disarm_undo();
-        Some(held)
+        Some(self.enters(held, How::Granted))
     }
 
     /// The time is up: leaves, and returns when that is done, with the error that it was struggling

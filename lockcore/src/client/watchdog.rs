@@ -9,13 +9,12 @@ use std::{
 };
 
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
-use tracing::Span;
 
 use super::{
     background::Job,
     calendar::Calendar,
-    foreign::foreign,
     lanes::{LaneCell, Stay},
+    outcome::{Operation, Renewal},
     shared::Client,
 };
 use crate::{
@@ -180,7 +179,8 @@ impl Client {
         // A task of its own: a panic of the backend is a failure like any other.
         let mut call = JoinSet::new();
         let backend = self.backend.clone();
-        call.spawn(async move { backend.renew(&requests).await });
+        let measure = self.measure.clone();
+        call.spawn(async move { measure.call(Operation::Renew, backend.renew(&requests)).await });
         let answers = match tokio::time::timeout(patience, call.join_next()).await {
             Ok(Some(Ok(answers))) => answers,
             Ok(_) => Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")),
@@ -195,12 +195,21 @@ impl Client {
             }
             Err(error) => vec![RenewOutcome::Failed(error); renewals.len()],
         };
+        let now = self.clock.now();
         for ((cell, hold, lease), answer) in renewals.into_iter().zip(answers) {
             match answer {
                 RenewOutcome::Renewed => {
-                    self.with(&cell, |lane, fx| lane.renewed(hold, lease, sent, fx));
+                    let deadline = self.with(&cell, |lane, fx| {
+                        let deadline = lane.hold(hold).map(|hold| hold.state.deadline());
+                        lane.renewed(hold, lease, sent, fx);
+                        deadline
+                    });
+                    self.report_renewed(deadline, lease, now);
                 }
-                RenewOutcome::NotHeld => self.with(&cell, |lane, fx| lane.gone(hold, fx)),
+                RenewOutcome::NotHeld => {
+                    self.with(&cell, |lane, fx| lane.gone(hold, fx));
+                    self.report_gone();
+                }
                 RenewOutcome::Failed(error) => self.renewal_failed(&cell, hold, lease, error),
             }
         }
@@ -219,15 +228,10 @@ impl Client {
             let span = lane.hold(hold)?.facts.span.clone();
             Some((deadline, span))
         });
+        self.measure.renewal(Renewal::Failed);
         if let Some((deadline, span)) = failed {
-            let (lock, error) = (cell.name(), error.with_lock(cell.name()));
-            let parent = span.as_deref().unwrap_or(const { &Span::none() });
-            foreign(|| {
-                tracing::warn!(
-                    parent: parent, %lock, %error, remaining = ?deadline.since(now),
-                    "renewal failed, will be retried"
-                );
-            });
+            let until = (deadline, lease);
+            self.report_failed_renewal(cell, until, span.as_deref(), error, now);
         }
     }
 }

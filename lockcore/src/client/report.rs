@@ -1,0 +1,158 @@
+//! What is told of acquisitions and holds: to the log, and beside it to the metrics.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::Span;
+
+use super::{
+    acquire::Acquisition,
+    foreign::foreign,
+    held::Held,
+    lanes::{HoldFacts, LaneCell},
+    outcome::{How, Renewal},
+    shared::Client,
+};
+use crate::{
+    BackendError, FencingToken, LossReason, Mode, Owner,
+    engine::{Asker, Hold},
+    time::Moment,
+};
+
+/// What the report of a loss says of a hold.
+pub(super) struct Holding<'a> {
+    owner: &'a Owner,
+    mode: Mode,
+    token: FencingToken,
+    facts: &'a HoldFacts,
+}
+
+impl<'a> Holding<'a> {
+    pub(super) fn of(hold: &'a Hold<HoldFacts>) -> Self {
+        let Hold { owner, mode, token, facts, .. } = hold;
+        Self { owner, mode: *mode, token: *token, facts }
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl super::measure::Entered for Held {
+    fn how(&self) -> Option<How> {
+        Some(self.how())
+    }
+}
+
+impl Acquisition {
+    /// An owner that was inside has one more guard.
+    pub(super) fn report_nested(&self, held: &Held) {
+        self.client.measure.nested(&self.name, self.mode);
+        let (token, hold_count) = (|| held.token(), || held.hold_count());
+        tracing::debug!(
+            lock = %self.name, token = %token(), hold_count = hold_count(), "nested"
+        );
+    }
+
+    /// The acquisition of `span` is over, which began at `start`. The span of the hold is a child
+    /// of `parent`.
+    pub(super) fn report_acquired(
+        &self,
+        (span, parent): (&Span, &Span),
+        asker: &Asker,
+        held: &Held,
+        start: Moment,
+    ) {
+        let wait = self.client.clock.now().since(start);
+        span.record("wait", tracing::field::debug(wait));
+        let (token, how) = (held.token(), held.how());
+        span.record("token", u64::from(token));
+        tracing::debug!(parent: span, lock = %self.name, %token, ?wait, %how, "acquired");
+        let hold = tracing::debug_span!(
+            parent: parent, "lockcore.hold", lock = %self.name, owner = %asker.owner,
+            %token, mode = %self.mode
+        );
+        let mut hold = Some(Arc::new(hold));
+        held.cell.look_at(held.number, |entered| {
+            if entered.facts.span.is_none() {
+                entered.facts.span = hold.take();
+            }
+        });
+    }
+}
+
+impl Held {
+    /// A hold was made, and this is its first guard. Each is [released](Self::report_end),
+    /// [lost](Client::report_loss) or [closed](Client::report_closed) once.
+    pub(super) fn begun(mut self, how: How) -> Self {
+        self.set_how(how);
+        self.client.measure.began(self.cell.name(), self.mode);
+        self
+    }
+
+    /// Its last guard is gone.
+    pub(super) fn report_end(&self, span: Option<&Span>, since: Moment, how: &str, now: Moment) {
+        let (lock, token, held_for) = (self.cell.name(), self.token_unasked(), now.since(since));
+        self.client.measure.released(lock, self.mode, held_for);
+        let parent = span.unwrap_or(const { &Span::none() });
+        foreign(|| tracing::debug!(parent: parent, %lock, %token, ?held_for, "{how}"));
+    }
+
+    /// It was lost, which is noticed with its last guard.
+    pub(super) fn report_loss(&self, reason: LossReason, facts: &HoldFacts) {
+        let (owner, mode, token) = (&self.owner, self.mode, self.token_unasked());
+        let holding = Holding { owner, mode, token, facts };
+        self.client.report_loss(&self.cell, reason, &holding);
+    }
+}
+
+impl Client {
+    pub(super) fn report_loss(&self, cell: &LaneCell, reason: LossReason, holding: &Holding<'_>) {
+        let Holding { owner, mode, token, facts } = holding;
+        facts.tell(Some(reason));
+        let held_for = self.clock.now().since(facts.acquired_at);
+        self.measure.lost(&cell.name, *mode, reason, held_for);
+        foreign(|| {
+            tracing::warn!(
+                parent: facts.span(), lock = %cell.name, %owner, %token,
+                ?held_for, %reason, "hold lost"
+            );
+        });
+    }
+
+    /// The holds that `holds` has with guards are closed, with their client.
+    pub(super) fn report_closed(&self, cell: &LaneCell, holds: &[(Mode, Moment)], now: Moment) {
+        for (mode, since) in holds {
+            self.measure.lost(&cell.name, *mode, LossReason::Closed, now.since(*since));
+        }
+    }
+
+    /// A renewal succeeded at `now`, while the lease went until `deadline`.
+    pub(super) fn report_renewed(&self, deadline: Option<Moment>, lease: Duration, now: Moment) {
+        self.measure.renewal(Renewal::Renewed);
+        if let Some(deadline) = deadline {
+            self.measure.margin(deadline.since(now), lease);
+        }
+    }
+
+    /// The backend does not know a hold that it was to renew.
+    pub(super) fn report_gone(&self) {
+        self.measure.renewal(Renewal::Gone);
+    }
+
+    /// A renewal failed at `now`. The hold of `span` is still believed in until `deadline`.
+    pub(super) fn report_failed_renewal(
+        &self,
+        cell: &LaneCell,
+        (deadline, lease): (Moment, Duration),
+        span: Option<&Span>,
+        error: BackendError,
+        now: Moment,
+    ) {
+        let (lock, error, remaining) =
+            (&cell.name, error.with_lock(&cell.name), deadline.since(now));
+        self.measure.margin(remaining, lease);
+        let parent = span.unwrap_or(const { &Span::none() });
+        foreign(|| {
+            tracing::warn!(
+                parent: parent, %lock, %error, ?remaining, "renewal failed, will be retried"
+            );
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! [`Measure`] and what belongs to it where nothing is measured: all of it is empty.
+
+use std::time::Duration;
+
+use super::outcome::{Operation, Renewal};
+use crate::{LockName, LossReason, Mode};
+
+/// The groups of names that are measured apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grouping(());
+
+/// The metrics of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Measure;
+
+/// An answer of the backend: whatever it is.
+pub(crate) trait Answer {}
+
+impl<T> Answer for T {}
+
+/// What is counted of a waiter.
+#[derive(Debug, Default)]
+pub(super) struct Waiter(());
+
+impl Measure {
+    pub(super) fn new(_: Grouping) -> Self {
+        Self
+    }
+
+    pub(super) fn acquiring<F>(&self, _: &LockName, _: Mode, acquisition: F) -> F {
+        acquisition
+    }
+
+    pub(super) fn call<F>(&self, _: Operation, call: F) -> F {
+        call
+    }
+
+    pub(super) fn nested(&self, _: &LockName, _: Mode) {}
+
+    pub(super) fn began(&self, _: &LockName, _: Mode) {}
+
+    pub(super) fn released(&self, _: &LockName, _: Mode, _: Duration) {}
+
+    pub(super) fn lost(&self, _: &LockName, _: Mode, _: LossReason, _: Duration) {}
+
+    pub(super) fn renewal(&self, _: Renewal) {}
+
+    pub(super) fn margin(&self, _: Duration, _: Duration) {}
+}
+
+impl Waiter {
+    pub(super) fn waits(&mut self, _: &Measure, _: &LockName, _: Mode) {}
+
+    pub(super) fn woken(&mut self) {}
+
+    pub(super) fn asked(&mut self, _: &Measure, _: bool) {}
+}

@@ -1,0 +1,1 @@
+//! The servers of the tests of the metrics.

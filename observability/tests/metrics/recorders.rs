@@ -1,0 +1,157 @@
+//! Recorders that panic, or call lockcore: both are code of the user.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lockcore::{Locks, Owner};
+use lockcore_memory::MemoryBackend;
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Does `then` at whatever it is told.
+struct Hostile<F> {
+    then: Arc<F>,
+    /// Also when it registers a metric.
+    registers: bool,
+}
+
+impl<F: Fn() + Send + Sync> Hostile<F> {
+    fn registered(&self) -> Arc<Handle<F>> {
+        if self.registers {
+            (self.then)();
+        }
+        Arc::new(Handle(self.then.clone()))
+    }
+}
+
+struct Handle<F>(Arc<F>);
+
+impl<F: Fn()> CounterFn for Handle<F> {
+    fn increment(&self, _: u64) {
+        (self.0)();
+    }
+
+    fn absolute(&self, _: u64) {
+        (self.0)();
+    }
+}
+
+impl<F: Fn()> GaugeFn for Handle<F> {
+    fn increment(&self, _: f64) {
+        (self.0)();
+    }
+
+    fn decrement(&self, _: f64) {
+        (self.0)();
+    }
+
+    fn set(&self, _: f64) {
+        (self.0)();
+    }
+}
+
+impl<F: Fn()> HistogramFn for Handle<F> {
+    fn record(&self, _: f64) {
+        (self.0)();
+    }
+}
+
+impl<F: Fn() + Send + Sync + 'static> Recorder for Hostile<F> {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.registered())
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.registered())
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.registered())
+    }
+}
+
+/// Contention, nesting, a time-out, a drop, a renewal, a loss and a close.
+async fn all_kinds_of_use(client: &OnceLock<Locks>) {
+    let store = MemoryBackend::new();
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
+    client.get_or_init(|| locks.clone());
+    let lock = locks.lock("a").owned_by(&Owner::new());
+    let guard = lock.acquire().await.unwrap();
+    drop(lock.acquire().await.unwrap());
+    let next = tokio::spawn(locks.lock("a").acquire());
+    let dropped = tokio::spawn(locks.lock("a").acquire());
+    other.lock("a").acquire_timeout(SECOND).await.unwrap_err();
+    dropped.abort();
+    tokio::time::sleep(SECOND * 11).await;
+    guard.release().await.unwrap();
+    let next = next.await.unwrap().unwrap();
+    other.lock("a").force_release().await.unwrap();
+    next.lost().await;
+    drop(next);
+    let closed = locks.lock("a").acquire().await.unwrap();
+    locks.close().await.unwrap();
+    drop(closed);
+    other.lock("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+/// `then` is given the client, once there is one.
+fn survive(then: impl Fn(Option<&Locks>) + Send + Sync + 'static, registers: bool) {
+    let client = Arc::new(OnceLock::new());
+    let then = {
+        let client = client.clone();
+        move || then(client.get())
+    };
+    let recorder = Hostile { then: Arc::new(then), registers };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let used = async { tokio::time::timeout(SECOND * 60, all_kinds_of_use(&client)).await };
+    metrics::with_local_recorder(&recorder, || runtime.block_on(used)).unwrap();
+}
+
+#[test]
+fn a_recorder_that_panics_hurts_nothing() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let then = {
+        let told = told.clone();
+        move |_: Option<&Locks>| {
+            told.fetch_add(1, Ordering::Relaxed);
+            panic!("the recorder panics on purpose");
+        }
+    };
+    survive(then.clone(), false);
+    assert!(told.load(Ordering::Relaxed) > 20, "{told:?}");
+    survive(then, true);
+}
+
+#[test]
+fn a_recorder_may_use_locks_of_the_client_that_it_records() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = told.clone();
+    // It would wait for ever for a lane that is locked.
+    let then = move |locks: Option<&Locks>| {
+        if let Some(locks) = locks {
+            assert_eq!(locks.lock("a").hold_count_of(&Owner::new()), 0);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    survive(then, false);
+    assert!(told.load(Ordering::Relaxed) > 20, "{told:?}");
+}
