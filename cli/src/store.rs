@@ -1,14 +1,14 @@
 //! [`StoreUrl`]: from a URL to a client of the store.
 
-use std::env;
+use std::{env, sync::Arc};
 
-use lockcore::{Locks, LocksBuilder};
+use lockcore::{Locks, LocksBuilder, backend::Backend};
 use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
 use percent_encoding::percent_decode_str;
 
-use crate::exit::Failure;
+use crate::{exit::Failure, output};
 
 /// The variables that are looked at, in this order.
 pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
@@ -68,14 +68,37 @@ impl StoreUrl {
         Ok(Self { url: url.to_owned(), kind })
     }
 
+    /// The URL, as it may be shown.
+    pub(crate) fn shown(&self) -> String {
+        output::escaped(&output::without_passwords(&self.url))
+    }
+
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
-        let builder = match self.kind {
-            Kind::Redis => Locks::builder(RedisBackend::connect(&self.url).await?),
-            Kind::Postgres => Locks::builder(PostgresBackend::connect(&self.url).await?),
-            Kind::Etcd { tls } => Locks::builder(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        Ok(self.open().await?.locks)
+    }
+
+    /// Connects to the store, to look at it as well.
+    pub(crate) async fn open(&self) -> Result<Store, Failure> {
+        let store = match self.kind {
+            Kind::Redis => Store::new(RedisBackend::connect(&self.url).await?),
+            Kind::Postgres => Store::new(PostgresBackend::connect(&self.url).await?),
+            Kind::Etcd { tls } => Store::new(EtcdUrl::parse(&self.url, tls)?.connect().await?),
         };
-        Ok(builder)
+        Ok(store)
+    }
+}
+
+/// A store, and locks there. Both use the same connections.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) locks: LocksBuilder,
+}
+
+impl Store {
+    fn new(backend: impl Backend + Clone) -> Self {
+        Self { backend: Arc::new(backend.clone()), locks: Locks::builder(backend) }
     }
 }
 

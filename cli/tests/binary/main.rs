@@ -9,7 +9,12 @@ mod at_least;
 mod backends;
 mod command_line;
 mod loss;
+mod ls;
 mod program;
 mod run;
 mod signals;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod tmux;
+#[cfg(target_os = "linux")]
+mod top;
