@@ -7,7 +7,7 @@ use lockcore::{
 };
 use serde::Serialize;
 
-use crate::clients::{Clients, Who};
+use crate::clients::{Clients, Wait, Who};
 
 /// All that a store tells about a name.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +21,11 @@ pub(crate) struct Report {
     pub(crate) holders: Vec<HolderReport>,
     /// The waiters for a fair lock, and a writer that keeps new readers out; the next one first.
     pub(crate) queue: Vec<WaiterReport>,
+    /// Those who have waited for some seconds and have told so, with a place in the queue or
+    /// without; the one who has waited longest first.
+    pub(crate) waiting: Vec<Wait>,
+    /// How many wait, as far as it is known.
+    pub(crate) waiters: usize,
     pub(crate) permits: Option<PermitsReport>,
     /// The count of a latch that is not open.
     pub(crate) latch: Option<u32>,
@@ -76,6 +81,8 @@ impl Report {
             lease_left_seconds: state.remaining().as_ref().map(Duration::as_secs_f64),
             holders: state.holders().iter().map(HolderReport::new).collect(),
             queue: state.waiters().iter().map(waiter).collect(),
+            waiting: Vec::new(),
+            waiters: state.waiters().len(),
             permits: state
                 .available()
                 .map(|available| PermitsReport { available, total: state.limit() }),
@@ -83,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Adds the processes of the owners.
+    /// Adds the processes of the owners, and who waits.
     pub(crate) fn identify(&mut self, clients: &Clients) {
         for HolderReport { owner, client, .. } in &mut self.holders {
             *client = clients.who(owner).cloned();
@@ -91,11 +98,9 @@ impl Report {
         for WaiterReport { owner, client } in &mut self.queue {
             *client = clients.who(owner).cloned();
         }
-    }
-
-    /// How many wait, as far as it is known.
-    pub(crate) fn waiters(&self) -> usize {
-        self.queue.len()
+        self.waiting = clients.waits(&self.name);
+        // It is not known which of them have the places.
+        self.waiters = self.queue.len().max(self.waiting.len());
     }
 
     /// The first holder in a few words, and how many others there are.

@@ -78,7 +78,7 @@ fn table(reports: &[Report]) -> Table {
             (true, None) => Some("no end".to_owned()),
             (true, Some(seconds)) => Some(format!("{seconds:.1} s")),
         };
-        let waiters = report.waiters();
+        let waiters = report.waiters;
         table.row([
             report.name.clone(),
             report.kind.unwrap_or("-").to_owned(),

@@ -21,8 +21,9 @@ const LONGEST_SEARCH: Duration = Duration::from_secs(3);
 
 const AFTER_HELP: &str = "\
 Host, program and process id are shown of clients that have told them. What a store cannot tell is
-left out: the fencing token of a hold, and who waits for a condition. A nested hold without a
-request of its own is known to its process only.
+left out: the fencing token of a hold, who waits for a condition, and those without a place in a
+queue who have waited for a few seconds only. A nested hold without a request of its own is known to
+its process only.
 
 Examples:
   lockctl show nightly
@@ -43,7 +44,7 @@ pub(crate) async fn show(args: &Args, common: &Common) -> Result<Exit, Failure> 
     let name = LockName::new(args.name.as_str())?;
     let store = common.store()?.open().await?;
     let mut report = Report::of(&*store.backend, &name).await?;
-    if !report.holders.is_empty() || !report.queue.is_empty() {
+    if report.kind.is_some() {
         report.identify(&clients(&store).await?);
     }
     match args.json {
@@ -90,6 +91,16 @@ fn text(report: &Report) -> String {
         for (at, waiter) in report.queue.iter().enumerate() {
             let [host, program, pid] = cells(waiter.client.as_ref());
             table.row([&(at + 1).to_string(), &waiter.owner, &host, &program, &pid]);
+        }
+        text += &format!("\n{table}");
+    }
+    if !report.waiting.is_empty() {
+        let mut table = Table::default();
+        table.row(["WAITING FOR", "MODE", "HOST", "PROGRAM", "PID", "AT"]);
+        for wait in &report.waiting {
+            let [host, program, pid] = cells(Some(&wait.client));
+            let seconds = format!("{:.0} s", wait.seconds);
+            table.row([&seconds, &wait.mode, &host, &program, &pid, &wait.site]);
         }
         text += &format!("\n{table}");
     }

@@ -37,7 +37,7 @@ impl Entry {
     pub(crate) fn new(report: Report, now: Instant, came: bool) -> Self {
         Self {
             held_since: report.held.then_some(now),
-            waiting_since: (report.waiters() > 0).then_some(now),
+            waiting_since: (report.waiters > 0).then_some(now),
             longest_left: report.lease_left_seconds.unwrap_or(0.0),
             report,
             looked_at: now,
@@ -60,7 +60,7 @@ impl Entry {
             self.came = true;
         }
         self.waiting_since =
-            if report.waiters() > 0 { self.waiting_since.or(Some(now)) } else { None };
+            if report.waiters > 0 { self.waiting_since.or(Some(now)) } else { None };
         self.report = report;
         self.looked_at = now;
         Change { grants, ran_out }
@@ -96,9 +96,12 @@ impl Entry {
         self.held_since.map(|since| (now.saturating_duration_since(since), !self.came))
     }
 
-    /// For how long somebody has been seen to wait.
+    /// For how long somebody has been waiting, as they tell or as was seen.
     pub(crate) fn waited_for(&self, now: Instant) -> Option<Duration> {
-        self.waiting_since.map(|since| now.saturating_duration_since(since))
+        let seen = self.waiting_since.map(|since| now.saturating_duration_since(since))?;
+        let told = self.report.waiting.first().map_or(0.0, |longest| longest.seconds);
+        let told = Duration::try_from_secs_f64(told).unwrap_or_default();
+        Some(seen.max(told + now.saturating_duration_since(self.looked_at)))
     }
 }
 

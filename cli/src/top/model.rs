@@ -247,7 +247,7 @@ impl Model {
         let entries = self.entries.values();
         entries.fold(Sample::default(), |sample, Entry { report, .. }| Sample {
             held: sample.held + u64::from(report.held),
-            waiting: sample.waiting + report.waiters() as u64,
+            waiting: sample.waiting + report.waiters as u64,
         })
     }
 
@@ -298,9 +298,9 @@ impl Model {
         // The sort is stable, so that equals stay in the order of their names.
         match self.sort {
             Sort::Waited => rows.sort_by_cached_key(|entry| {
-                std::cmp::Reverse((entry.waited_for(now), entry.report.waiters()))
+                std::cmp::Reverse((entry.waited_for(now), entry.report.waiters))
             }),
-            Sort::Waiters => rows.sort_by_key(|entry| std::cmp::Reverse(entry.report.waiters())),
+            Sort::Waiters => rows.sort_by_key(|entry| std::cmp::Reverse(entry.report.waiters)),
             Sort::Held => rows.sort_by_cached_key(|entry| {
                 std::cmp::Reverse(entry.held_for(now).map(|(time, _)| time))
             }),

@@ -73,7 +73,7 @@ async fn top_works_on_24_lines() {
     tmux.press(&["Escape"]);
     tmux.until("all of them", |screen| order(screen, &names) == names);
     tmux.press(&["Down", "Down", "Enter"]);
-    tmux.until_shown(&[" details ", "HOLDERS", "WAITERS, the next one first", "fair lock  held"]);
+    tmux.until_shown(&[" details ", "HOLDERS", "WAITERS", "fair lock  held"]);
     tmux.write("?");
     tmux.until_shown(&["keys and columns", "force release, after asking"]);
     tmux.write("q");

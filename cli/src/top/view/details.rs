@@ -1,6 +1,6 @@
 //! The details of the selected name.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ratatui::{
     Frame,
@@ -11,6 +11,7 @@ use ratatui::{
 
 use super::Theme;
 use crate::{
+    clients::Wait,
     output::escaped,
     report::{Report, in_short},
     top::{
@@ -54,7 +55,7 @@ fn lines(
     let for_holders = rest.saturating_sub(waiters.len()).max(rest / 2).min(holders.len());
     append(&mut lines, "HOLDERS", holders, for_holders, theme);
     let rest = room.saturating_sub(lines.len() + 1);
-    append(&mut lines, "WAITERS, the next one first", waiters, rest, theme);
+    append(&mut lines, "WAITERS", waiters, rest, theme);
     lines
 }
 
@@ -73,7 +74,7 @@ fn facts(entry: &Entry, now: Instant) -> Vec<String> {
         facts.push(format!("held for {at_least}{}", short_time(time)));
     }
     if let Some(time) = entry.waited_for(now) {
-        facts.push(format!("waited for since {}", short_time(time)));
+        facts.push(format!("waited for {}", short_time(time)));
     }
     facts
 }
@@ -87,13 +88,19 @@ fn holders(report: &Report) -> Vec<String> {
     report.holders.iter().map(line).collect()
 }
 
+/// Places in the queue, and those who tell of waiting.
 fn waiters(report: &Report) -> Vec<String> {
-    let line = |waiter: &crate::report::WaiterReport| {
+    let place = |waiter: &crate::report::WaiterReport| {
         let who = in_short(&waiter.owner, waiter.client.as_ref());
         let owner = if who == waiter.owner { String::new() } else { format!("  {}", waiter.owner) };
         who + &owner
     };
-    report.queue.iter().map(line).collect()
+    let told = |wait: &Wait| {
+        let time = Duration::try_from_secs_f64(wait.seconds).unwrap_or_default();
+        format!("{}  {} for {}  {}", wait.client, wait.mode, short_time(time), wait.site)
+    };
+    let places = report.queue.iter().map(place);
+    places.chain(report.waiting.iter().map(told)).collect()
 }
 
 /// Appends a title and as many of `items` as there is room for, and says how many are missing.

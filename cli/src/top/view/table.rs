@@ -68,7 +68,7 @@ pub(super) fn draw(
         None => 0,
     };
     let widths = Widths::of(area.width);
-    let most = rows.iter().map(|entry| entry.report.waiters()).max().unwrap_or(0);
+    let most = rows.iter().map(|entry| entry.report.waiters).max().unwrap_or(0);
     let shown: Vec<Row<'_>> = rows
         .iter()
         .skip(first)
@@ -117,7 +117,7 @@ fn cells(
             Span::raw(format!(" {}", short_time(left))),
         ]),
     };
-    let waiters = report.waiters();
+    let waiters = report.waiters;
     #[allow(clippy::cast_precision_loss, reason = "a bar has a few characters")]
     let share = waiters as f64 / most.max(1) as f64;
     let waiting = match waiters {
