@@ -13,6 +13,7 @@ mod sync;
 mod task;
 mod time;
 mod token;
+mod waits;
 
 pub use crate::{
     error::{BackendError, BackendErrorKind, LockError},
@@ -27,4 +28,7 @@ pub use crate::{
     },
     time::Clock,
     token::FencingToken,
+    waits::{
+        ClientDescription, ClientInfo, CycleKind, HeldBeside, WaitCycle, WaitLink, Waiting, Waits,
+    },
 };

@@ -19,6 +19,7 @@ use super::{
     background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
+    presence::Presence,
     tally::{Counting, Tally},
     waiters::Waiters,
 };
@@ -27,6 +28,7 @@ use crate::{
     backend::{Backend, HoldId},
     engine::{HandOver, WaiterLimits},
     time::{Backoff, Clock},
+    waits::ClientDescription,
 };
 
 /// The options of a client, for all its locks.
@@ -44,6 +46,8 @@ pub(crate) struct Settings {
     /// For how long holds are handed over, if they are.
     pub(crate) hand_over: Option<HandOver>,
     pub(crate) limits: WaiterLimits,
+    /// What the client writes of itself, if it does.
+    pub(crate) description: Option<ClientDescription>,
 }
 
 pub(super) const OPEN: u8 = 0;
@@ -86,6 +90,8 @@ pub(crate) struct Client {
     pub(super) pending_releases: Arc<Tally>,
     /// Places in conditions that are being left.
     pub(super) leaving: Arc<Tally>,
+    /// What the store was told of this client.
+    pub(super) presence: Arc<Presence>,
     /// It was said that the demand for locks cannot be heard.
     pub(super) is_deaf: Once,
 }
@@ -98,6 +104,8 @@ impl Client {
         settings: Settings,
         serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
     ) -> Arc<Self> {
+        let described = settings.description.clone();
+        let presence = Presence::new(described, settings.lease, clock.now());
         Arc::new(Self {
             backend,
             clock,
@@ -114,6 +122,7 @@ impl Client {
             acquiring: Tally::default(),
             pending_releases: Arc::default(),
             leaving: Arc::default(),
+            presence,
             is_deaf: Once::new(),
         })
     }
@@ -126,6 +135,11 @@ impl Client {
             None => HoldId::unique(id),
             Some(name) => HoldId::named(name, id),
         }
+    }
+
+    /// The id of this client: what the owners of its holds begin with on the wire.
+    pub(crate) fn client_id(&self) -> &str {
+        str::from_utf8(&self.prefix[..PREFIX - 1]).unwrap_or_default()
     }
 
     /// An id that is unique across all clients.
