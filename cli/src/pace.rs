@@ -55,13 +55,13 @@ impl Pace {
     }
 
     /// The answer to a request, or an error if it takes too long.
-    pub(crate) async fn in_time<T>(
+    pub(crate) async fn in_time<T, E: From<BackendError>>(
         &self,
-        answer: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         timeout(LONGEST_ANSWER, answer).await.unwrap_or_else(|_| {
             let message = format!("no answer within {} s", LONGEST_ANSWER.as_secs());
-            Err(BackendError::new(BackendErrorKind::Timeout, message))
+            Err(BackendError::new(BackendErrorKind::Timeout, message).into())
         })
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_silent_is_not_waited_for() {
-        let error = Pace::new(0).in_time(std::future::pending::<Result<(), _>>()).await;
+        let error = Pace::new(0).in_time(std::future::pending::<Result<(), BackendError>>()).await;
         assert_eq!(error.unwrap_err().kind(), BackendErrorKind::Timeout);
     }
 }

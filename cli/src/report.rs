@@ -93,10 +93,10 @@ impl Report {
     /// Adds the processes of the owners, and who waits.
     pub(crate) fn identify(&mut self, clients: &Clients) {
         for HolderReport { owner, client, .. } in &mut self.holders {
-            *client = clients.who(owner).cloned();
+            *client = clients.who(owner);
         }
         for WaiterReport { owner, client } in &mut self.queue {
-            *client = clients.who(owner).cloned();
+            *client = clients.who(owner);
         }
         self.waiting = clients.waits(&self.name);
         // It is not known which of them have the places.

@@ -75,31 +75,33 @@ impl StoreUrl {
 
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
-        Ok(self.open().await?.locks)
+        Ok(self.backend_and_locks().await?.1)
     }
 
-    /// Connects to the store, to look at it as well.
+    /// Connects to the store, to look at it.
     pub(crate) async fn open(&self) -> Result<Store, Failure> {
-        let store = match self.kind {
-            Kind::Redis => Store::new(RedisBackend::connect(&self.url).await?),
-            Kind::Postgres => Store::new(PostgresBackend::connect(&self.url).await?),
-            Kind::Etcd { tls } => Store::new(EtcdUrl::parse(&self.url, tls)?.connect().await?),
-        };
-        Ok(store)
+        let (backend, locks) = self.backend_and_locks().await?;
+        Ok(Store { backend, locks: locks.build()? })
+    }
+
+    async fn backend_and_locks(&self) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
+        Ok(match self.kind {
+            Kind::Redis => both(RedisBackend::connect(&self.url).await?),
+            Kind::Postgres => both(PostgresBackend::connect(&self.url).await?),
+            Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        })
     }
 }
 
-/// A store, and locks there. Both use the same connections.
-#[derive(Debug)]
+/// A store, and a client of it. Both use the same connections.
+#[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) locks: LocksBuilder,
+    pub(crate) locks: Locks,
 }
 
-impl Store {
-    fn new(backend: impl Backend + Clone) -> Self {
-        Self { backend: Arc::new(backend.clone()), locks: Locks::builder(backend) }
-    }
+fn both(backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
+    (Arc::new(backend.clone()), Locks::builder(backend))
 }
 
 /// The members of a cluster of etcd, for which there is no URL elsewhere.

@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::join_all;
 use lockcore::{
-    BackendError, BackendErrorKind, LockName,
+    BackendError, BackendErrorKind, LockError, LockName,
     backend::{Backend, Directory, Start},
 };
 
-use crate::{clients::Clients, glob::Glob, pace::Pace, report::Report};
+use crate::{clients::Clients, glob::Glob, pace::Pace, report::Report, store::Store};
 
 /// A look at all names that are in use and match a pattern, in their order.
 ///
@@ -17,7 +17,7 @@ use crate::{clients::Clients, glob::Glob, pace::Pace, report::Report};
 #[derive(Debug)]
 pub(crate) struct Sweep {
     backend: Arc<dyn Backend>,
-    clients: Clients,
+    clients: Arc<Clients>,
     names: Vec<LockName>,
     /// How many of the names were looked at.
     done: usize,
@@ -38,16 +38,16 @@ impl Sweep {
     /// # Errors
     /// [`BackendErrorKind::Unsupported`] if the store cannot tell which names are in use.
     pub(crate) async fn begin(
-        backend: &Arc<dyn Backend>,
+        store: &Store,
         pattern: Option<&Glob>,
         pace: &mut Pace,
-    ) -> Result<Self, BackendError> {
-        let Some(directory) = backend.directory() else {
-            return Err(BackendError::unsupported("telling which names are in use"));
+    ) -> Result<Self, LockError> {
+        let Some(directory) = store.backend.directory() else {
+            return Err(BackendError::unsupported("telling which names are in use").into());
         };
-        let clients = Clients::read(Some(directory), pace).await?;
+        let clients = Arc::new(Clients::read(store, pace).await?);
         let names = names(directory, pattern, pace).await?;
-        Ok(Self { backend: Arc::clone(backend), clients, names, done: 0 })
+        Ok(Self { backend: Arc::clone(&store.backend), clients, names, done: 0 })
     }
 
     /// The names, in their order.
@@ -66,7 +66,7 @@ impl Sweep {
     }
 
     /// The records of the clients, as they were at the beginning.
-    pub(crate) fn clients(&self) -> &Clients {
+    pub(crate) fn clients(&self) -> &Arc<Clients> {
         &self.clients
     }
 
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    async fn swept(store: &Arc<dyn Backend>, pattern: Option<&str>) -> Vec<Report> {
+    async fn swept(store: &Store, pattern: Option<&str>) -> Vec<Report> {
         let mut pace = Pace::new(0);
         let pattern = pattern.map(Glob::new);
         let mut sweep = Sweep::begin(store, pattern.as_ref(), &mut pace).await.unwrap();
@@ -145,7 +145,7 @@ mod tests {
     async fn a_sweep_finds_names_of_all_kinds_in_order() {
         let memory = MemoryBackend::new();
         let locks = Locks::new(memory.clone());
-        let store: Arc<dyn Backend> = Arc::new(memory);
+        let store = Store { backend: Arc::new(memory), locks: locks.clone() };
         assert!(swept(&store, None).await.is_empty());
         let _exclusive = locks.lock("b").acquire().await.unwrap();
         let _fair = locks.fair_lock("a").acquire().await.unwrap();
@@ -176,7 +176,7 @@ mod tests {
     async fn a_name_that_vanishes_meanwhile_is_left_out() {
         let memory = MemoryBackend::new();
         let locks = Locks::new(memory.clone());
-        let store: Arc<dyn Backend> = Arc::new(memory);
+        let store = Store { backend: Arc::new(memory), locks: locks.clone() };
         let _kept = locks.lock("a").acquire().await.unwrap();
         let ended = locks.lock("b").acquire().await.unwrap();
         let mut pace = Pace::new(0);

@@ -50,7 +50,7 @@ pub(crate) async fn ls(args: &Args, common: &Common) -> Result<Exit, Failure> {
     let pattern = args.pattern.as_deref().map(Glob::new);
     let limit = args.limit.unwrap_or(usize::MAX);
     let mut pace = Pace::new(args.rate);
-    let mut sweep = Sweep::begin(&store.backend, pattern.as_ref(), &mut pace).await?;
+    let mut sweep = Sweep::begin(&store, pattern.as_ref(), &mut pace).await?;
     let mut reports = Vec::new();
     let progress = Progress::of_stderr();
     while reports.len() < limit

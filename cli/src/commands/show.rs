@@ -1,23 +1,15 @@
 //! `lockctl show`.
 
-use std::time::Duration;
-
 use lockcore::LockName;
-use tokio::time::timeout;
 
 use crate::{
     cli::Common,
     clients::{Clients, Who},
     exit::{Exit, Failure},
     output::{self, Table},
-    pace::{DEFAULT_RATE, Pace},
+    pace::Pace,
     report::{PermitsReport, Report},
-    store::Store,
 };
-
-/// How long the records of clients are looked for. On a store with very many keys, that takes
-/// longer than anybody wants to wait for one name.
-const LONGEST_SEARCH: Duration = Duration::from_secs(3);
 
 const AFTER_HELP: &str = "\
 Host, program and process id are shown of clients that have told them. What a store cannot tell is
@@ -45,26 +37,13 @@ pub(crate) async fn show(args: &Args, common: &Common) -> Result<Exit, Failure> 
     let store = common.store()?.open().await?;
     let mut report = Report::of(&*store.backend, &name).await?;
     if report.kind.is_some() {
-        report.identify(&clients(&store).await?);
+        report.identify(&Clients::read(&store, &mut Pace::new(0)).await?);
     }
     match args.json {
         true => output::print_json(&report)?,
         false => output::print(text(&report))?,
     }
     Ok(Exit::SUCCESS)
-}
-
-/// The clients that are found in time.
-async fn clients(store: &Store) -> Result<Clients, Failure> {
-    let mut pace = Pace::new(DEFAULT_RATE);
-    let search = Clients::read(store.backend.directory(), &mut pace);
-    match timeout(LONGEST_SEARCH, search).await {
-        Ok(clients) => Ok(clients?),
-        Err(_) => {
-            output::tell("the store has too many keys to look for the processes of the owners");
-            Ok(Clients::default())
-        }
-    }
 }
 
 fn text(report: &Report) -> String {
@@ -140,6 +119,8 @@ fn cells(client: Option<&Who>) -> [String; 3] {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use lockcore::{Holder, LockState, Mode};
 
     use super::*;

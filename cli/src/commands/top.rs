@@ -78,15 +78,15 @@ pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
         return Err(Failure::usage("stdout is no terminal to draw on; `lockctl ls` prints a list"));
     }
     let url = common.store()?;
-    let backend = url.open().await?.backend;
-    if backend.directory().is_none() {
+    let store = url.open().await?;
+    if store.backend.directory().is_none() {
         return Err(BackendError::unsupported("telling which names are in use").into());
     }
     let signals = Signals::listen().map_err(no_terminal)?;
     let (news, heard) = mpsc::channel(64);
     let (select, selected) = watch::channel(None);
     let source = Source {
-        backend: Arc::clone(&backend),
+        store: store.clone(),
         pace: Pace::new(args.rate),
         interval: args.interval,
         selected,
@@ -105,7 +105,7 @@ pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
         heard,
         news,
         select,
-        backend,
+        backend: store.backend,
         interval: args.interval,
     };
     let exit = top.run().await;

@@ -20,8 +20,8 @@ const NOTICE_TIME: Duration = Duration::from_secs(8);
 /// What has been heard of the store.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A sweep began. These are the names.
-    Began(HashSet<String>),
+    /// A sweep began. These are the names, and those of each deadlock.
+    Began { names: HashSet<String>, deadlocks: Vec<Vec<String>> },
     /// Names that were looked at, and what there is to say about those that are in use. `done` is
     /// how many the sweep has looked at, if these are of the sweep.
     Looked { names: Vec<String>, reports: Vec<Report>, done: Option<usize> },
@@ -114,6 +114,8 @@ pub(crate) struct Model {
     history: VecDeque<Sample>,
     grants: VecDeque<(Instant, u64)>,
     pub(crate) ran_out: u64,
+    /// The names of each deadlock, as the records of clients tell of them.
+    pub(crate) deadlocks: Vec<Vec<String>>,
     pub(crate) sort: Sort,
     pub(crate) filter: String,
     /// The selected name. It stays selected when the order changes.
@@ -140,6 +142,7 @@ impl Model {
             history: VecDeque::new(),
             grants: VecDeque::new(),
             ran_out: 0,
+            deadlocks: Vec::new(),
             sort: Sort::default(),
             filter: String::new(),
             selected: None,
@@ -153,8 +156,9 @@ impl Model {
 
     pub(crate) fn hear(&mut self, news: News, now: Instant) {
         match news {
-            News::Began(names) => {
+            News::Began { names, deadlocks } => {
                 self.away = None;
+                self.deadlocks = deadlocks;
                 self.progress = (0, names.len());
                 self.sweep_began = Some(now);
                 let gone: Vec<String> =
@@ -369,9 +373,13 @@ pub(crate) mod tests {
         Report::new(name, &state.with_waiters(waiters), None)
     }
 
+    pub(crate) fn began(names: &[String]) -> News {
+        News::Began { names: names.iter().cloned().collect(), deadlocks: Vec::new() }
+    }
+
     fn sweep(model: &mut Model, reports: Vec<Report>, now: Instant) {
         let names: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
-        model.hear(News::Began(names.iter().cloned().collect()), now);
+        model.hear(began(&names), now);
         let done = Some(names.len());
         model.hear(News::Looked { names, reports, done }, now);
         model.hear(News::Ended, now);
@@ -395,7 +403,7 @@ pub(crate) mod tests {
         let mut model = Model::new(String::new());
         let now = Instant::now();
         let names = ["a", "b", "c", "d"].map(str::to_owned);
-        model.hear(News::Began(names.iter().cloned().collect()), now);
+        model.hear(began(&names), now);
         assert_eq!((model.sweep_percent(), model.has_swept()), (Some(0), false));
         let reports = vec![holding("a", "x:1", 30.0, &["y:1", "z:1"])];
         let names = names[..2].to_vec();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::{BackendError, BackendErrorKind, LockName, backend::Backend};
+use lockcore::{BackendErrorKind, LockError, LockName, backend::Backend};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until},
@@ -10,13 +10,14 @@ use tokio::{
 
 use super::model::{News, Release};
 use crate::{
-    clients::Clients, exit::Failure, output::escaped, pace::Pace, report::Report, sweep::Sweep,
+    clients::Clients, exit::Failure, output::escaped, pace::Pace, report::Report, store::Store,
+    sweep::Sweep,
 };
 
 /// Sweeps over the names again and again, and looks at the selected one in between.
 #[derive(Debug)]
 pub(crate) struct Source {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) store: Store,
     pub(crate) pace: Pace,
     /// From the beginning of a sweep to the next one, and from look to look at the selected name.
     pub(crate) interval: Duration,
@@ -28,25 +29,19 @@ pub(crate) struct Source {
 enum End {
     /// Nobody listens any more.
     Closed,
-    Failed(BackendError),
+    Failed(LockError),
 }
 
-impl From<BackendError> for End {
-    fn from(error: BackendError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl<T> From<mpsc::error::SendError<T>> for End {
-    fn from(_: mpsc::error::SendError<T>) -> Self {
-        Self::Closed
+impl<E: Into<LockError>> From<E> for End {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
     }
 }
 
 impl Source {
     /// Ends when nobody listens any more.
     pub(crate) async fn run(mut self) {
-        let mut clients = Clients::default();
+        let mut clients = Arc::new(Clients::default());
         loop {
             let next = Instant::now() + self.interval;
             let ended = match self.sweep(&mut clients).await {
@@ -67,23 +62,22 @@ impl Source {
         }
     }
 
-    async fn sweep(&mut self, clients: &mut Clients) -> Result<(), End> {
-        let mut sweep = Sweep::begin(&self.backend, None, &mut self.pace).await?;
-        *clients = sweep.clients().clone();
+    async fn sweep(&mut self, clients: &mut Arc<Clients>) -> Result<(), End> {
+        let mut sweep = Sweep::begin(&self.store, None, &mut self.pace).await?;
+        *clients = Arc::clone(sweep.clients());
         let names = sweep.names().iter().map(|name| name.as_str().to_owned()).collect();
-        self.news.send(News::Began(names)).await?;
+        self.tell(News::Began { names, deadlocks: clients.deadlocks() }).await?;
         let mut next_look = Instant::now();
         while let Some(batch) = sweep.next(&mut self.pace).await? {
             let names = batch.names.iter().map(|name| name.as_str().to_owned()).collect();
             let (reports, done) = (batch.reports, Some(sweep.done()));
-            self.news.send(News::Looked { names, reports, done }).await?;
+            self.tell(News::Looked { names, reports, done }).await?;
             if self.selected.has_changed().unwrap_or(false) || Instant::now() >= next_look {
                 self.look(clients).await?;
                 next_look = Instant::now() + self.interval;
             }
         }
-        self.news.send(News::Ended).await?;
-        Ok(())
+        self.tell(News::Ended).await
     }
 
     /// Waits for the next sweep. A name that is selected meanwhile is looked at.
@@ -97,19 +91,22 @@ impl Source {
         }
     }
 
+    async fn tell(&self, news: News) -> Result<(), End> {
+        self.news.send(news).await.map_err(|_| End::Closed)
+    }
+
     /// Looks at the selected name.
     async fn look(&mut self, clients: &Clients) -> Result<(), End> {
         let Some(name) = self.selected.borrow_and_update().clone() else { return Ok(()) };
         let Ok(lock) = LockName::new(name.as_str()) else { return Ok(()) };
         self.pace.take(1).await;
-        let mut report = match self.pace.in_time(Report::of(&*self.backend, &lock)).await {
+        let mut report = match self.pace.in_time(Report::of(&*self.store.backend, &lock)).await {
             Err(error) if error.kind() == BackendErrorKind::WrongType => return Ok(()),
             report => report?,
         };
         report.identify(clients);
         let reports = if report.kind.is_some() { vec![report] } else { Vec::new() };
-        self.news.send(News::Looked { names: vec![name], reports, done: None }).await?;
-        Ok(())
+        self.tell(News::Looked { names: vec![name], reports, done: None }).await
     }
 }
 
@@ -149,11 +146,14 @@ mod tests {
         let _guard = locks.lock("a").acquire().await.unwrap();
         let (select, selected) = watch::channel(None);
         let (news, mut heard) = mpsc::channel(16);
-        let (backend, interval) = (Arc::new(memory), Duration::from_secs(5));
-        let source = Source { backend, pace: Pace::new(100), interval, selected, news };
+        let store = Store { backend: Arc::new(memory), locks: locks.clone() };
+        let interval = Duration::from_secs(5);
+        let source = Source { store, pace: Pace::new(100), interval, selected, news };
         let running = tokio::spawn(source.run());
         let began = Instant::now();
-        assert!(matches!(heard.recv().await, Some(News::Began(names)) if names.contains("a")));
+        assert!(
+            matches!(heard.recv().await, Some(News::Began { names, .. }) if names.contains("a"))
+        );
         let looked = heard.recv().await.unwrap();
         assert!(
             matches!(looked, News::Looked { done: Some(1), reports, .. } if reports.len() == 1)
@@ -162,7 +162,7 @@ mod tests {
         select.send(Some("a".to_owned())).unwrap();
         assert!(matches!(heard.recv().await, Some(News::Looked { done: None, .. })));
         assert!(began.elapsed() < interval);
-        assert!(matches!(heard.recv().await, Some(News::Began(_))));
+        assert!(matches!(heard.recv().await, Some(News::Began { .. })));
         assert!(began.elapsed() >= interval);
         drop(heard);
         running.await.unwrap();

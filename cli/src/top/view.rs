@@ -207,9 +207,13 @@ fn foot_line(model: &Model, theme: Theme) -> Line<'static> {
         let text = format!(" /{}_   Enter keeps the filter, Esc clears it", escaped(&model.filter));
         return Line::styled(text, theme.title());
     }
-    match model.notice() {
-        Some(notice) => Line::styled(format!(" {}", escaped(notice)), theme.title()),
-        None => Line::from(
+    match (model.notice(), model.deadlocks.first()) {
+        (Some(notice), _) => Line::styled(format!(" {}", escaped(notice)), theme.title()),
+        (None, Some(names)) => {
+            let text = format!(" DEADLOCK over {}", escaped(&names.join(", ")));
+            Line::styled(text, theme.alarm())
+        }
+        (None, None) => Line::from(
             " ? help  / filter  s sort  Enter details  f force release  q quit".to_owned(),
         ),
     }

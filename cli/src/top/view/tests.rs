@@ -5,7 +5,7 @@ use ratatui::{Terminal, backend::TestBackend};
 use super::*;
 use crate::top::model::{
     News, Sort,
-    tests::{holding, model_of},
+    tests::{began, holding, model_of},
 };
 
 const PLAIN: Theme = Theme { has_colours: false };
@@ -106,7 +106,7 @@ fn dialogs_say_what_they_ask() {
 fn a_store_that_is_away_and_a_sweep_under_way_are_said() {
     let mut model = busy();
     let now = Instant::now();
-    model.hear(News::Began(["order:1".to_owned(), "b".to_owned()].into()), now);
+    model.hear(began(&["order:1".to_owned(), "b".to_owned()]), now);
     let looked = News::Looked { names: vec!["b".into()], reports: Vec::new(), done: Some(1) };
     model.hear(looked, now);
     assert!(screen(&mut model, 80, 24)[0].contains("sweep 50 %"));
@@ -114,6 +114,15 @@ fn a_store_that_is_away_and_a_sweep_under_way_are_said() {
     model.hear(News::Away(reason), now.checked_sub(Duration::from_secs(17)).unwrap());
     let away = screen(&mut model, 80, 24);
     assert!(away[1].starts_with(" STORE AWAY for 17s: connection refused\\u"), "{}", away[1]);
+}
+
+#[test]
+fn a_deadlock_is_said() {
+    let mut model = busy();
+    let deadlocks = vec![vec!["order:1".to_owned(), "x\u{7}".to_owned()]];
+    model.hear(News::Began { names: ["order:1".to_owned()].into(), deadlocks }, Instant::now());
+    let said = screen(&mut model, 80, 24);
+    assert!(said[23].starts_with(" DEADLOCK over order:1, x\\u{7}"), "{}", said[23]);
 }
 
 #[test]
