@@ -10,12 +10,18 @@ pub(crate) const DEFAULT_RATE: u32 = 500;
 
 /// What goes with the options of this kind, for their help.
 pub(crate) const RATE_HELP: &str = "\
-Asks the store at most so often in a second, for a page of names or for the state of a name. The
-default keeps Redis busy for less than 2 % of its time; 10,000 names take about 20 s then. With 0
-there is no limit.";
+Asks the store at most so often in a second, for a page of names or for the state of a name; a page
+that takes long counts for up to 20. The default keeps Redis busy for less than 2 % of its time, and
+10,000 names take about half a minute then. With 0 there is no limit.";
 
 /// How long a store that does not answer is waited for.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+
+/// What the state of a name costs the store.
+const USUAL_COST: Duration = Duration::from_micros(40);
+
+/// The most that one request counts for: a page of a hundred keys, all of them of locks.
+const MOST_CHARGED: u32 = 20;
 
 /// How many requests are under way at a time.
 const MOST_AT_ONCE: u32 = 32;
@@ -54,6 +60,15 @@ impl Pace {
         self.free_at = self.free_at.max(Instant::now()) + each * requests;
     }
 
+    /// Counts what a request has cost beyond a usual one, by the time that it took. That is more
+    /// than the time of the store, because it contains the way there, so that there is a limit.
+    pub(crate) fn charge(&mut self, time: Duration) {
+        let Some(each) = self.each else { return };
+        let requests = time.as_micros() / USUAL_COST.as_micros();
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX).clamp(1, MOST_CHARGED);
+        self.free_at = self.free_at.max(Instant::now()) + each * (requests - 1);
+    }
+
     /// The answer to a request, or an error if it takes too long.
     pub(crate) async fn in_time<T, E: From<BackendError>>(
         &self,
@@ -85,6 +100,18 @@ mod tests {
         pace.take(5).await;
         pace.take(5).await;
         assert_eq!(later.elapsed().as_millis(), 50, "a pause is no credit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_counts_for_several() {
+        for (micros, ms) in [(0, 10), (79, 10), (80, 20), (400, 100), (5_000_000, 200)] {
+            let mut pace = Pace::new(100);
+            let began = Instant::now();
+            pace.take(1).await;
+            pace.charge(Duration::from_micros(micros));
+            pace.take(1).await;
+            assert_eq!(began.elapsed().as_millis(), ms, "{micros}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! [`Sweep`]: a look at all names of a store, at a bounded rate.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use futures_util::future::join_all;
 use lockcore::{
@@ -111,7 +111,9 @@ async fn names(
     let mut start = Start::Beginning;
     loop {
         pace.take(1).await;
+        let asked_at = Instant::now();
         let page = pace.in_time(directory.names(&start)).await?;
+        pace.charge(asked_at.elapsed());
         let is_wanted =
             |name: &LockName| pattern.is_none_or(|pattern| pattern.matches(name.as_str()));
         names.extend(page.entries.into_iter().filter(is_wanted));
