@@ -166,8 +166,13 @@ impl PostgresBackend {
 
     /// The connection for all requests for this name.
     pub(crate) fn connection(&self, name: &LockName) -> &Connection {
+        self.connection_at(name.as_str())
+    }
+
+    /// The connection for all requests for what is called so.
+    pub(crate) fn connection_at(&self, what: &str) -> &Connection {
         let connections = &self.inner.connections;
-        &connections[place_of(name.as_str(), connections.len())]
+        &connections[place_of(what, connections.len())]
     }
 
     /// The channel of those who wait for a lock or a latch.
@@ -565,6 +570,6 @@ impl Backend for PostgresBackend {
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
-        None
+        Some(self)
     }
 }

@@ -244,6 +244,11 @@ impl RedisBackend {
         }
     }
 
+    /// What the keys of all locks begin with.
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+
     pub(crate) fn keys(&self, name: &LockName) -> Result<LockKeys, BackendError> {
         LockKeys::new(&self.key_prefix, name)
     }
@@ -430,6 +435,6 @@ impl Backend for RedisBackend {
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
-        None
+        Some(self)
     }
 }

@@ -224,6 +224,10 @@ script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down
 script!(LATCH_COUNT, "count", "now" "exists" "latch" "latch_count");
 script!(LATCH_OPEN, "open", "now" "exists" "latch" "latch_open");
 script!(PROBE, "probe", "probe");
+script!(NAMES, "names", "now" "names");
+script!(CLIENT_PUT, "put_client", "not_moving" "client_put");
+script!(CLIENT_REMOVE, "remove_client", "client_remove");
+script!(CLIENTS, "clients", "not_moving" "clients");
 script!(CONDITION_JOIN, "join", "now" "queue" "condition" "condition_join");
 script!(CONDITION_STAY, "stay", "now" "queue" "condition" "condition_stay");
 script!(CONDITION_LEAVE, "leave", "now" "queue" "condition" "condition_leave");

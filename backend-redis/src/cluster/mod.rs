@@ -10,6 +10,7 @@
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
 //!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
 //!   crate takes that for a reply.
+//! - [`walk`] finds the names in use at all nodes.
 //! - [`url`] has the URLs that lead to a cluster.
 //!
 //! Requests to a node are batched as on a single server, and so are renewals. The locks of a batch
@@ -26,6 +27,7 @@ mod renewal;
 mod slots;
 mod subscription;
 pub(crate) mod url;
+pub(crate) mod walk;
 
 use std::{
     borrow::Cow,

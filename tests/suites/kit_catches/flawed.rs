@@ -166,6 +166,7 @@ impl Backend for Flawed {
         if self.has(Flaw::ConditionsEndWithTheHold) {
             self.store().signals.conditions.clear();
         }
+        self.touch_record(&request.name, Flaw::ReleaseRemovesTheRecord);
         self.reply(busy).await;
         Ok(outcome)
     }
@@ -176,6 +177,7 @@ impl Backend for Flawed {
         if self.has(Flaw::ForceFreesEveryName) {
             self.store().cells.values_mut().for_each(|cell| cell.hold = None);
         }
+        self.touch_record(name, Flaw::ForceRemovesTheRecord);
         if self.has(Flaw::TokensStartAgainWhenForced) {
             self.forget_tokens();
         }
@@ -230,7 +232,7 @@ impl Backend for Flawed {
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
-        None
+        self.declares(Part::Directory).then_some(self)
     }
 }
 

@@ -19,6 +19,7 @@ mod critical;
 mod demand;
 mod deployments;
 mod direct_grant;
+mod directory;
 mod earlier_ends;
 mod errors;
 mod everything;
