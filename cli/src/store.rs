@@ -1,14 +1,14 @@
 //! [`StoreUrl`]: from a URL to a client of the store.
 
-use std::env;
+use std::{env, sync::Arc};
 
-use lockcore::{Locks, LocksBuilder};
+use lockcore::{Locks, LocksBuilder, backend::Backend};
 use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
 use percent_encoding::percent_decode_str;
 
-use crate::exit::Failure;
+use crate::{exit::Failure, output};
 
 /// The variables that are looked at, in this order.
 pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
@@ -68,15 +68,40 @@ impl StoreUrl {
         Ok(Self { url: url.to_owned(), kind })
     }
 
+    /// The URL, as it may be shown.
+    pub(crate) fn shown(&self) -> String {
+        output::escaped(&output::without_passwords(&self.url))
+    }
+
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
-        let builder = match self.kind {
-            Kind::Redis => Locks::builder(RedisBackend::connect(&self.url).await?),
-            Kind::Postgres => Locks::builder(PostgresBackend::connect(&self.url).await?),
-            Kind::Etcd { tls } => Locks::builder(EtcdUrl::parse(&self.url, tls)?.connect().await?),
-        };
-        Ok(builder)
+        Ok(self.backend_and_locks().await?.1)
     }
+
+    /// Connects to the store, to look at it.
+    pub(crate) async fn open(&self) -> Result<Store, Failure> {
+        let (backend, locks) = self.backend_and_locks().await?;
+        Ok(Store { backend, locks: locks.build()? })
+    }
+
+    async fn backend_and_locks(&self) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
+        Ok(match self.kind {
+            Kind::Redis => both(RedisBackend::connect(&self.url).await?),
+            Kind::Postgres => both(PostgresBackend::connect(&self.url).await?),
+            Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        })
+    }
+}
+
+/// A store, and a client of it. Both use the same connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) locks: Locks,
+}
+
+fn both(backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
+    (Arc::new(backend.clone()), Locks::builder(backend))
 }
 
 /// The members of a cluster of etcd, for which there is no URL elsewhere.

@@ -9,8 +9,13 @@ mod at_least;
 mod backends;
 mod command_line;
 mod loss;
+mod ls;
 mod outage;
 mod program;
 mod run;
 mod signals;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod tmux;
+#[cfg(target_os = "linux")]
+mod top;
