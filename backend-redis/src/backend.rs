@@ -21,7 +21,7 @@ use crate::{
     keys::LockKeys,
     permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
-    sentinel::RecentReleases,
+    sentinel::{RecentReleases, SentinelGroup},
     server::{Purpose, Server},
 };
 
@@ -63,6 +63,7 @@ pub struct RedisBackend {
     info: Arc<RedisInfo>,
     /// Of a primary with Sentinels.
     releases: Option<Arc<RecentReleases>>,
+    sentinels: Option<Arc<SentinelGroup>>,
 }
 
 /// Where the locks are.
@@ -164,11 +165,15 @@ impl RedisBackend {
         Self::on(server, DeploymentKind::Single, key_prefix.into())
     }
 
-    pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
+    pub(crate) fn on_primary(
+        server: Server,
+        sentinels: Arc<SentinelGroup>,
+        key_prefix: String,
+    ) -> Self {
         let (server, key_prefix) = (Arc::new(server), Arc::<str>::from(key_prefix));
         let releases = Some(Arc::new(RecentReleases::new(&server, Arc::clone(&key_prefix))));
         let on = Self::on(Deployment::Single(server), DeploymentKind::Sentinel, key_prefix);
-        Self { releases, ..on }
+        Self { releases, sentinels: Some(sentinels), ..on }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
@@ -177,7 +182,8 @@ impl RedisBackend {
 
     fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: Arc<str>) -> Self {
         let info = Arc::new(RedisInfo::unknown(kind));
-        Self { deployment, key_prefix, releases: None, replicas: None, info }
+        let (releases, sentinels) = (None, None);
+        Self { deployment, key_prefix, releases, sentinels, replicas: None, info }
     }
 
     /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
@@ -235,6 +241,15 @@ impl RedisBackend {
     /// connection is given up then.
     pub(crate) fn has_sentinels(&self) -> bool {
         self.releases.is_some()
+    }
+
+    /// The Sentinels of the primary.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<SentinelGroup>> {
+        self.sentinels.as_ref()
+    }
+
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.key_prefix
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {

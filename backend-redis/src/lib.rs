@@ -148,6 +148,7 @@ mod cluster;
 mod conditions;
 mod credentials;
 mod demand;
+mod diagnosis;
 mod dispatch;
 mod error;
 mod exclusive;

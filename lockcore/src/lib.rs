@@ -2,6 +2,7 @@
 
 pub mod backend;
 mod client;
+mod diagnosis;
 mod engine;
 mod error;
 mod loss;
@@ -15,6 +16,7 @@ mod time;
 mod token;
 
 pub use crate::{
+    diagnosis::{Diagnosis, Finding, Severity},
     error::{BackendError, BackendErrorKind, LockError},
     loss::{Loss, LossReason},
     mode::Mode,
