@@ -314,7 +314,7 @@ impl RedisBackendBuilder {
             ensure_crypto_provider();
         }
         let patient = match target {
-            Target::Cluster(seeds) => Patient::Cluster(seeds, self.options),
+            Target::Cluster(seeds) => Patient::Cluster(Box::new((seeds, self.options))),
             Target::Sentinels(target) => {
                 let login = self.sentinel_login.clone();
                 let group = SentinelGroup::new(target, login, self.options.connect_timeout);

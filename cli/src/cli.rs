@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
 
 use crate::{
-    commands::{completions, man, release, run, show},
+    commands::{completions, doctor, man, release, run, show},
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
@@ -65,6 +65,7 @@ enum Command {
     Run(run::Args),
     Show(show::Args),
     Release(release::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -84,6 +85,7 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
         Command::Run(args) => block_on(run::run(args, &common)),
         Command::Show(args) => block_on(show::show(&args, &common)),
         Command::Release(args) => block_on(release::release(&args, &common)),
+        Command::Doctor(args) => block_on(doctor::doctor(&args, &common)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use lockcore::{Locks, LocksBuilder};
+use lockcore::{Diagnosis, Locks, LocksBuilder};
 use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
@@ -76,6 +76,16 @@ impl StoreUrl {
             Kind::Etcd { tls } => Locks::builder(EtcdUrl::parse(&self.url, tls)?.connect().await?),
         };
         Ok(builder)
+    }
+
+    /// Looks whether the store is fit for locks, also one that [`connect`](Self::connect) refuses.
+    pub(crate) async fn diagnose(&self) -> Result<Diagnosis, Failure> {
+        Ok(match self.kind {
+            Kind::Redis => RedisBackend::builder().url(&self.url).diagnose().await?,
+            Kind::Postgres | Kind::Etcd { .. } => {
+                return Err(Failure::usage("lockctl doctor looks at Redis and Valkey only"));
+            }
+        })
     }
 }
 

@@ -43,7 +43,7 @@ use crate::{
 pub(crate) enum Patient {
     Server(Arc<Server>),
     Primary(Arc<Server>, Arc<SentinelGroup>),
-    Cluster(ClusterSeeds, ConnectOptions),
+    Cluster(Box<(ClusterSeeds, ConnectOptions)>),
 }
 
 /// How a server is to be examined.
@@ -95,10 +95,7 @@ impl RedisBackend {
             (Deployment::Single(server), Some(group)) => {
                 Patient::Primary(server.clone(), group.clone())
             }
-            (Deployment::Cluster(cluster), _) => {
-                let (seeds, options) = cluster.seeds();
-                Patient::Cluster(seeds, options)
-            }
+            (Deployment::Cluster(cluster), _) => Patient::Cluster(Box::new(cluster.seeds())),
         };
         diagnose(patient, self.key_prefix()).await
     }
@@ -137,7 +134,8 @@ pub(crate) async fn diagnose(
                 );
             }
         }
-        Patient::Cluster(seeds, options) => {
+        Patient::Cluster(cluster) => {
+            let (seeds, options) = *cluster;
             cluster::examine(seeds, options, scope, &mut diagnosis).await?;
         }
     }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;

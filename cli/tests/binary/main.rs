@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod all_processes;
+mod answering;
 mod at_least;
 mod backends;
 mod command_line;
+mod doctor;
 mod loss;
 mod program;
 mod run;

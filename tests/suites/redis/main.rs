@@ -18,6 +18,7 @@ mod core;
 mod critical;
 mod demand;
 mod deployments;
+mod diagnosis;
 mod direct_grant;
 mod earlier_ends;
 mod errors;
