@@ -7,6 +7,7 @@ mod calls;
 mod channel;
 mod conditions;
 mod connection;
+mod diagnosis;
 mod error;
 mod fencing;
 mod latches;
