@@ -214,6 +214,34 @@ impl RedisBackend {
         info
     }
 
+    /// Deletes the last fencing token of a name that is not in use any more, which would stay for a
+    /// day. Returns `true` if there was one, and `false` without effect while the lock is held.
+    ///
+    /// The tokens of a later hold follow the clock of the server, and are greater nevertheless,
+    /// unless that clock was set back, or tokens had been
+    /// [raised](lockcore::backend::Backend::raise_token). So this is for names that are used once.
+    ///
+    /// # Errors
+    /// Those of any request.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the token may have been deleted.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::LockName;
+    /// # async fn forget(backend: &lockcore_redis::RedisBackend)
+    /// # -> Result<(), lockcore::LockError> {
+    /// backend.forget(&LockName::new("import:2024-06-01")?).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn forget(&self, name: &LockName) -> Result<bool, BackendError> {
+        let keys = self.keys(name)?;
+        let keys = vec![keys.lock(), keys.token().to_string()];
+        let call = ScriptCall { script: &script::FORGET, keys, args: Vec::new(), optional: 0 };
+        self.call(&call, |reply| reply::flag(&reply, "forget")).await
+    }
+
     /// The name and the version of the server software.
     pub(crate) fn software(&self) -> Option<(String, String)> {
         let server = match &self.deployment {

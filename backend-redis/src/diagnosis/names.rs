@@ -244,7 +244,7 @@ mod tests {
         let uuid = "0123abcd-0000-4000-8000-0123456789ab";
         let is_lock = |fields: &[(&str, &str)]| {
             let fields = fields.iter().map(|(f, v)| ((*f).to_owned(), (*v).to_owned()));
-            super::is_lock(&fields.collect::<Vec<_>>())
+            is_lock(&fields.collect::<Vec<_>>())
         };
         let owner = format!("{uuid}:17");
         assert!(is_lock(&[(&owner, "2")]));
