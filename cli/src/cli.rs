@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
 
 use crate::{
-    commands::{completions, doctor, man, release, run, show},
+    commands::{bench, completions, doctor, man, release, run, show},
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
@@ -66,6 +66,7 @@ enum Command {
     Show(show::Args),
     Release(release::Args),
     Doctor(doctor::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -86,6 +87,7 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
         Command::Show(args) => block_on(show::show(&args, &common)),
         Command::Release(args) => block_on(release::release(&args, &common)),
         Command::Doctor(args) => block_on(doctor::doctor(&args, &common)),
+        Command::Bench(args) => block_on(bench::bench(&args, &common)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

@@ -33,6 +33,10 @@ fn mistakes_on_the_command_line_are_one_line_and_64() {
         &["run", "--on-lost", "cry", "a", "--", "true"],
         &["release", "a"],
         &["release", "a", "--force"],
+        &["bench", "--tasks", "0"],
+        &["bench", "--tasks", "1001"],
+        &["bench", "--seconds", "0"],
+        &["bench", "--seconds", "601"],
         &["man", "nonsense"],
         &["completions", "nonsense"],
         &["--url", "mysql://h", "show", "a"],
@@ -157,7 +161,7 @@ fn release_says_whom_it_took_the_lock_from() {
 fn help_pages_and_completions_are_written() {
     let folder = RedisServer::start();
     let folder = folder.directory().join("man");
-    for command in ["run", "show", "release", "doctor", "completions", "man"] {
+    for command in ["run", "show", "release", "doctor", "bench", "completions", "man"] {
         let help = end("", &[command, "--help"]);
         assert_eq!(help.code, Some(0), "{help:?}");
         assert!(help.stdout.contains("Examples:"), "{command}");
@@ -168,7 +172,7 @@ fn help_pages_and_completions_are_written() {
     assert_eq!(code("", &["--version"]), 0);
     assert!(end("", &["man"]).stdout.contains(".TH lockctl 1"));
     assert_eq!(code("", &["man", "--dir", folder.to_str().unwrap()]), 0);
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 7);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 8);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(end("", &["completions", shell]).stdout.contains("at-least"), "{shell}");
     }

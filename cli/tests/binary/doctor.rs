@@ -21,7 +21,7 @@ fn server(options: &[&str]) -> RedisServer {
 }
 
 /// What `lockctl doctor --json` says: its exit code, and the findings as `severity id`.
-fn found(url: &str) -> (i32, Vec<String>) {
+pub(crate) fn found(url: &str) -> (i32, Vec<String>) {
     let end = end(url, &["doctor", "--json"]);
     let code = end.code.unwrap_or_else(|| panic!("{end:?}"));
     let report = report(&end);
@@ -48,7 +48,7 @@ fn report(end: &End) -> Value {
 }
 
 /// The server has this finding. A busy machine may be slow as well.
-fn finds(url: &str, expected: &str) {
+pub(crate) fn finds(url: &str, expected: &str) {
     let (_, mut found) = found(url);
     found.retain(|finding| !finding.ends_with("latency"));
     assert_eq!(found, [expected]);
