@@ -56,8 +56,9 @@ const UNLOGGED: &str = "SELECT count(*), coalesce(string_agg(relname, ', ' ORDER
 const NO_RIGHTS: &str = "SELECT count(*), coalesce(string_agg(relname, ', ' ORDER BY relname), '') \
     FROM pg_class WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) \
     AND CASE relkind \
-        WHEN 'r' THEN NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT') \
-            AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) \
+        WHEN 'r' THEN NOT (has_table_privilege(oid, 'SELECT') \
+            AND has_table_privilege(oid, 'INSERT') AND has_table_privilege(oid, 'UPDATE') \
+            AND has_table_privilege(oid, 'DELETE')) \
         WHEN 'S' THEN relname = 'token' AND NOT (has_sequence_privilege(oid, 'USAGE') \
             AND has_sequence_privilege(oid, 'SELECT') AND has_sequence_privilege(oid, 'UPDATE')) \
         ELSE false END";
@@ -421,7 +422,13 @@ impl Session {
             Ok(opened) => opened,
             Err(error) => {
                 let seen = format!("there is no connection for wake-ups ({error})");
-                self.problem("messages", seen, "nobody is woken by a release", "see the error");
+                self.problem(
+                    "messages",
+                    seen,
+                    "nobody is woken by a release: each waiter looks every 10 s, and when the \
+                     lease of the holder ends",
+                    "free connections, or check the address for wake-ups (listen_url)",
+                );
                 return Ok(());
             }
         };

@@ -1,6 +1,6 @@
 //! [`Diagnosis`]: what a backend has found that is wrong with its store.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// What a backend has found when it looked whether its store is fit for locks. It contains no
 /// secrets.
@@ -39,7 +39,7 @@ impl Diagnosis {
     pub fn add(&mut self, finding: Finding) {
         let same = self.findings.iter_mut().find(|known| known.is_like(&finding));
         match same {
-            Some(known) if known.seen == finding.seen => {}
+            Some(known) if known.seen.split("; ").any(|seen| seen == finding.seen) => {}
             Some(known) => known.seen = format!("{}; {}", known.seen, finding.seen),
             None => {
                 let at = self.findings.partition_point(|known| known.severity <= finding.severity);
@@ -67,7 +67,8 @@ impl Diagnosis {
     }
 }
 
-/// One finding of a [`Diagnosis`]. Its [`Display`](fmt::Display) is one line with all of its parts.
+/// One finding of a [`Diagnosis`]. Its [`Display`](fmt::Display) is one line with all of its parts,
+/// in which control characters are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     id: &'static str,
@@ -136,14 +137,24 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.severity, self.id, self.seen)?;
+        write!(f, "{} ({}): ", self.severity, self.id)?;
+        write_escaped(f, &self.seen)?;
         for part in [&self.reason, &self.advice] {
             if !part.is_empty() {
-                write!(f, "; {part}")?;
+                f.write_str("; ")?;
+                write_escaped(f, part)?;
             }
         }
         Ok(())
     }
+}
+
+/// The store chooses some of the text, and a terminal may show it.
+fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    text.chars().try_for_each(|character| match character.is_control() {
+        true => write!(f, "{}", character.escape_default()),
+        false => f.write_char(character),
+    })
 }
 
 /// How much a [`Finding`] matters.
@@ -180,7 +191,8 @@ mod tests {
             ("b", Severity::Unknown, "1"),
             ("c", Severity::Problem, "1"),
             ("b", Severity::Unknown, "2"),
-            ("b", Severity::Unknown, "1; 2"),
+            ("b", Severity::Unknown, "2"),
+            ("b", Severity::Unknown, "1"),
             ("b", Severity::Problem, "3"),
         ] {
             diagnosis.add(Finding::new(id, severity, seen).because("r").to_do("d"));
@@ -190,6 +202,12 @@ mod tests {
         assert_eq!(shown[..3], expected);
         assert_eq!(shown[3..], ["advice (a): 1; r; d"]);
         assert!(diagnosis.has_problems() && !diagnosis.is_sound());
+    }
+
+    #[test]
+    fn control_characters_are_shown_escaped() {
+        let finding = Finding::new("endless", Severity::Problem, "`a\u{1b}[2J\r\n\u{9b}é`");
+        assert_eq!(finding.to_string(), "problem (endless): `a\\u{1b}[2J\\r\\n\\u{9b}é`");
     }
 
     #[test]

@@ -300,8 +300,10 @@ impl Report {
 
     fn text(&self) -> String {
         let Self { tasks, seconds, pairs, pairs_per_second, .. } = self;
+        let plural = if *tasks == 1 { "" } else { "s" };
         let mut text = format!(
-            "{pairs} pairs in {seconds:.1} s, {pairs_per_second:.0} a second; {tasks} tasks\n\n"
+            "{pairs} pairs in {seconds:.1} s, {pairs_per_second:.0} a second; {tasks} \
+             task{plural}\n\n"
         );
         let mut table = Table::default();
         table.row(["MS", "P50", "P90", "P99", "MAX", "MEAN"]);

@@ -91,10 +91,9 @@ impl Report {
             self.findings.iter().filter(|finding| finding.severity == severity).count()
         };
         let (problems, unknown) = (count(Severity::Problem), count(Severity::Unknown));
-        let counts = format!(
-            "{problems} problems, {unknown} unknown, {} advice",
-            self.findings.len() - problems - unknown
-        );
+        let plural = if problems == 1 { "" } else { "s" };
+        let advice = self.findings.len() - problems - unknown;
+        let counts = format!("{problems} problem{plural}, {unknown} unknown, {advice} advice");
         if self.sound { format!("sound: {counts}") } else { counts }
     }
 }
@@ -126,7 +125,7 @@ mod tests {
         let text = Report::of(&diagnosis).text();
         let expected = "problem endless\n  seen  host has `a\\u{1b}[2J\\r\\nb`\n  why   why\n  \
                         do    do it\n\nunknown config\n  seen  refused\n\n\
-                        1 problems, 1 unknown, 0 advice\n";
+                        1 problem, 1 unknown, 0 advice\n";
         assert_eq!(text, expected);
     }
 }

@@ -35,7 +35,7 @@ async fn bench_measures_redis_and_leaves_nothing() {
     let server = RedisServer::start();
     assert_eq!(report(&server.url())["tasks"], 8);
     let text = end(&server.url(), &["bench", "--seconds", "0.3"]);
-    assert!(text.stdout.contains("a second; 1 tasks") && text.stdout.contains('#'), "{text:?}");
+    assert!(text.stdout.contains("a second; 1 task\n") && text.stdout.contains('#'), "{text:?}");
     assert_empty(&server).await;
 
     let cluster = RedisCluster::builder().replicas_each(0).start().await;

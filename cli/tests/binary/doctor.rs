@@ -129,6 +129,21 @@ async fn a_replica_is_found_and_so_is_a_primary_that_does_not_need_its_replicas(
     }
     finds(&replica.url(), "problem replica");
     finds(&primary.url(), "advice replicas-not-required");
+
+    replica.freeze();
+    let began = Instant::now();
+    loop {
+        let told: String = primary.query(&["INFO", "replication"]).await;
+        let lag = told.split("lag=").nth(1).and_then(|rest| rest.lines().next());
+        if lag.is_some_and(|lag| lag.parse::<u64>().unwrap() > 10) {
+            break;
+        }
+        assert!(began.elapsed() < LONG, "{told}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let (code, found) = found(&primary.url());
+    assert_eq!(code, 1);
+    assert!(found.contains(&"problem replica-behind".to_owned()), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
