@@ -142,6 +142,14 @@ impl EtcdBackend {
         Ok(Self { inner: Arc::new(Inner { members, listener, prefix, shortest_lease }) })
     }
 
+    pub(crate) fn members(&self) -> &Members {
+        &self.inner.members
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.inner.prefix
+    }
+
     fn keys(&self, name: &LockName) -> Keys {
         Keys::new(&self.inner.prefix, name)
     }

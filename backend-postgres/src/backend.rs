@@ -22,6 +22,7 @@ use crate::{
     calls::{Calls, microseconds},
     channel::{channel, place_of},
     connection::{Connection, Parameter, Path},
+    diagnosis::Patient,
     error,
     listener::{ListenerProgress, WakeupListener},
     past::Past,
@@ -76,6 +77,7 @@ struct Inner {
     calls: Calls,
     schema: Schema,
     sweeper: JoinHandle<()>,
+    patient: Patient,
 }
 
 impl Drop for Inner {
@@ -130,6 +132,7 @@ impl PostgresBackend {
     }
 
     pub(crate) async fn open(settings: ConnectSettings) -> Result<Self, BackendError> {
+        let patient = settings.patient();
         let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
         let calls = Calls::new(&schema);
@@ -154,10 +157,15 @@ impl PostgresBackend {
             WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
-        let inner = Inner { connections, past, listener, progress, calls, schema, sweeper };
+        let inner =
+            Inner { connections, past, listener, progress, calls, schema, sweeper, patient };
         let backend = Self { inner: Arc::new(inner) };
         backend.inner.progress.started().await?;
         Ok(backend)
+    }
+
+    pub(crate) fn patient(&self) -> &Patient {
+        &self.inner.patient
     }
 
     pub(crate) fn calls(&self) -> &Calls {

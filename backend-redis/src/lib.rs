@@ -173,6 +173,8 @@
 //! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
 //!   released a moment ago is acquired without a script, which costs the server less.
 //! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
+//! - `config|get`, `scan`, `hscan` and, on a cluster, `cluster|nodes` are for
+//!   [`RedisBackend::diagnose`] only, which says what it could not look at.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 
@@ -185,6 +187,7 @@ mod cluster;
 mod conditions;
 mod credentials;
 mod demand;
+mod diagnosis;
 mod directory;
 mod dispatch;
 mod error;

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
 
 use crate::{
-    commands::{completions, ls, man, release, run, show, top},
+    commands::{bench, completions, doctor, ls, man, release, run, show, top},
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
@@ -67,6 +67,8 @@ enum Command {
     Show(show::Args),
     Top(top::Args),
     Release(release::Args),
+    Doctor(doctor::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -88,6 +90,8 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
         Command::Show(args) => block_on(show::show(&args, &common)),
         Command::Top(args) => block_on(top::top(&args, &common)),
         Command::Release(args) => block_on(release::release(&args, &common)),
+        Command::Doctor(args) => block_on(doctor::doctor(&args, &common)),
+        Command::Bench(args) => block_on(bench::bench(&args, &common)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

@@ -2,8 +2,8 @@
 
 use std::{env, sync::Arc};
 
-use lockcore::{Locks, LocksBuilder, backend::Backend};
-use lockcore_etcd::EtcdBackend;
+use lockcore::{Diagnosis, LockName, Locks, LocksBuilder, backend::Backend};
+use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
 use percent_encoding::percent_decode_str;
@@ -91,6 +91,26 @@ impl StoreUrl {
             Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
         })
     }
+
+    /// Connects to the store for names that are used once.
+    pub(crate) async fn connect_for_a_while(&self) -> Result<(LocksBuilder, Traces), Failure> {
+        match self.kind {
+            Kind::Redis => {
+                let backend = RedisBackend::connect(&self.url).await?;
+                Ok((Locks::builder(backend.clone()), Traces(Some(backend))))
+            }
+            Kind::Postgres | Kind::Etcd { .. } => Ok((self.connect().await?, Traces(None))),
+        }
+    }
+
+    /// Looks whether the store is fit for locks, also one that [`connect`](Self::connect) refuses.
+    pub(crate) async fn diagnose(&self) -> Result<Diagnosis, Failure> {
+        Ok(match self.kind {
+            Kind::Redis => RedisBackend::builder().url(&self.url).diagnose().await?,
+            Kind::Postgres => PostgresBackend::builder(&self.url).diagnose().await?,
+            Kind::Etcd { tls } => EtcdUrl::parse(&self.url, tls)?.builder().diagnose().await?,
+        })
+    }
 }
 
 /// A store, and a client of it. Both use the same connections.
@@ -102,6 +122,20 @@ pub(crate) struct Store {
 
 fn both(backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
     (Arc::new(backend.clone()), Locks::builder(backend))
+}
+
+/// What a store keeps of names that were used: Redis the last fencing token, for a day.
+#[derive(Clone, Debug)]
+pub(crate) struct Traces(Option<RedisBackend>);
+
+impl Traces {
+    /// Removes what is kept of a name.
+    pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Failure> {
+        if let Some(backend) = &self.0 {
+            backend.forget(name).await?;
+        }
+        Ok(())
+    }
 }
 
 /// The members of a cluster of etcd, for which there is no URL elsewhere.
@@ -149,6 +183,10 @@ impl EtcdUrl {
     }
 
     async fn connect(self) -> Result<EtcdBackend, Failure> {
+        Ok(self.builder().connect().await?)
+    }
+
+    fn builder(self) -> EtcdBackendBuilder {
         let mut builder = EtcdBackend::builder(self.endpoints);
         if let Some((name, password)) = self.user {
             builder = builder.user(name, password);
@@ -156,7 +194,7 @@ impl EtcdUrl {
         if let Some(prefix) = self.prefix {
             builder = builder.prefix(prefix);
         }
-        Ok(builder.connect().await?)
+        builder
     }
 }
 

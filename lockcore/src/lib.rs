@@ -3,6 +3,7 @@
 
 pub mod backend;
 mod client;
+mod diagnosis;
 mod engine;
 mod error;
 mod loss;
@@ -17,6 +18,7 @@ mod token;
 mod waits;
 
 pub use crate::{
+    diagnosis::{Diagnosis, Finding, Severity},
     error::{BackendError, BackendErrorKind, LockError},
     loss::{Loss, LossReason},
     mode::Mode,

@@ -39,6 +39,10 @@ fn mistakes_on_the_command_line_are_one_line_and_64() {
         &["top"],
         &["release", "a"],
         &["release", "a", "--force"],
+        &["bench", "--tasks", "0"],
+        &["bench", "--tasks", "1001"],
+        &["bench", "--seconds", "0"],
+        &["bench", "--seconds", "601"],
         &["man", "nonsense"],
         &["completions", "nonsense"],
         &["--url", "mysql://h", "show", "a"],
@@ -164,7 +168,8 @@ fn release_says_whom_it_took_the_lock_from() {
 fn help_pages_and_completions_are_written() {
     let folder = RedisServer::start();
     let folder = folder.directory().join("man");
-    for command in ["run", "ls", "show", "top", "release", "completions", "man"] {
+    for command in ["run", "ls", "show", "top", "release", "doctor", "bench", "completions", "man"]
+    {
         let help = end("", &[command, "--help"]);
         assert_eq!(help.code, Some(0), "{help:?}");
         assert!(help.stdout.contains("Examples:"), "{command}");

@@ -18,6 +18,7 @@ mod core;
 mod critical;
 mod demand;
 mod deployments;
+mod diagnosis;
 mod direct_grant;
 mod directory;
 mod earlier_ends;
