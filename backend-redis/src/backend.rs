@@ -287,11 +287,6 @@ impl RedisBackend {
         }
     }
 
-    /// What the keys of all locks begin with.
-    pub(crate) fn key_prefix(&self) -> &str {
-        &self.key_prefix
-    }
-
     pub(crate) fn keys(&self, name: &LockName) -> Result<LockKeys, BackendError> {
         LockKeys::new(&self.key_prefix, name)
     }

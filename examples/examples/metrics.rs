@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_millis(900);
 
 /// From a nested acquisition to a lock that somebody keeps for minutes.
 const SECONDS: [f64; 12] =
-    [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+    [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
 /// A renewal that is answered in time leaves two thirds of the lease.
 const RATIOS: [f64; 7] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7];

@@ -1,1 +1,5 @@
-//! The servers of the tests of the metrics.
+//! [`Prometheus`], for tests of what is in this folder.
+
+mod prometheus;
+
+pub use crate::prometheus::{Prometheus, Sample, free_port, promtool};

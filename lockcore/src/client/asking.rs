@@ -13,7 +13,7 @@ use super::{
     acquire::Acquisition,
     answer::no_answer,
     cleanup::{Cleanup, OnDrop, Undo},
-    outcome::{How, Operation},
+    outcome::{BackendCall, Entrance},
     place::QueuePlace,
     waiting::{Contender, TurnEnd},
 };
@@ -46,7 +46,7 @@ impl Contender<'_> {
         };
         let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
         let request = request.direct_grant(self.offer());
-        let mut call = client.measure.call(Operation::Acquire, client.backend.acquire(&request));
+        let mut call = client.measure.call(BackendCall::Acquire, client.backend.acquire(&request));
         let first = poll_fn(|context| Poll::Ready(Pin::new(&mut call).poll(context))).await;
         let (answer, is_undone, now) = match first {
             // No time has passed that the next look at the hold would not see as well.
@@ -195,7 +195,7 @@ impl Contender<'_> {
         match held {
             Some(held) => {
                 self.disarm_undo();
-                Ok(Some(TurnEnd::Entered(self.enters(held, How::Granted))))
+                Ok(Some(TurnEnd::Entered(self.enters(held, Entrance::Granted))))
             }
             None if is_closed => {
                 self.arm_undo(request, now);
@@ -243,7 +243,7 @@ impl Contender<'_> {
         now: Moment,
     ) -> Option<TurnEnd> {
         (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
-        self.waiter.asked(&self.client().measure, false);
+        self.counts.asked(&self.client().measure, false);
         match request.queue {
             // It may have a place in the backend's queue now.
             Some(_) => self.arm_undo(request, now),

@@ -27,12 +27,13 @@ impl Client {
             let request = || {
                 SubscribeRequest::new(cell.name().clone(), hold.clone()).awaited(Awaited::Demand)
             };
+            let with = (&client.clock, &client.measure);
             let heard = loop {
                 let heard = tokio::select! {
                     biased;
                     _ = &mut over => return,
                     () = &mut closed => return,
-                    heard = listener.heard(&client.backend, (&client.clock, &client.measure), request) => heard,
+                    heard = listener.heard(&client.backend, with, request) => heard,
                 };
                 // The backend says with a wake-up if somebody waited before.
                 if !matches!(heard, Ok(Heard::Subscribed)) {

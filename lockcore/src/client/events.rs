@@ -12,7 +12,7 @@ use super::{
     foreign::foreign,
     lanes::{HoldFacts, LaneCell, Slot, Stay, WaiterSlot},
     release::ReleaseWork,
-    report::Holding,
+    report::LostHold,
     shared::Client,
 };
 use crate::{
@@ -155,7 +155,7 @@ impl Client {
         wakers.into_iter().for_each(|waker| foreign(|| waker.wake()));
         cleanups.into_iter().for_each(Cleanup::submit);
         for (reason, hold) in lost {
-            self.report_loss(cell, reason, &Holding::of(&hold));
+            self.report_loss(cell, reason, &LostHold::of(&hold));
             foreign(|| drop(hold));
         }
         foreign(|| drop(over));

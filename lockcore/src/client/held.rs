@@ -17,7 +17,7 @@ use tracing::Span;
 use super::{
     cleanup::Cleanup,
     lanes::{HoldFacts, LaneCell},
-    outcome::How,
+    outcome::Entrance,
     release::ReleaseWork,
     shared::Client,
     watch::Watch,
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     /// Somebody asked for the token.
     knows_token: AtomicBool,
     pub(crate) lease: Lease,
-    how: How,
+    how: Entrance,
     /// The hold knows that this guard is gone.
     has_left: bool,
 }
@@ -98,16 +98,16 @@ impl Held {
         lease: Lease,
     ) -> Self {
         let (client, id, knows_token) = (client.clone(), OnceLock::new(), AtomicBool::new(false));
-        let (how, has_left) = (How::Nested, false);
+        let (how, has_left) = (Entrance::Nested, false);
         Self { client, cell, number, id, owner, mode, token, knows_token, lease, how, has_left }
     }
 
     /// How its owner got in. One that is the first guard of its hold [began](Self::begun) it.
-    pub(super) fn how(&self) -> How {
+    pub(super) fn how(&self) -> Entrance {
         self.how
     }
 
-    pub(super) fn set_how(&mut self, how: How) {
+    pub(super) fn set_how(&mut self, how: Entrance) {
         self.how = how;
     }
 

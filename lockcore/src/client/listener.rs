@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{answer::answer, measure::Measure, outcome::Operation};
+use super::{answer::answer, measure::ClientMetrics, outcome::BackendCall};
 use crate::{
     BackendError,
     backend::{Backend, SubscribeRequest, Wakeup, Wakeups},
@@ -66,7 +66,7 @@ impl Listener {
     pub(super) async fn heard(
         &mut self,
         backend: &Arc<dyn Backend>,
-        (clock, measure): (&Clock, &Measure),
+        (clock, measure): (&Clock, &ClientMetrics),
         request: impl FnOnce() -> SubscribeRequest,
     ) -> Result<Heard, BackendError> {
         if matches!(self.state, ListenerState::Idle) {
@@ -125,10 +125,10 @@ fn poll_subscribing(
 
 async fn subscribe(
     backend: Arc<dyn Backend>,
-    measure: Measure,
+    measure: ClientMetrics,
     request: SubscribeRequest,
 ) -> Result<Box<dyn Wakeups>, BackendError> {
-    answer(measure.call(Operation::Subscribe, backend.subscribe(&request))).await
+    answer(measure.call(BackendCall::Subscribe, backend.subscribe(&request))).await
 }
 
 impl fmt::Debug for Listener {

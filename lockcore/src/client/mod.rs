@@ -24,6 +24,8 @@ mod measure;
 #[cfg(not(feature = "metrics"))]
 #[path = "unmeasured.rs"]
 mod measure;
+#[cfg(feature = "metrics")]
+mod meters;
 mod nested;
 mod outcome;
 mod place;
@@ -50,7 +52,7 @@ pub(crate) use self::{
     condition::ConditionPlace,
     held::Held,
     measure::Grouping,
-    outcome::Operation,
+    outcome::BackendCall,
     shared::{Client, Settings},
     tally::{Counting, Tally},
     waiters::Counted,

@@ -8,7 +8,7 @@ use super::{
     cleanup::{Cleanup, OnDrop, Undo},
     held::Held,
     lanes::LaneCell,
-    outcome::{How, Operation},
+    outcome::{BackendCall, Entrance},
     shared::Client,
 };
 use crate::{
@@ -120,7 +120,7 @@ impl Acquisition {
         let undo = Undo { client, cell: cell.clone(), request: request.undo(), until };
         let undo = OnDrop::new(Cleanup::Undo(undo));
         let client = &self.client;
-        let answer = client.call(Operation::Acquire, client.backend.acquire(&request)).await;
+        let answer = client.call(BackendCall::Acquire, client.backend.acquire(&request)).await;
         let now = client.clock.now();
         let replicas = answer.as_ref().ok().and_then(AcquireOutcome::replicas);
         match answer {
@@ -138,7 +138,7 @@ impl Acquisition {
                 let Some(number) = number else { return Err(self.closed()) };
                 undo.disarm();
                 let held = Held::new(client, cell, number, self.lease);
-                Ok(held.map(|held| held.begun(How::Granted)))
+                Ok(held.map(|held| held.begun(Entrance::Granted)))
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 undo.disarm();
@@ -182,7 +182,7 @@ impl Held {
         let Some(id) = self.id() else { return over(Growth::Ended) };
         let request = RenewRequest::new(lock.clone(), id.clone(), lease).mode(*mode);
         let call = client.backend.renew(std::slice::from_ref(&request));
-        let answers = client.call(Operation::Renew, call).await;
+        let answers = client.call(BackendCall::Renew, call).await;
         let now = client.clock.now();
         match answers.map(|mut answers| answers.pop()) {
             Ok(Some(RenewOutcome::Renewed)) => {
@@ -228,7 +228,7 @@ impl Client {
             Cleanup::StoreCount { client: self.clone(), cell: cell.clone(), hold: number };
         let correction = OnDrop::new(correction);
         let request = AcquireRequest::new(cell.name().clone(), id, longer).mode(mode).count(count);
-        let answer = self.call(Operation::Acquire, self.backend.acquire(&request)).await;
+        let answer = self.call(BackendCall::Acquire, self.backend.acquire(&request)).await;
         let now = self.clock.now();
         match answer {
             Ok(outcome) if outcome.token().is_some() => {

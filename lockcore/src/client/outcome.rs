@@ -1,10 +1,10 @@
-//! [`How`] and the other ways in which things begin and end that are reported.
+//! [`Entrance`] and the other ways in which things begin and end that are reported.
 
 use std::fmt;
 
 /// How an owner got in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum Entrance {
     /// The backend granted it.
     Granted,
     /// Another task of this client handed its hold over.
@@ -13,7 +13,7 @@ pub(crate) enum How {
     Nested,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for Entrance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Granted => "granted",
@@ -25,7 +25,7 @@ impl fmt::Display for How {
 
 /// What the answer to a renewal said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewal {
+pub(super) enum RenewalEnd {
     Renewed,
     /// The backend does not know the hold.
     Gone,
@@ -34,7 +34,7 @@ pub(super) enum Renewal {
 
 /// A call of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum BackendCall {
     Acquire,
     Release,
     Renew,

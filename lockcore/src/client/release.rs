@@ -12,7 +12,7 @@ use super::{
     cleanup::{Cleanup, OnDrop, Undo},
     foreign::foreign,
     lanes::LaneCell,
-    outcome::Operation,
+    outcome::BackendCall,
     shared::Client,
 };
 use crate::{
@@ -68,7 +68,7 @@ impl ReleaseWork {
     /// One attempt. Its answer, or its failure, lets local waiters go on.
     async fn attempt(&mut self) -> Result<ReleaseOutcome, BackendError> {
         let client = &self.client;
-        let answer = client.call(Operation::Release, client.backend.release(&self.request)).await;
+        let answer = client.call(BackendCall::Release, client.backend.release(&self.request)).await;
         if let Err(error) = &answer {
             self.is_unanswered |= error.is_outcome_unknown();
         }
@@ -223,7 +223,7 @@ impl Client {
             });
             let Some((count, id, mode)) = due else { return };
             let request = ReleaseRequest::new(cell.name().clone(), id).mode(mode).remaining(count);
-            match self.call(Operation::Release, self.backend.release(&request)).await {
+            match self.call(BackendCall::Release, self.backend.release(&request)).await {
                 Ok(_) => cell.look(|lane| lane.stored(hold, count)),
                 Err(error) if error.is_retryable() => {
                     drop(turn);

@@ -9,7 +9,7 @@ use super::{
     foreign::foreign,
     held::Held,
     lanes::{HoldFacts, LaneCell},
-    outcome::{How, Renewal},
+    outcome::{Entrance, RenewalEnd},
     shared::Client,
 };
 use crate::{
@@ -19,23 +19,34 @@ use crate::{
 };
 
 /// What the report of a loss says of a hold.
-pub(super) struct Holding<'a> {
+pub(super) struct LostHold<'a> {
     owner: &'a Owner,
     mode: Mode,
     token: FencingToken,
     facts: &'a HoldFacts,
 }
 
-impl<'a> Holding<'a> {
+impl<'a> LostHold<'a> {
     pub(super) fn of(hold: &'a Hold<HoldFacts>) -> Self {
         let Hold { owner, mode, token, facts, .. } = hold;
         Self { owner, mode: *mode, token: *token, facts }
     }
 }
 
+/// Until when the lease of a hold goes that is renewed at `sent`. `None` if that is the renewal by
+/// which a hold that was granted for a while only gets its full lease.
+pub(super) fn deadline_of_lease(
+    hold: &Hold<HoldFacts>,
+    lease: Duration,
+    sent: Moment,
+) -> Option<Moment> {
+    let settles = hold.mode == Mode::Fair && sent.since(hold.facts.acquired_at) < lease / 4;
+    (!settles).then(|| hold.state.deadline())
+}
+
 #[cfg(feature = "metrics")]
 impl super::measure::Entered for Held {
-    fn how(&self) -> Option<How> {
+    fn how(&self) -> Option<Entrance> {
         Some(self.how())
     }
 }
@@ -80,7 +91,7 @@ impl Acquisition {
 impl Held {
     /// A hold was made, and this is its first guard. Each is [released](Self::report_end),
     /// [lost](Client::report_loss) or [closed](Client::report_closed) once.
-    pub(super) fn begun(mut self, how: How) -> Self {
+    pub(super) fn begun(mut self, how: Entrance) -> Self {
         self.set_how(how);
         self.client.measure.began(self.cell.name(), self.mode);
         self
@@ -97,14 +108,14 @@ impl Held {
     /// It was lost, which is noticed with its last guard.
     pub(super) fn report_loss(&self, reason: LossReason, facts: &HoldFacts) {
         let (owner, mode, token) = (&self.owner, self.mode, self.token_unasked());
-        let holding = Holding { owner, mode, token, facts };
+        let holding = LostHold { owner, mode, token, facts };
         self.client.report_loss(&self.cell, reason, &holding);
     }
 }
 
 impl Client {
-    pub(super) fn report_loss(&self, cell: &LaneCell, reason: LossReason, holding: &Holding<'_>) {
-        let Holding { owner, mode, token, facts } = holding;
+    pub(super) fn report_loss(&self, cell: &LaneCell, reason: LossReason, holding: &LostHold<'_>) {
+        let LostHold { owner, mode, token, facts } = holding;
         facts.tell(Some(reason));
         let held_for = self.clock.now().since(facts.acquired_at);
         self.measure.lost(&cell.name, *mode, reason, held_for);
@@ -116,16 +127,18 @@ impl Client {
         });
     }
 
-    /// The holds that `holds` has with guards are closed, with their client.
+    /// These holds of `cell` are closed with their client. Each has a mode, and a time since when its
+    /// guards had it.
     pub(super) fn report_closed(&self, cell: &LaneCell, holds: &[(Mode, Moment)], now: Moment) {
         for (mode, since) in holds {
             self.measure.lost(&cell.name, *mode, LossReason::Closed, now.since(*since));
         }
     }
 
-    /// A renewal succeeded at `now`, while the lease went until `deadline`.
+    /// A renewal succeeded at `now`, while the lease went until `deadline`, if that says something
+    /// of the margin.
     pub(super) fn report_renewed(&self, deadline: Option<Moment>, lease: Duration, now: Moment) {
-        self.measure.renewal(Renewal::Renewed);
+        self.measure.renewal(RenewalEnd::Renewed);
         if let Some(deadline) = deadline {
             self.measure.margin(deadline.since(now), lease);
         }
@@ -133,7 +146,7 @@ impl Client {
 
     /// The backend does not know a hold that it was to renew.
     pub(super) fn report_gone(&self) {
-        self.measure.renewal(Renewal::Gone);
+        self.measure.renewal(RenewalEnd::Gone);
     }
 
     /// A renewal failed at `now`. The hold of `span` is still believed in until `deadline`.

@@ -19,8 +19,8 @@ use super::{
     background::{Background, Job},
     calendar::Calendar,
     lanes::LaneMap,
-    measure::{Answer, Grouping, Measure},
-    outcome::Operation,
+    measure::{ClientMetrics, Grouping, MeasuredAnswer},
+    outcome::BackendCall,
     presence::Presence,
     tally::{Counting, Tally},
     waiters::Waiters,
@@ -71,7 +71,7 @@ pub(crate) struct Client {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
-    pub(crate) measure: Measure,
+    pub(crate) measure: ClientMetrics,
     pub(crate) waiters: Waiters,
     pub(crate) lanes: LaneMap,
     /// The schedule. Shared with the background task, which does not keep the client.
@@ -113,7 +113,7 @@ impl Client {
         Arc::new(Self {
             backend,
             clock,
-            measure: Measure::new(grouping),
+            measure: ClientMetrics::new(grouping),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
             settings,
@@ -181,9 +181,9 @@ impl Client {
     }
 
     /// As [`answer`](Self::answer), for a call that is measured.
-    pub(crate) async fn call<T: Answer>(
+    pub(crate) async fn call<T: MeasuredAnswer>(
         &self,
-        operation: Operation,
+        operation: BackendCall,
         call: impl Future<Output = Result<T, BackendError>> + Unpin,
     ) -> Result<T, BackendError> {
         answer(self.measure.call(operation, call)).await

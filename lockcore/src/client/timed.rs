@@ -10,13 +10,13 @@ use std::{
 use tokio::time::Instant;
 
 /// Hears how long a future took.
-pub(super) trait Report {
+pub(super) trait TimeReport {
     /// It was dropped before it was done.
     fn dropped(&self, took: Duration);
 }
 
 /// Hears of the output as well.
-pub(super) trait ReportOf<T>: Report {
+pub(super) trait OutputReport<T>: TimeReport {
     /// It is done.
     fn done(&self, output: &T, took: Duration);
 }
@@ -24,56 +24,56 @@ pub(super) trait ReportOf<T>: Report {
 /// Takes the time of a future, for as long as something is waited for: one that is done when it is
 /// polled for the first time took none, and no clock is read for it. One that is dropped before
 /// that has not begun.
-pub(super) struct Timed<F, R: Report> {
+pub(super) struct Timed<F, R: TimeReport> {
     future: F,
-    watch: Watch<R>,
+    stopwatch: Stopwatch<R>,
 }
 
-struct Watch<R: Report> {
+struct Stopwatch<R: TimeReport> {
     report: R,
-    progress: Progress,
+    progress: TimerState,
 }
 
 #[derive(Clone, Copy)]
-enum Progress {
+enum TimerState {
     New,
     Since(Instant),
     Over,
 }
 
-impl<F, R: Report> Timed<F, R> {
+impl<F, R: TimeReport> Timed<F, R> {
     pub(super) fn new(future: F, report: R) -> Self {
-        Self { future, watch: Watch { report, progress: Progress::New } }
+        Self { future, stopwatch: Stopwatch { report, progress: TimerState::New } }
     }
 }
 
 impl<F, R> Future for Timed<F, R>
 where
     F: Future + Unpin,
-    R: ReportOf<F::Output> + Unpin,
+    R: OutputReport<F::Output> + Unpin,
 {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { future, watch } = self.get_mut();
+        let Self { future, stopwatch } = self.get_mut();
         let Poll::Ready(output) = Pin::new(future).poll(context) else {
-            if let Progress::New = watch.progress {
-                watch.progress = Progress::Since(Instant::now());
+            if let TimerState::New = stopwatch.progress {
+                stopwatch.progress = TimerState::Since(Instant::now());
             }
             return Poll::Pending;
         };
-        let took = match std::mem::replace(&mut watch.progress, Progress::Over) {
-            Progress::Since(start) => start.elapsed(),
-            Progress::New | Progress::Over => Duration::ZERO,
+        let took = match std::mem::replace(&mut stopwatch.progress, TimerState::Over) {
+            TimerState::Since(start) => start.elapsed(),
+            TimerState::New | TimerState::Over => Duration::ZERO,
         };
-        watch.report.done(&output, took);
+        stopwatch.report.done(&output, took);
         Poll::Ready(output)
     }
 }
 
-impl<R: Report> Drop for Watch<R> {
+impl<R: TimeReport> Drop for Stopwatch<R> {
     fn drop(&mut self) {
-        if let Progress::Since(start) = self.progress {
+        if let TimerState::Since(start) = self.progress {
             self.report.dropped(start.elapsed());
         }
     }

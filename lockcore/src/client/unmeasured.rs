@@ -1,8 +1,8 @@
-//! [`Measure`] and what belongs to it where nothing is measured: all of it is empty.
+//! [`ClientMetrics`] and what belongs to it where nothing is measured: all of it is empty.
 
 use std::time::Duration;
 
-use super::outcome::{Operation, Renewal};
+use super::outcome::{BackendCall, RenewalEnd};
 use crate::{LockName, LossReason, Mode};
 
 /// The groups of names that are measured apart.
@@ -11,18 +11,18 @@ pub(crate) struct Grouping(());
 
 /// The metrics of a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Measure;
+pub(crate) struct ClientMetrics;
 
 /// An answer of the backend: whatever it is.
-pub(crate) trait Answer {}
+pub(crate) trait MeasuredAnswer {}
 
-impl<T> Answer for T {}
+impl<T> MeasuredAnswer for T {}
 
 /// What is counted of a waiter.
 #[derive(Debug, Default)]
-pub(super) struct Waiter(());
+pub(super) struct WaiterMetrics(());
 
-impl Measure {
+impl ClientMetrics {
     pub(super) fn new(_: Grouping) -> Self {
         Self
     }
@@ -31,7 +31,7 @@ impl Measure {
         acquisition
     }
 
-    pub(super) fn call<F>(&self, _: Operation, call: F) -> F {
+    pub(super) fn call<F>(&self, _: BackendCall, call: F) -> F {
         call
     }
 
@@ -43,15 +43,15 @@ impl Measure {
 
     pub(super) fn lost(&self, _: &LockName, _: Mode, _: LossReason, _: Duration) {}
 
-    pub(super) fn renewal(&self, _: Renewal) {}
+    pub(super) fn renewal(&self, _: RenewalEnd) {}
 
     pub(super) fn margin(&self, _: Duration, _: Duration) {}
 }
 
-impl Waiter {
-    pub(super) fn waits(&mut self, _: &Measure, _: &LockName, _: Mode) {}
+impl WaiterMetrics {
+    pub(super) fn waits(&mut self, _: &ClientMetrics, _: &LockName, _: Mode) {}
 
     pub(super) fn woken(&mut self) {}
 
-    pub(super) fn asked(&mut self, _: &Measure, _: bool) {}
+    pub(super) fn asked(&mut self, _: &ClientMetrics, _: bool) {}
 }

@@ -14,8 +14,8 @@ use super::{
     held::Held,
     lanes::{HoldFacts, LaneCell, WaitFacts},
     listener::Heard,
-    measure::Waiter,
-    outcome::How,
+    measure::WaiterMetrics,
+    outcome::Entrance,
     place::QueuePlace,
     release::ReleaseWork,
     shared::Client,
@@ -58,7 +58,7 @@ pub(super) struct Contender<'a> {
     pub(super) has_waited: bool,
     has_warned: bool,
     /// What is counted of it.
-    pub(super) waiter: Waiter,
+    pub(super) counts: WaiterMetrics,
 }
 
 impl<'a> Contender<'a> {
@@ -73,7 +73,7 @@ impl<'a> Contender<'a> {
             last_error: None,
             has_waited: false,
             has_warned: false,
-            waiter: Waiter::default(),
+            counts: WaiterMetrics::default(),
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Contender<'a> {
     fn waits(&mut self) {
         self.has_waited = true;
         let Acquisition { client, name, mode, .. } = self.acquisition();
-        self.waiter.waits(&client.measure, name, *mode);
+        self.counts.waits(&client.measure, name, *mode);
     }
 
     fn step(&self, now: Moment) -> Step {
@@ -154,12 +154,12 @@ impl<'a> Contender<'a> {
             let is_open = !acquisition.client.is_closed();
             is_open.then(|| lane.take_over(ticket, take, now, fx)).flatten()
         })?;
-        Some(self.enters(held, How::HandedOver))
+        Some(self.enters(held, Entrance::HandedOver))
     }
 
     /// It got in, with the first guard of a hold.
-    pub(super) fn enters(&mut self, held: Held, how: How) -> Held {
-        self.waiter.asked(&self.client().measure, true);
+    pub(super) fn enters(&mut self, held: Held, how: Entrance) -> Held {
+        self.counts.asked(&self.client().measure, true);
         held.begun(how)
     }
 
@@ -233,7 +233,7 @@ impl<'a> Contender<'a> {
         let client = self.client();
         let now = client.clock.now();
         if let Heard::Woken(_) = heard {
-            self.waiter.woken();
+            self.counts.woken();
         }
         if let Heard::Woken(Wakeup::Granted { token, request }) = heard
             && let Some(held) = self.told(number, (request, token), now)
@@ -263,7 +263,7 @@ impl<'a> Contender<'a> {
             is_open.then(|| lane.told(ticket, granted, acquisition.lease, facts, now, fx)).flatten()
         })?;
         self.disarm_undo();
-        Some(self.enters(held, How::Granted))
+        Some(self.enters(held, Entrance::Granted))
     }
 
     /// The time is up: leaves, and returns when that is done, with the error that it was struggling

@@ -14,7 +14,8 @@ use super::{
     background::Job,
     calendar::Calendar,
     lanes::{LaneCell, Stay},
-    outcome::{Operation, Renewal},
+    outcome::{BackendCall, RenewalEnd},
+    report::deadline_of_lease,
     shared::Client,
 };
 use crate::{
@@ -180,7 +181,7 @@ impl Client {
         let mut call = JoinSet::new();
         let backend = self.backend.clone();
         let measure = self.measure.clone();
-        call.spawn(async move { measure.call(Operation::Renew, backend.renew(&requests)).await });
+        call.spawn(async move { measure.call(BackendCall::Renew, backend.renew(&requests)).await });
         let answers = match tokio::time::timeout(patience, call.join_next()).await {
             Ok(Some(Ok(answers))) => answers,
             Ok(_) => Err(BackendError::new(BackendErrorKind::Other, "the backend panicked")),
@@ -200,7 +201,9 @@ impl Client {
             match answer {
                 RenewOutcome::Renewed => {
                     let deadline = self.with(&cell, |lane, fx| {
-                        let deadline = lane.hold(hold).map(|hold| hold.state.deadline());
+                        let renewed = lane.hold(hold);
+                        let deadline =
+                            renewed.and_then(|hold| deadline_of_lease(hold, lease, sent));
                         lane.renewed(hold, lease, sent, fx);
                         deadline
                     });
@@ -228,7 +231,7 @@ impl Client {
             let span = lane.hold(hold)?.facts.span.clone();
             Some((deadline, span))
         });
-        self.measure.renewal(Renewal::Failed);
+        self.measure.renewal(RenewalEnd::Failed);
         if let Some((deadline, span)) = failed {
             let until = (deadline, lease);
             self.report_failed_renewal(cell, until, span.as_deref(), error, now);

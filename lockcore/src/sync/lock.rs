@@ -5,7 +5,7 @@ use std::{future::Future, panic::Location, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
     backend::Replicas,
-    client::{Acquisition, Client, Operation},
+    client::{Acquisition, BackendCall, Client},
     engine::MAX_HOLD_COUNT,
     sync::guard::{done, while_held},
     time::{Lease, lease},
@@ -381,7 +381,7 @@ impl Lock {
     /// Cancel safe.
     pub async fn state(&self) -> Result<LockState, LockError> {
         let (name, client) = (self.lock_name()?, &self.client);
-        let state = client.call(Operation::Inspect, client.backend.inspect(&name)).await;
+        let state = client.call(BackendCall::Inspect, client.backend.inspect(&name)).await;
         let mut state = state.map_err(|error| error.with_lock(&name))?;
         client.count_guards(&name, &mut state);
         Ok(state)
@@ -434,7 +434,7 @@ impl Lock {
         let (name, client) = (self.lock_name()?, &self.client);
         let ids = client.ids_of(&name);
         let call = client.backend.force_release(&name);
-        let forced = client.call(Operation::ForceRelease, call).await;
+        let forced = client.call(BackendCall::ForceRelease, call).await;
         let forced = forced.map_err(|error| error.with_lock(&name))?;
         if forced {
             tracing::warn!(lock = %name, "lock force-released");

@@ -112,6 +112,26 @@ fn the_margin_falls_before_a_lock_is_lost() {
 }
 
 #[test]
+fn a_hold_that_settles_says_nothing_of_the_margin() {
+    Figures::of(async |figures: Figures| {
+        let store = MemoryBackend::new();
+        let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
+        let guard = other.fair_lock("a").acquire().await.unwrap();
+        let waiter = tokio::spawn(locks.fair_lock("a").acquire());
+        sleep(SECOND).await;
+        guard.release().await.unwrap();
+        // It was granted without a request, for less than its lease.
+        let guard = waiter.await.unwrap().unwrap();
+        sleep(SECOND).await;
+        assert_eq!((renewals(&figures)[0], figures.count(MARGIN)), (1.0, 0));
+        sleep(SECOND * 11).await;
+        let [margin] = figures.values(MARGIN)[..] else { panic!("not once") };
+        assert!((0.6..0.7).contains(&margin), "{margin}");
+        assert!(guard.is_held());
+    });
+}
+
+#[test]
 fn closing_ends_every_hold_once() {
     Figures::of(async |figures: Figures| {
         for abandons in [false, true] {

@@ -1,0 +1,155 @@
+//! [`NameGroup`] and [`ModeMeters`]: handles of metrics, and how they are registered.
+//!
+//! A recorder is code of the user. A panic in it ends here, and what it was to make does nothing.
+
+use std::sync::OnceLock;
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
+
+use super::foreign::foreign;
+use crate::Mode;
+
+pub(super) const MODES: [&str; 5] = ["exclusive", "fair", "read", "write", "permit"];
+pub(super) const ENTRIES: [&str; 7] =
+    ["granted", "handed_over", "nested", "refused", "timeout", "error", "cancelled"];
+pub(super) const ENDS: [&str; 3] = ["released", "lost", "closed"];
+pub(super) const REASONS: [&str; 3] = ["lease_ended", "gone", "closed"];
+pub(super) const RENEWALS: [&str; 3] = ["renewed", "gone", "failed"];
+pub(super) const OPERATIONS: [&str; 6] =
+    ["acquire", "release", "renew", "subscribe", "inspect", "force_release"];
+pub(super) const ANSWERS: [&str; 5] = ["ok", "refused", "not_held", "error", "unanswered"];
+
+static METADATA: Metadata<'static> =
+    Metadata::new("lockcore", Level::INFO, Some("lockcore::metrics"));
+
+/// The metrics of a group of names.
+pub(super) struct NameGroup {
+    label: Option<&'static str>,
+    modes: [OnceLock<ModeMeters>; MODES.len()],
+    lost: OnceLock<[Counter; REASONS.len()]>,
+}
+
+/// The metrics of a mode.
+pub(super) struct ModeMeters {
+    pub(super) acquire: [Histogram; ENTRIES.len()],
+    pub(super) hold: [Histogram; ENDS.len()],
+    pub(super) waiting: Gauge,
+    pub(super) held: Gauge,
+}
+
+/// Runs code of the recorder that makes a handle: one that does nothing, if that panics.
+fn made<T>(make: impl FnOnce() -> T, noop: fn() -> T) -> T {
+    let mut made = None;
+    foreign(|| made = Some(make()));
+    made.unwrap_or_else(noop)
+}
+
+fn key(name: &'static str, labels: &[(&'static str, &'static str)]) -> Key {
+    let labels = labels.iter().map(|(key, value)| Label::from_static_parts(key, value));
+    Key::from_parts(name, labels.collect::<Vec<_>>())
+}
+
+pub(super) fn counter(name: &'static str, labels: &[(&'static str, &'static str)]) -> Counter {
+    let register = || {
+        metrics::with_recorder(|recorder| recorder.register_counter(&key(name, labels), &METADATA))
+    };
+    made(register, Counter::noop)
+}
+
+fn gauge(name: &'static str, labels: &[(&'static str, &'static str)]) -> Gauge {
+    let register = || {
+        metrics::with_recorder(|recorder| recorder.register_gauge(&key(name, labels), &METADATA))
+    };
+    made(register, Gauge::noop)
+}
+
+pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static str)]) -> Histogram {
+    let register = || {
+        metrics::with_recorder(|recorder| {
+            recorder.register_histogram(&key(name, labels), &METADATA)
+        })
+    };
+    made(register, Histogram::noop)
+}
+
+/// The value in `cell`, made if need be: not while others wait for it, since the recorder makes it.
+pub(super) fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
+    if cell.get().is_none() {
+        // Another thread may have been faster, with the same.
+        let _ = cell.set(make());
+    }
+    cell.get()
+}
+
+/// Tells the recorder what the metrics mean.
+pub(super) fn describe() {
+    let describe: [(&'static str, Unit, &'static str); 2] = [
+        ("lockcore_waiting", Unit::Count, "Acquisitions that wait for a lock that is not free."),
+        ("lockcore_held", Unit::Count, "Holds that have guards."),
+    ];
+    for (name, unit, text) in describe {
+        metrics::describe_gauge!(name, unit, text);
+    }
+    let describe: [(&'static str, Unit, &'static str); 3] = [
+        ("lockcore_lost_total", Unit::Count, "Holds that were lost."),
+        ("lockcore_renewals_total", Unit::Count, "Answers to renewals, for each hold."),
+        ("lockcore_wakeups_total", Unit::Count, "Wake-ups of waiters by the backend."),
+    ];
+    for (name, unit, text) in describe {
+        metrics::describe_counter!(name, unit, text);
+    }
+    let describe: [(&'static str, Unit, &'static str); 4] = [
+        ("lockcore_acquire_seconds", Unit::Seconds, "How long acquisitions took."),
+        ("lockcore_hold_seconds", Unit::Seconds, "How long locks were held."),
+        (
+            "lockcore_deadline_margin_ratio",
+            Unit::Count,
+            "What was left of a lease when its renewal was answered, from 0 to 1.",
+        ),
+        ("lockcore_backend_seconds", Unit::Seconds, "How long answers of the backend took."),
+    ];
+    for (name, unit, text) in describe {
+        metrics::describe_histogram!(name, unit, text);
+    }
+}
+
+impl NameGroup {
+    pub(super) fn new(label: Option<&'static str>) -> Self {
+        Self { label, modes: Default::default(), lost: OnceLock::new() }
+    }
+
+    /// The labels, and that of the group.
+    fn labels(&self, labels: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+        let group = self.label.map(|label| ("group", label));
+        labels.iter().copied().chain(group).collect()
+    }
+
+    pub(super) fn lost(&self) -> Option<&[Counter; REASONS.len()]> {
+        kept(&self.lost, || {
+            REASONS
+                .map(|reason| counter("lockcore_lost_total", &self.labels(&[("reason", reason)])))
+        })
+    }
+
+    pub(super) fn meter(&self, mode: Mode) -> Option<&ModeMeters> {
+        let at = match mode {
+            Mode::Exclusive => 0,
+            Mode::Fair => 1,
+            Mode::Read => 2,
+            Mode::Write => 3,
+            Mode::Permit { .. } => 4,
+        };
+        kept(&self.modes[at], || self.register(MODES[at]))
+    }
+
+    fn register(&self, mode: &'static str) -> ModeMeters {
+        let with = |outcome| self.labels(&[("mode", mode), ("outcome", outcome)]);
+        let alone = self.labels(&[("mode", mode)]);
+        ModeMeters {
+            acquire: ENTRIES.map(|entry| histogram("lockcore_acquire_seconds", &with(entry))),
+            hold: ENDS.map(|end| histogram("lockcore_hold_seconds", &with(end))),
+            waiting: gauge("lockcore_waiting", &alone),
+            held: gauge("lockcore_held", &alone),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The files of this folder, and how tests wait for what they describe.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lockcore_observability::{Prometheus, Sample};
+
+/// How long something may take to be seen by Prometheus.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+pub(crate) fn read(file: &str) -> String {
+    fs::read_to_string(folder().join(file)).unwrap()
+}
+
+/// The rules with seconds for minutes, so that a test can wait for them.
+pub(crate) fn rules_in_seconds() -> String {
+    in_seconds(&read("rules.yml"))
+}
+
+/// The text with seconds for minutes, wherever it says `[5m]` or `for: 5m`.
+fn in_seconds(rules: &str) -> String {
+    let mut seconds = String::new();
+    let mut rest = rules;
+    while let Some(at) = rest.find('m') {
+        let (before, after) = rest.split_at(at);
+        seconds.push_str(before);
+        let digits = before.trim_end_matches(|character: char| character.is_ascii_digit());
+        let is_minutes = digits.len() < before.len()
+            && (digits.ends_with('[') || digits.ends_with("for: "))
+            && after[1..].starts_with([']', '\n']);
+        seconds.push(if is_minutes { 's' } else { 'm' });
+        rest = &after[1..];
+    }
+    seconds + rest
+}
+
+/// Waits until `query` has a result with a value.
+pub(crate) fn wait_for(server: &Prometheus, query: &str) -> Vec<Sample> {
+    let start = Instant::now();
+    loop {
+        let samples = server.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        if samples.iter().any(|sample| !sample.value.is_nan()) {
+            return samples;
+        }
+        assert!(start.elapsed() < PATIENCE, "no result of {query} after {PATIENCE:?}: {samples:?}");
+        // Prometheus tells nobody that it has scraped.
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The names of the alerts that fire now.
+pub(crate) fn firing(server: &Prometheus) -> Vec<String> {
+    let firing = server.query(r#"ALERTS{alertstate="firing"}"#).unwrap();
+    let names = firing.iter().map(|sample| sample.labels["alertname"].as_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Waits until this alert fires.
+pub(crate) fn wait_for_alert(server: &Prometheus, alert: &str) {
+    wait_for(server, &format!(r#"ALERTS{{alertstate="firing",alertname="{alert}"}}"#));
+}
+
+#[test]
+fn minutes_become_seconds_and_nothing_else_does() {
+    let rules = "expr: sum(rate(a{le=\"5m\"}[15m]))\nfor: 2m\nrecord: a:p99_5m\n";
+    let seconds = "expr: sum(rate(a{le=\"5m\"}[15s]))\nfor: 2s\nrecord: a:p99_5m\n";
+    assert_eq!(in_seconds(rules), seconds);
+}
