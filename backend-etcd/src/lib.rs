@@ -6,6 +6,7 @@ mod backend;
 mod board;
 mod builder;
 mod decide;
+mod directory;
 mod error;
 mod inspect;
 mod keep;
