@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use lockcore::{Lock, LockGuard, Locks};
+use lockcore::{Lock, LockGuard, Locks, backend::Backend};
 use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
@@ -125,8 +125,13 @@ async fn lists_permits_and_latches(url: &str, locks: &Locks, prefix: &str) {
     assert_eq!(table(url, &[&name("*")]).len(), 2, "an open latch is not in use");
 }
 
+/// Without records of clients, which come a while after the first hold.
+fn silent(backend: impl Backend) -> Locks {
+    Locks::builder(backend).lease(LEASE).description(None).build().unwrap()
+}
+
 async fn redis_locks(url: &str) -> Locks {
-    Locks::builder(RedisBackend::connect(url).await.unwrap()).lease(LEASE).build().unwrap()
+    silent(RedisBackend::connect(url).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,21 +163,55 @@ async fn ls_lists_each_kind_on_a_redis_cluster() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ls_lists_each_kind_on_postgresql() {
-    let url = PostgresServer::shared().url();
+    let server = PostgresServer::shared();
+    let url = server.url();
     let backend = PostgresBackend::connect(&url).await.unwrap();
-    let locks = Locks::builder(backend).lease(LEASE).build().unwrap();
+    let locks = silent(backend);
     lists_locks(&url, &locks, "ls:a:").await;
     lists_permits_and_latches(&url, &locks, "ls:b:").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ls_lists_each_kind_on_etcd() {
-    let members = EtcdCluster::shared().addresses();
+    let cluster = EtcdCluster::shared();
+    let members = cluster.addresses();
     let url = format!("etcd://{}/ls", members.join(","));
     let members = members.iter().map(|member| format!("http://{member}"));
     let backend = EtcdBackend::builder(members).prefix("ls").connect().await.unwrap();
-    let locks = Locks::builder(backend).lease(LEASE).build().unwrap();
+    let locks = silent(backend);
     lists_locks(&url, &locks, "a:").await;
+}
+
+/// The records of clients are written when something was held or waited for about a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_and_waiters_are_processes_that_one_can_find() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["a"]);
+    let locks = Locks::new(RedisBackend::connect(&url).await.unwrap());
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.is_ok() });
+    let is_told = |report: &Value| {
+        !report["holders"][0]["client"].is_null()
+            && !report["waiting"].as_array().unwrap().is_empty()
+    };
+    until("the records", || listed(&url, &[]).iter().any(is_told));
+    let report = shown(&url, "a");
+    let client = &report["holders"][0]["client"];
+    assert_eq!(client["program"], "lockctl", "{report}");
+    assert_eq!(client["pid"], holder.pid(), "{report}");
+    let wait = &report["waiting"][0];
+    assert_eq!(wait["client"]["pid"], std::process::id(), "{report}");
+    assert!(wait["site"].as_str().unwrap().contains("ls.rs:"), "{report}");
+    assert!(wait["seconds"].as_f64().unwrap() > 1.0, "{report}");
+    assert_eq!(report["waiters"], 1);
+    let host = client["host"].as_str().unwrap();
+    let row = &table(&url, &[])["a"];
+    assert_eq!((&row[2], &*row[5]), (&format!("{host} lockctl {}", holder.pid()), "1"));
+    let text = end(&url, &["show", "a"]).stdout;
+    assert!(text.contains("WAITING FOR") && text.contains("ls.rs:"), "{text}");
+    assert_eq!(holder.end().code, Some(0));
+    assert!(waiting.await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
