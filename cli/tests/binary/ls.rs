@@ -312,7 +312,7 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
         let tmux = crate::tmux::Tmux::start(&url, 80, 24);
         let watching = Usage::begin(&server).await;
         tmux.command(r#""$LOCKCTL" top"#);
-        let limit = Duration::from_secs(120);
+        let limit = Duration::from_secs(200);
         tmux.until_within(limit, "a part of the sweep", |screen| {
             screen.contains("sweep 2") && screen.contains("10,000 names")
         });
