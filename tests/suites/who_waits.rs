@@ -28,11 +28,25 @@ async fn records(store: &MemoryBackend) -> Vec<(String, String)> {
     directory(store).clients(&Start::Beginning).await.unwrap().entries
 }
 
-/// A task whose owner holds the first lock and waits for the second one.
-async fn holds_and_waits(held: Lock, wanted: Lock) -> JoinHandle<()> {
+/// A hold, with its owner.
+struct Holding(Owner, LockGuard);
+
+async fn holds(lock: Lock) -> Holding {
     let owner = Owner::new();
-    let guard = held.owned_by(&owner).acquire().await.unwrap();
-    waits_with(guard, wanted.owned_by(&owner).acquire())
+    let guard = lock.owned_by(&owner).acquire().await.unwrap();
+    Holding(owner, guard)
+}
+
+impl Holding {
+    /// A task whose owner has the hold and waits for another one.
+    fn and_waits(self, wanted: Lock) -> JoinHandle<()> {
+        let Self(owner, guard) = self;
+        waits_with(guard, wanted.owned_by(&owner).acquire())
+    }
+}
+
+async fn holds_and_waits(held: Lock, wanted: Lock) -> JoinHandle<()> {
+    holds(held).await.and_waits(wanted)
 }
 
 fn waits_with(
@@ -76,13 +90,14 @@ async fn three_owners_in_three_clients_are_reported_within_five_seconds() {
         Locks::builder(store.clone()).namespace("shop:").description(described).build().unwrap()
     };
     let (a, b, c, observer) = (client("a"), client("b"), client("c"), client("observer"));
-    let first = holds_and_waits(a.lock("x"), a.lock("y"));
-    let second = holds_and_waits(b.lock("y"), b.lock("z"));
-    let (_first, _second) = tokio::join!(first, second);
+    let (x, y, z) = (a.lock("x"), b.lock("y"), c.fair_lock("z"));
+    let (x, y, z) = (holds(x).await, holds(y).await, holds(z).await);
+    let _first = x.and_waits(a.lock("y"));
+    let _second = y.and_waits(b.lock("z"));
     tokio::time::sleep(10 * SECOND).await;
     assert!(observer.waits().await.unwrap().cycles().is_empty(), "nothing is closed yet");
 
-    let _third = holds_and_waits(c.fair_lock("z"), c.lock("x")).await;
+    let _third = z.and_waits(c.lock("x"));
     let (cycles, after) = reported(&observer).await;
     assert!(after <= 5 * SECOND, "{after:?}");
     assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
@@ -113,8 +128,8 @@ async fn a_holder_on_the_wire_leads_to_its_client() {
     let guard = locks.lock("a").acquire().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
     let waits = other.waits().await.unwrap();
-    let wire = guard.wire_owner().unwrap();
-    let holder = waits.client_of(&wire).unwrap();
+    let wire = guard.wire_owner();
+    let holder = waits.client_of(wire).unwrap();
     assert!(wire.starts_with(holder.id()) && !holder.host().is_empty());
     assert_eq!(holder.version(), env!("CARGO_PKG_VERSION"));
     assert!(waits.client_of("somebody:1").is_none() && waits.client_of("job").is_none());
@@ -244,12 +259,12 @@ async fn a_hold_or_a_wait_that_ends_between_the_two_looks_is_no_deadlock() {
 
 #[tokio::test(start_paused = true)]
 async fn without_anything_like_a_cycle_the_report_comes_at_once() {
-    let (store, a, b) = two_clients();
+    let (_, a, b) = two_clients();
     let _held = a.lock("x").acquire().await.unwrap();
     let _waiting = tokio::spawn(b.lock("x").acquire());
     tokio::time::sleep(3 * SECOND).await;
     let start = Instant::now();
-    let waits = Locks::new(store).waits().await.unwrap();
+    let waits = a.waits().await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!((waits.waiting().len(), waits.cycles().len()), (1, 0));
     let waiting = &waits.waiting()[0];
@@ -476,7 +491,7 @@ async fn the_record_of_ten_thousand_waiters_is_bounded_and_has_those_that_hold_s
     tokio::time::sleep(4 * SECOND).await;
     let records = records(&store).await;
     let largest = records.iter().map(|(_, text)| text.len()).max().unwrap();
-    assert!((30_000..=64 * 1024).contains(&largest), "{largest}");
+    assert!((10_000..=64 * 1024).contains(&largest), "{largest}");
     let waits = a.waits().await.unwrap();
     assert_eq!(waits.waiting().len() as u64 + waits.omitted(), 10_000);
     assert_eq!(waits.waiting()[0].holds().len(), 1, "although it came last");
@@ -525,11 +540,12 @@ async fn a_report_of_a_store_that_fails_fails_and_can_be_dropped() {
 async fn a_cycle_inside_one_client_is_warned_of_once() {
     let (log, _log) = Log::start();
     let locks = Locks::new(MemoryBackend::new());
-    let _one = holds_and_waits(locks.lock("x"), locks.lock("y")).await;
+    let (x, y) = (holds(locks.lock("x")).await, holds(locks.lock("y")).await);
+    let _one = x.and_waits(locks.lock("y"));
     let _two = holds_and_waits(locks.rw_lock("z").write(), locks.lock("x")).await;
     tokio::time::sleep(20 * SECOND).await;
     assert_eq!(log.lines_with("wait for each other"), Vec::<String>::new());
-    let _three = holds_and_waits(locks.lock("y"), locks.rw_lock("z").read()).await;
+    let _three = y.and_waits(locks.rw_lock("z").read());
     tokio::time::sleep(4 * SECOND).await;
     let line = log.line_with("wait for each other");
     assert!(line.contains("WARN") && line.contains("owner #"), "{line}");

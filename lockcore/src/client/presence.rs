@@ -38,14 +38,14 @@ pub(super) struct Presence {
     origin: (Moment, u64),
     waits: AtomicU64,
     /// Short critical sections without awaits, hence not tokio's mutex.
-    state: Mutex<Told>,
+    state: Mutex<AtStore>,
     /// Requests that write the record.
     pub(super) writing: Arc<Tally>,
 }
 
 /// What the store was told, and what was warned of.
 #[derive(Debug, Default)]
-struct Told {
+struct AtStore {
     /// The last record that was certainly written, and when that was asked for.
     written: Option<(String, Moment)>,
     is_writing: bool,
@@ -79,7 +79,7 @@ impl Presence {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, Told> {
+    fn state(&self) -> MutexGuard<'_, AtStore> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +182,7 @@ impl Presence {
     }
 }
 
-impl Told {
+impl AtStore {
     fn lists_waits(&self, now: Moment) -> bool {
         self.lists_waits_until.is_some_and(|until| now < until)
     }

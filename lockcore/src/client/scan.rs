@@ -27,9 +27,9 @@ const LONG: Duration = Duration::from_millis(1500);
 const MOST_HOLDS: usize = 32;
 
 /// The most waits that are told: of those that hold something, which may be in a cycle, and of the
-/// others, of which no more fit into a record anyway.
+/// others, so that a name with many waiters does not make for a large record each second.
 const MOST_HOLDING: usize = 2000;
-const MOST_OTHERS: usize = 500;
+const MOST_OTHERS: usize = 100;
 
 /// The long waits of a client.
 #[derive(Debug, Default)]

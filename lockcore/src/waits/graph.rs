@@ -1,7 +1,7 @@
 //! Cycles in the graph of who waits for whom.
 //!
-//! A wait stands for whoever waits. It leads to the *demand* that it makes of a name: to have it
-//! shared, or alone. A demand leads to every wait beside which a hold is kept that is in its way,
+//! A wait stands for whoever waits. It leads to the *need* that it has of a name: to have it
+//! shared, or alone. A need leads to every wait beside which a hold is kept that is in its way,
 //! so that the number of edges is the number of waits and holds, and not their product. What a
 //! named owner holds leads to all waits of that owner, in whichever client.
 
@@ -36,12 +36,12 @@ pub(crate) struct FoundCycle {
 
 /// What is asked of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Demand {
+enum Need {
     Shared,
     Alone,
 }
 
-impl Demand {
+impl Need {
     /// What a wait in this mode asks for. Nothing that a hold is in the way of, for permits and
     /// modes that are not known.
     fn of(mode: &str) -> Option<Self> {
@@ -52,7 +52,7 @@ impl Demand {
         }
     }
 
-    /// The demands that a hold in this mode is in the way of.
+    /// The needs that a hold in this mode is in the way of.
     fn against(mode: &str) -> &'static [Self] {
         match Self::of(mode) {
             Some(Self::Alone) => &[Self::Shared, Self::Alone],
@@ -108,15 +108,15 @@ impl Graph {
     /// The graph of those waits that are free.
     fn new(waits: &[&WaitRecord], level: Level, is_free: &[bool]) -> Self {
         let mut graph = Self { next: vec![Vec::new(); waits.len()], waits: waits.len() };
-        let mut demands: HashMap<(&str, Demand), usize> = HashMap::new();
+        let mut needs: HashMap<(&str, Need), usize> = HashMap::new();
         let mut owners: HashMap<&str, usize> = HashMap::new();
         let taken = || {
             let all = waits.iter().enumerate();
             all.filter(|(at, wait)| is_free[*at] && level.takes(wait))
         };
         for (at, wait) in taken() {
-            if let Some(demand) = Demand::of(&wait.mode) {
-                let to = *demands.entry((&wait.lock, demand)).or_insert_with(|| graph.add());
+            if let Some(need) = Need::of(&wait.mode) {
+                let to = *needs.entry((&wait.lock, need)).or_insert_with(|| graph.add());
                 graph.next[at].push(Edge { to, hold: None });
             }
             if wait.named {
@@ -129,9 +129,9 @@ impl Graph {
             for (number, hold) in holds {
                 let owner = owners.get(wait.owner.as_str()).filter(|_| wait.named && !hold.task);
                 let edge = Edge { to: owner.copied().unwrap_or(at), hold: Some((at, number)) };
-                for demand in Demand::against(&hold.mode) {
-                    if let Some(demand) = demands.get(&(hold.lock.as_str(), *demand)) {
-                        graph.next[*demand].push(edge);
+                for need in Need::against(&hold.mode) {
+                    if let Some(need) = needs.get(&(hold.lock.as_str(), *need)) {
+                        graph.next[*need].push(edge);
                     }
                 }
             }
@@ -220,8 +220,8 @@ impl Graph {
                 break;
             }
         }
-        // From the end to the beginning: each edge out of a demand has the hold, and the wait that
-        // makes the demand comes before it.
+        // From the end to the beginning: each edge out of a need has the hold, and the wait that
+        // has the need comes before it.
         let (mut links, mut hold, mut node) = (Vec::new(), None, start);
         let mut first_wait = None;
         while let Some((from, edge)) = came[node] {
