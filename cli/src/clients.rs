@@ -156,9 +156,9 @@ mod tests {
         let owners = [("a", "b"), ("b", "a")].map(|(held, wanted)| {
             let (locks, both_hold) = (Locks::new(memory.clone()), Arc::clone(&both_hold));
             tokio::spawn(Owner::new().scope(async move {
-                let _guard = locks.lock(held).acquire().await.unwrap();
+                let _guard = locks.lock(held).acquire().await?;
                 both_hold.wait().await;
-                locks.lock(wanted).acquire().await.unwrap();
+                locks.lock(wanted).acquire().await.map(drop)
             }))
         });
         tokio::time::sleep(Duration::from_secs(10)).await;

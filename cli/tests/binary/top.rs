@@ -104,7 +104,7 @@ async fn top_uses_the_room_of_60_lines() {
     for name in &names {
         guards.push(locks.lock(name.as_str()).acquire().await.unwrap());
     }
-    let tmux = top(&url, (200, 60), &["200 names", " details ", "order:040"]);
+    let tmux = top(&url, (200, 60), &["200 names", "held 200", " details ", "order:040"]);
     let screen = tmux.screen();
     assert!(screen.matches("order:").count() >= 40, "{screen}");
     tmux.press(&["Down"]);
