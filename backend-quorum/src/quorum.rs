@@ -229,7 +229,7 @@ impl Backend for Quorum {
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
-        None
+        self.inner.has_directory().then_some(self)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
 const POLLS: usize = 64;
 
 /// So many names are many steps for a store that takes small ones.
-const MANY: usize = 2000;
+const MANY: usize = 1200;
 
 /// So many requests are under way at once.
 const AT_ONCE: usize = 50;
@@ -251,23 +251,25 @@ pub async fn a_walk_does_not_hold_up_others<F: Fixture>(fixture: &F) {
     release_many(&scene, &all, &holds[0]).await;
 }
 
-/// C17: a step that was dropped has changed nothing, and the next walk reports everything.
+/// C17: a step that was dropped has changed nothing, and the next ones report everything.
 pub async fn a_dropped_step_of_a_walk_changes_nothing<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
+    let two = directory(&scene.two);
     for polls in 0..POLLS {
-        let ended = poll_times(polls, directory(&scene.two).names(&Start::Beginning)).await;
-        assert!(names(&scene.two).await.contains(&scene.name));
+        let ended = poll_times(polls, two.names(&Start::Beginning)).await;
+        soon(two.names(&Start::Beginning)).await.expect("the first step of a walk failed");
         if ended.is_some() {
             break;
         }
     }
     for polls in 0..POLLS {
-        let ended = poll_times(polls, directory(&scene.two).clients(&Start::Beginning)).await;
-        assert!(names(&scene.two).await.contains(&scene.name));
+        let ended = poll_times(polls, two.clients(&Start::Beginning)).await;
+        soon(two.clients(&Start::Beginning)).await.expect("the first step of a walk failed");
         if ended.is_some() {
             break;
         }
     }
+    assert!(names(&scene.two).await.contains(&scene.name));
     assert_eq!(scene.one(&hold).holds().await.0, 1);
 }

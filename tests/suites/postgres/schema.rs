@@ -75,7 +75,7 @@ async fn what_has_ended_is_deleted() {
     let server = PostgresServer::start();
     let backend = connect(&server).await;
     let mut short = request("order", "a");
-    short.lease = std::time::Duration::from_millis(1);
+    short.lease = Duration::from_millis(1);
     enters(&backend, &short).await;
     backend.release(&request("order", "b").undo()).await.unwrap();
     server.query("UPDATE lockcore.undone SET until = clock_timestamp()").await;

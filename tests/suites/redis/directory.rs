@@ -208,7 +208,7 @@ async fn a_walk_over_ten_thousand_keys_takes_small_steps() {
 
 #[tokio::test]
 async fn a_walk_does_not_go_on_at_a_server_that_was_restarted() {
-    let mut server = RedisServer::start_with(&["--appendonly", "yes"]);
+    let mut server = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let backend = connect(&server).await;
     for number in 0..200 {
         let lock = format!("lock:{number}");

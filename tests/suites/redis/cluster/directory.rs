@@ -159,8 +159,8 @@ async fn walk_from(backend: &RedisBackend, start: &Start) -> Result<(), BackendE
 /// A node that was started again has other cursors, although it serves the same slots.
 #[tokio::test]
 async fn a_walk_does_not_go_on_at_a_node_that_was_restarted() {
-    let mut cluster =
-        RedisCluster::builder().replicas_each(0).option("--appendonly", "yes").start().await;
+    let persists = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut cluster = RedisCluster::builder().replicas_each(0).options(&persists).start().await;
     let backend = backend(&cluster).connect().await.unwrap();
     let all = hold_all(&backend).await;
     let page = directory(&backend).names(&Start::Beginning).await.unwrap();
