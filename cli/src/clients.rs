@@ -111,8 +111,9 @@ impl fmt::Display for Who {
 mod tests {
     use std::{process, sync::Arc, time::Duration};
 
-    use lockcore::{ClientDescription, Locks};
+    use lockcore::{ClientDescription, Locks, Owner};
     use lockcore_memory::MemoryBackend;
+    use tokio::{sync::Barrier, task::JoinHandle};
 
     use super::*;
 
@@ -145,5 +146,26 @@ mod tests {
         for waiter in waiters {
             assert!(waiter.await.unwrap());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadlock_of_two_processes_has_the_names_of_its_locks() {
+        let memory = MemoryBackend::new();
+        let store = Store { backend: Arc::new(memory.clone()), locks: Locks::new(memory.clone()) };
+        let both_hold = Arc::new(Barrier::new(2));
+        let owners = [("a", "b"), ("b", "a")].map(|(held, wanted)| {
+            let (locks, both_hold) = (Locks::new(memory.clone()), Arc::clone(&both_hold));
+            tokio::spawn(Owner::new().scope(async move {
+                let _guard = locks.lock(held).acquire().await?;
+                both_hold.wait().await;
+                locks.lock(wanted).acquire().await.map(drop)
+            }))
+        });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let clients = Clients::read(&store, &mut Pace::new(0)).await.unwrap();
+        let mut deadlocks = clients.deadlocks();
+        deadlocks.iter_mut().for_each(|names| names.sort());
+        assert_eq!(deadlocks, [["a", "b"]]);
+        owners.iter().for_each(JoinHandle::abort);
     }
 }

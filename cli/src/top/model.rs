@@ -255,9 +255,10 @@ impl Model {
         })
     }
 
-    /// The number of names in use.
-    pub(crate) fn names(&self) -> usize {
-        self.entries.len()
+    /// The number of names in use: those that a sweep has listed, although it has not looked at
+    /// all of them yet.
+    pub(crate) fn total(&self) -> usize {
+        if self.has_swept() { self.entries.len() } else { self.progress.1 }
     }
 
     /// The samples, the last one first.
@@ -408,13 +409,13 @@ pub(crate) mod tests {
         let reports = vec![holding("a", "x:1", 30.0, &["y:1", "z:1"])];
         let names = names[..2].to_vec();
         model.hear(News::Looked { names, reports, done: Some(2) }, now);
-        assert_eq!((model.sweep_percent(), model.names()), (Some(50), 1));
+        assert_eq!((model.sweep_percent(), model.total()), (Some(50), 4));
         assert_eq!(model.totals(), Sample { held: 1, waiting: 2 });
         model.hear(News::Ended, now);
         assert_eq!((model.sweep_percent(), model.has_swept()), (None, true));
         model.selected = Some("a".to_owned());
         sweep(&mut model, vec![holding("b", "x:1", 30.0, &[])], now);
-        assert_eq!((model.names(), &model.selected), (1, &None));
+        assert_eq!((model.total(), &model.selected), (1, &None));
     }
 
     #[test]
@@ -505,7 +506,7 @@ pub(crate) mod tests {
         model.hear(News::Away("refused".into()), now);
         model.hear(News::Away("still refused".into()), now + Duration::from_secs(3));
         assert_eq!(model.away, Some(("still refused".into(), now)));
-        assert_eq!(model.names(), 1, "what was known is still shown");
+        assert_eq!(model.total(), 1, "what was known is still shown");
         sweep(&mut model, Vec::new(), now);
         assert_eq!(model.away, None);
         model.say("x", now);

@@ -11,17 +11,19 @@ use std::{
 
 use crossterm::{
     cursor, execute,
-    terminal::{self, EnterAlternateScreen, LeaveAlternateScreen},
+    terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 
 /// Whether the terminal has to be given back.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
+type Canvas = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
 /// The terminal in raw mode, with a screen of its own. It is given back when this is dropped, and
 /// before the message of a panic is written.
 pub(crate) struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Canvas,
 }
 
 impl Screen {
@@ -35,7 +37,7 @@ impl Screen {
             }));
         });
         take()?;
-        match Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout()))) {
+        match canvas() {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
                 give_back();
@@ -57,7 +59,10 @@ impl Screen {
     /// Takes the terminal again. Everything is drawn anew, whatever others have done to it.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         take()?;
-        self.terminal.clear()
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        // That of ratatui asks the terminal where the cursor is, and the answer comes as a key.
+        self.terminal = canvas()?;
+        Ok(())
     }
 }
 
@@ -65,6 +70,11 @@ impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
     }
+}
+
+/// What is drawn on an empty screen.
+fn canvas() -> io::Result<Canvas> {
+    Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
 fn take() -> io::Result<()> {

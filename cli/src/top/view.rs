@@ -121,10 +121,11 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, theme: Theme, now: 
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
     let sweep = match model.sweep_percent() {
-        Some(percent) => format!("sweep {percent} %"),
+        Some(percent) => format!("sweep {percent} %  "),
+        None if !model.has_swept() => "listing  ".to_owned(),
         None => String::new(),
     };
-    let right = format!("{} names  {sweep:>11} ", thousands(model.names() as u64));
+    let right = format!("{sweep}{} names ", thousands(model.total() as u64));
     let width = u16::try_from(right.chars().count()).unwrap_or(area.width);
     let [left, right_area] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(area);
@@ -194,7 +195,7 @@ fn draw_main(frame: &mut Frame<'_>, area: Rect, model: &mut Model, theme: Theme,
             Layout::horizontal([Constraint::Fill(1), Constraint::Length(area.width / 3)])
                 .areas(area)
         }
-        (true, false) => Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area),
+        (true, false) => Layout::vertical([Constraint::Fill(2), Constraint::Fill(3)]).areas(area),
     };
     table::draw(frame, rows, model, theme, now);
     if shows_details {

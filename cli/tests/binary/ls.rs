@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use lockcore::{Lock, LockGuard, Locks};
+use lockcore::{Lock, LockGuard, Locks, backend::Backend};
 use lockcore_etcd::EtcdBackend;
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
@@ -125,8 +125,13 @@ async fn lists_permits_and_latches(url: &str, locks: &Locks, prefix: &str) {
     assert_eq!(table(url, &[&name("*")]).len(), 2, "an open latch is not in use");
 }
 
+/// Without records of clients, which come a while after the first hold.
+fn silent(backend: impl Backend) -> Locks {
+    Locks::builder(backend).lease(LEASE).description(None).build().unwrap()
+}
+
 async fn redis_locks(url: &str) -> Locks {
-    Locks::builder(RedisBackend::connect(url).await.unwrap()).lease(LEASE).build().unwrap()
+    silent(RedisBackend::connect(url).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,21 +163,55 @@ async fn ls_lists_each_kind_on_a_redis_cluster() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ls_lists_each_kind_on_postgresql() {
-    let url = PostgresServer::shared().url();
+    let server = PostgresServer::shared();
+    let url = server.url();
     let backend = PostgresBackend::connect(&url).await.unwrap();
-    let locks = Locks::builder(backend).lease(LEASE).build().unwrap();
+    let locks = silent(backend);
     lists_locks(&url, &locks, "ls:a:").await;
     lists_permits_and_latches(&url, &locks, "ls:b:").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ls_lists_each_kind_on_etcd() {
-    let members = EtcdCluster::shared().addresses();
+    let cluster = EtcdCluster::shared();
+    let members = cluster.addresses();
     let url = format!("etcd://{}/ls", members.join(","));
     let members = members.iter().map(|member| format!("http://{member}"));
     let backend = EtcdBackend::builder(members).prefix("ls").connect().await.unwrap();
-    let locks = Locks::builder(backend).lease(LEASE).build().unwrap();
+    let locks = silent(backend);
     lists_locks(&url, &locks, "a:").await;
+}
+
+/// The records of clients are written when something was held or waited for about a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_and_waiters_are_processes_that_one_can_find() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["a"]);
+    let locks = Locks::new(RedisBackend::connect(&url).await.unwrap());
+    let lock = locks.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await.is_ok() });
+    let is_told = |report: &Value| {
+        !report["holders"][0]["client"].is_null()
+            && !report["waiting"].as_array().unwrap().is_empty()
+    };
+    until("the records", || listed(&url, &[]).iter().any(is_told));
+    let report = shown(&url, "a");
+    let client = &report["holders"][0]["client"];
+    assert_eq!(client["program"], "lockctl", "{report}");
+    assert_eq!(client["pid"], holder.pid(), "{report}");
+    let wait = &report["waiting"][0];
+    assert_eq!(wait["client"]["pid"], std::process::id(), "{report}");
+    assert!(wait["site"].as_str().unwrap().contains("ls.rs:"), "{report}");
+    assert!(wait["seconds"].as_f64().unwrap() > 1.0, "{report}");
+    assert_eq!(report["waiters"], 1);
+    let host = client["host"].as_str().unwrap();
+    let row = &table(&url, &[])["a"];
+    assert_eq!((&row[2], &*row[5]), (&format!("{host} lockctl {}", holder.pid()), "1"));
+    let text = end(&url, &["show", "a"]).stdout;
+    assert!(text.contains("WAITING FOR") && text.contains("ls.rs:"), "{text}");
+    assert_eq!(holder.end().code, Some(0));
+    assert!(waiting.await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,6 +260,13 @@ async fn ten_thousand(server: &RedisServer, url: &str) {
         let _: i64 = server.query(&["HSET", &name, JAVA, "1"]).await;
         let _: i64 = server.query(&["PEXPIRE", &name, "600000"]).await;
     }
+    let places: Vec<String> = (0..1000).map(|number| format!("{JAVA}{number}")).collect();
+    let mut queue = vec!["RPUSH", "redisson_lock_queue:{fair:0000}"];
+    queue.extend(places.iter().map(String::as_str));
+    let _: i64 = server.query(&queue).await;
+    let mut times = vec!["ZADD", "redisson_lock_timeout:{fair:0000}"];
+    times.extend(places.iter().flat_map(|place| ["9999999999999", place]));
+    let _: i64 = server.query(&times).await;
     locks.abandon();
     drop(guards);
 }
@@ -241,11 +287,9 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
     let server = RedisServer::start();
     let url = server.url();
     ten_thousand(&server, &url).await;
-    let (cpu, began) = (cpu_seconds(&server).await, Instant::now());
+    let listing = Usage::begin(&server).await;
     let end = end(&url, &["ls", "--json"]);
-    let (cpu, time) = (cpu_seconds(&server).await - cpu, began.elapsed().as_secs_f64());
-    let share = cpu / time;
-    println!("{cpu:.3} s of the server in {time:.1} s: {:.2} %", share * 100.0);
+    listing.is_little(&server, "ls").await;
     let reports: Vec<Value> = serde_json::from_str(&end.stdout).expect("JSON");
     let mut kinds: HashMap<&str, usize> = HashMap::new();
     for report in &reports {
@@ -253,13 +297,49 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
     }
     let expected = [
         // A fair lock without waiters looks like any other.
-        ("lock", 7000),
+        ("lock", 6999),
+        ("fair lock", 1),
         ("read-write lock", 1000),
         ("semaphore", 1000),
         ("latch", 1000),
     ];
     assert_eq!(kinds, expected.into());
-    assert!(share < 0.02, "{cpu:.3} s of the server in {time:.1} s");
+    let fair = reports.iter().find(|report| report["name"] == "fair:0000").unwrap();
+    assert_eq!(fair["waiters"], 1000);
+
+    #[cfg(target_os = "linux")]
+    {
+        let tmux = crate::tmux::Tmux::start(&url, 80, 24);
+        let watching = Usage::begin(&server).await;
+        tmux.command(r#""$LOCKCTL" top"#);
+        let limit = Duration::from_secs(200);
+        tmux.until_within(limit, "a part of the sweep", |screen| {
+            screen.contains("sweep 2") && screen.contains("10,000 names")
+        });
+        watching.is_little(&server, "top").await;
+        assert!(tmux.screen().contains("████ 1000"), "{}", tmux.screen());
+    }
+}
+
+/// What the server has done so far.
+struct Usage {
+    cpu: f64,
+    began: Instant,
+}
+
+impl Usage {
+    async fn begin(server: &RedisServer) -> Self {
+        Self { cpu: cpu_seconds(server).await, began: Instant::now() }
+    }
+
+    /// Since then it was less than a fiftieth of the time.
+    async fn is_little(self, server: &RedisServer, what: &str) {
+        let cpu = cpu_seconds(server).await - self.cpu;
+        let time = self.began.elapsed().as_secs_f64();
+        let share = cpu / time * 100.0;
+        println!("{what}: {cpu:.3} s of the server in {time:.1} s: {share:.2} %");
+        assert!(share < 2.0, "{what} took {cpu:.3} s of the server in {time:.1} s: {share:.2} %");
+    }
 }
 
 #[test]

@@ -91,13 +91,23 @@ impl Tmux {
 
     /// Looks until the screen is so, and returns it.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        self.until_within(LONG, what, is_so)
+    }
+
+    /// The same for what takes longer.
+    pub(crate) fn until_within(
+        &self,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&str) -> bool,
+    ) -> String {
         let began = Instant::now();
         loop {
             let screen = self.screen();
             if is_so(&screen) {
                 return screen;
             }
-            assert!(began.elapsed() < LONG, "{what} is not on the screen:\n{screen}");
+            assert!(began.elapsed() < limit, "{what} is not on the screen:\n{screen}");
             thread::sleep(Duration::from_millis(20));
         }
     }
