@@ -317,7 +317,8 @@ impl Report {
         for Bucket { from_ms, below_ms, acquire, .. } in &self.histogram {
             let length = usize::try_from((acquire * WIDTH).div_ceil(most)).unwrap_or(0);
             let bar = "#".repeat(length);
-            let _ = writeln!(text, "{from_ms:>10.3} - {below_ms:<10.3} {acquire:>9} {bar}");
+            let line = format!("{from_ms:>10.3} - {below_ms:<10.3} {acquire:>9} {bar}");
+            let _ = writeln!(text, "{}", line.trim_end());
         }
         text
     }
