@@ -20,6 +20,9 @@ mod guides {
     #[doc = include_str!("../../docs/GUIDE.md")]
     mod guide {}
 
+    #[doc = include_str!("../../docs/METRICS.md")]
+    mod metrics {}
+
     #[doc = include_str!("../../docs/SHARING-WITH-REDISSON.md")]
     mod sharing_with_redisson {}
 

@@ -326,6 +326,10 @@ impl TimeReport for MeasuredCall<'_> {
 impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'_> {
     fn done(&self, answer: &Result<T, BackendError>, took: Duration) {
         let answered = answer.as_ref().map_or(AnswerEnd::Error, T::answered);
+        // Nobody was asked: there is no answer whose time could be of interest.
+        if took.is_zero() && !matches!(answered, AnswerEnd::Error) {
+            return;
+        }
         self.answered(answered, took);
     }
 }

@@ -127,8 +127,8 @@ impl Client {
         });
     }
 
-    /// These holds of `cell` are closed with their client. Each has a mode, and a time since when its
-    /// guards had it.
+    /// These holds of `cell` are closed with their client. Each has a mode, and the time since when
+    /// it was held.
     pub(super) fn report_closed(&self, cell: &LaneCell, holds: &[(Mode, Moment)], now: Moment) {
         for (mode, since) in holds {
             self.measure.lost(&cell.name, *mode, LossReason::Closed, now.since(*since));

@@ -198,8 +198,8 @@ impl LocksBuilder {
     ///
     /// Names are no label by themselves, since each value of a label is kept by the monitoring for
     /// ever, and names like `order:42` have no end. After 100 groups, all further ones are counted
-    /// as `other`. `group` is called several times for each acquisition: it must not block, and always
-    /// has the same answer for a name.
+    /// as `other`. `group` is called several times for each acquisition: it must not block, and has
+    /// to give a name the same group every time.
     ///
     /// # Examples
     /// ```

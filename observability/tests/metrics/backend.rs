@@ -21,6 +21,10 @@ fn every_operation_and_every_answer_has_its_figures() {
         let backend = Faulty::new(MemoryBackend::new());
         let (faults, store) = (backend.faults(), backend.inside().clone());
         let (locks, other) = (Locks::new(backend), Locks::new(store));
+        for op in [Op::Acquire, Op::Release, Op::Renew, Op::Subscribe, Op::Inspect] {
+            faults.every(op, Fault::Delay(SECOND / 1000));
+        }
+        faults.every(Op::ForceRelease, Fault::Delay(SECOND / 1000));
         let counts = |operation, outcome| figures.count(&call(operation, outcome));
         locks.lock("a").acquire().await.unwrap().release().await.unwrap();
         assert_eq!((counts("acquire", "ok"), counts("release", "ok")), (1, 1));
@@ -62,6 +66,16 @@ fn an_answer_takes_as_long_as_it_takes() {
         assert_eq!(figures.values(granted), [2.0]);
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 0.0, "it only asked");
         guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn what_needs_no_answer_is_not_measured() {
+    Figures::of(async |figures: Figures| {
+        let locks = Locks::new(MemoryBackend::new());
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        let measured = figures.keys().into_iter().find(|key| key.contains("backend"));
+        assert_eq!(measured, None);
     });
 }
 

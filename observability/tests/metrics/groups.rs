@@ -1,7 +1,10 @@
 //! The label that the user makes of a name, and the names and units of all metrics.
 
+use std::time::Duration;
+
 use lockcore::{LockName, Locks};
 use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Fault, Faulty, Op};
 use metrics::Unit;
 
 use crate::figures::Figures;
@@ -55,7 +58,9 @@ fn there_are_never_more_groups_than_a_hundred() {
 #[test]
 fn every_metric_has_the_name_that_is_documented_and_a_unit() {
     Figures::of(async |figures: Figures| {
-        let locks = Locks::new(MemoryBackend::new());
+        let backend = Faulty::new(MemoryBackend::new());
+        backend.faults().every(Op::Acquire, Fault::Delay(Duration::from_millis(1)));
+        let locks = Locks::new(backend);
         drop(locks.lock("a").acquire().await.unwrap());
         let described = figures.described();
         let registered: Vec<String> = figures
