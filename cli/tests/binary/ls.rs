@@ -289,7 +289,7 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
     ten_thousand(&server, &url).await;
     let listing = Usage::begin(&server).await;
     let end = end(&url, &["ls", "--json"]);
-    listing.is_little(&server, "ls").await;
+    listing.takes_little(&server, "ls").await;
     let reports: Vec<Value> = serde_json::from_str(&end.stdout).expect("JSON");
     let mut kinds: HashMap<&str, usize> = HashMap::new();
     for report in &reports {
@@ -316,7 +316,7 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
         tmux.until_within(limit, "a part of the sweep", |screen| {
             screen.contains("sweep 2") && screen.contains("10,000 names")
         });
-        watching.is_little(&server, "top").await;
+        watching.takes_little(&server, "top").await;
         assert!(tmux.screen().contains("████ 1000"), "{}", tmux.screen());
     }
 }
@@ -332,8 +332,8 @@ impl Usage {
         Self { cpu: cpu_seconds(server).await, began: Instant::now() }
     }
 
-    /// Since then it was less than a fiftieth of the time.
-    async fn is_little(self, server: &RedisServer, what: &str) {
+    /// Since then it was busy for less than a fiftieth of the time.
+    async fn takes_little(self, server: &RedisServer, what: &str) {
         let cpu = cpu_seconds(server).await - self.cpu;
         let time = self.began.elapsed().as_secs_f64();
         let share = cpu / time * 100.0;
