@@ -118,8 +118,8 @@ impl Lease {
 
 /// Returns `true` if one of the leases of the name is there.
 ///
-/// A member that was stopped takes itself for the leader for a while, and knows of no lease that was
-/// granted since. So the name is read again, which needs a majority, after all leases were found to
+/// A member that was stopped takes itself for the leader for a while, and knows of no lease that
+/// was granted since. So the name is read again, which needs a majority, after all leases were found to
 /// be gone. If nothing has changed, and they are gone again, they have ended: see `inspect`.
 async fn is_in_use(
     members: &Members,

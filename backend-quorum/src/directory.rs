@@ -1,12 +1,12 @@
 //! The directory of a [`Quorum`]: what a majority of the members tells.
 //!
-//! A walk over the names visits one member after the other. One that does not answer is passed over,
-//! if a majority is left: what a majority holds is at one of those, too. A single member has more
-//! than that, such as the part of an acquisition that was refused. So each name is looked at before
-//! it is reported, as an inspection does.
+//! A walk over the names visits one member after the other. One that does not answer is passed
+//! over, if a majority is left: what a majority holds is at one of those, too. A single member has
+//! more than that, such as the part of an acquisition that was refused. So each name is looked at
+//! before it is reported, as an inspection does.
 //!
-//! A record is written to all members with a number that rises, and the one with the greatest number
-//! counts. The removal of a record is a record as well, which says so: a member that was down may
+//! A record is written to all members with a number that rises, and the one with the greatest
+//! number counts. The removal of a record is a record as well, which says so: a member that was down may
 //! have the earlier one. It is kept for as long as that can live.
 
 use std::{

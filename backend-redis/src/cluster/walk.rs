@@ -26,7 +26,8 @@ use crate::{
     server::CommandConnection,
 };
 
-/// The first word of a cursor. The place in the first node follows, and then the nodes that are left.
+/// The first word of a cursor. The place in the first node follows, and then the nodes that are
+/// left.
 const OF_CLUSTER: &str = "cluster";
 
 /// The number of slots of every cluster.

@@ -155,12 +155,13 @@ pub async fn records_are_reported_while_others_come_and_go<F: Fixture>(fixture: 
     let (going, staying) = ids.split_at(100);
     let gone = AtomicUsize::new(0);
     let reported = clients_while(&scene.two, async || {
-        let from = gone.fetch_add(5, Ordering::Relaxed);
-        for (going, staying) in going.iter().zip(staying).skip(from).take(5) {
+        let from = gone.fetch_add(10, Ordering::Relaxed);
+        // More go than come, so that what stays moves up.
+        for (going, staying) in going.iter().zip(staying).skip(from).take(10) {
             remove(&scene.one, going).await;
-            put(&scene.one, &new_id(), "record", LASTING).await;
             put(&scene.one, staying, "record", LASTING / 2).await;
         }
+        put(&scene.one, &new_id(), "record", LASTING).await;
     })
     .await;
     for id in staying {

@@ -215,11 +215,12 @@ pub async fn a_walk_reports_what_stays_while_others_come_and_go<F: Fixture>(fixt
     let (going, staying) = before.split_at(MANY / 8);
     let gone = AtomicUsize::new(0);
     let reported = names_while(&scene.two, async || {
-        let from = gone.fetch_add(5, Ordering::Relaxed);
-        for name in going.iter().skip(from).take(5) {
+        let from = gone.fetch_add(10, Ordering::Relaxed);
+        // More go than come, so that what stays moves up.
+        for name in going.iter().skip(from).take(10) {
             scene.one(&hold).under(name).releases().await;
-            scene.one(&hold).under(&unique_name("")).enters().await;
         }
+        scene.one(&hold).under(&unique_name("")).enters().await;
     })
     .await;
     let missing: HashSet<_> = staying.iter().filter(|name| !reported.contains(*name)).collect();

@@ -152,7 +152,8 @@ impl Flawed {
         self.with(&name, |cell, _| cell.hold = None);
     }
 
-    /// What the end of a hold does to the record that is called as the lock is, if that is the flaw.
+    /// What the end of a hold does to the record that is called as the lock is, if that is the
+    /// flaw.
     pub(super) fn touch_record(&self, name: &LockName, flaw: Flaw) {
         if self.has(flaw) {
             self.store().directory.records.remove(name.as_str());

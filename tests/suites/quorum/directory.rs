@@ -11,7 +11,8 @@ use lockcore_testkit::{Fault, Op};
 
 use crate::{Bench, LEASE, hold};
 
-/// Not a connection error: after one, a member may have lost its data, and does not count for a while.
+/// Not a connection error: after one, a member may have lost its data, and does not count for a
+/// while.
 const DOWN: Fault = Fault::Refuse(BackendErrorKind::Unavailable);
 
 fn directory(quorum: &Quorum) -> &dyn Directory {

@@ -139,7 +139,7 @@ async fn a_walk_fails_while_a_primary_is_down() {
     cluster.node_mut(1).kill();
     let error = names(&backend).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    // A walk that is under way fails as well, wherever it is: nobody reports the names of that node.
+    // A walk that is under way fails as well, wherever it is: nobody reports the names there.
     let walked = walk_from(&backend, &first_steps[0]).await;
     let failure = walked.err().unwrap();
     assert!(failure.is_retryable(), "{failure}");
