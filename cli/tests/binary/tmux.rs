@@ -1,6 +1,7 @@
 //! A terminal whose screen can be read, which tmux provides.
 
 use std::{
+    fs,
     process::{self, Command},
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -121,6 +122,14 @@ impl Tmux {
 impl Drop for Tmux {
     fn drop(&mut self) {
         // Fails if the shell has ended, and the server with it.
-        let _ = Command::new("tmux").args(["-L", &self.socket, "kill-server"]).output();
+        let tmux = |arguments: &[&str]| {
+            Command::new("tmux").args(["-L", &self.socket]).args(arguments).output()
+        };
+        let path = tmux(&["display-message", "-p", "#{socket_path}"]);
+        let _ = tmux(&["kill-server"]);
+        // tmux leaves the file behind.
+        if let Some(path) = path.ok().and_then(|output| String::from_utf8(output.stdout).ok()) {
+            let _ = fs::remove_file(path.trim());
+        }
     }
 }
