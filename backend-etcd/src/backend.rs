@@ -5,9 +5,9 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, Page, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, Start, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::{
     acquire::{Acquiring, TOKENS},
     builder::EtcdBackendBuilder,
-    error,
+    directory, error,
     inspect::inspect,
     keep::tidy,
     keys::{Keys, Kind},
@@ -140,6 +140,14 @@ impl EtcdBackend {
         };
         let listener = WakeupListener::start(members.clone(), prefix.clone());
         Ok(Self { inner: Arc::new(Inner { members, listener, prefix, shortest_lease }) })
+    }
+
+    pub(crate) fn members(&self) -> &Members {
+        &self.inner.members
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.inner.prefix
     }
 
     fn keys(&self, name: &LockName) -> Keys {
@@ -279,5 +287,38 @@ impl Backend for EtcdBackend {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         None
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Directory for EtcdBackend {
+    async fn names(&self, start: &Start) -> Result<Page<LockName>, BackendError> {
+        let names = directory::names(&self.inner.members, &self.inner.prefix, start);
+        self.within("listing names", names).await.map_err(BackendError::not_applied)
+    }
+
+    async fn put_client(
+        &self,
+        id: &str,
+        record: &str,
+        lifetime: Duration,
+    ) -> Result<(), BackendError> {
+        let Inner { members, prefix, .. } = &*self.inner;
+        let put = directory::put_client(members, prefix, id, record, lifetime);
+        self.within("writing the record of a client", put).await
+    }
+
+    async fn remove_client(&self, id: &str) -> Result<(), BackendError> {
+        let remove = directory::remove_client(&self.inner.members, &self.inner.prefix, id);
+        self.within("removing the record of a client", remove).await
+    }
+
+    async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
+        let clients = directory::clients(&self.inner.members, &self.inner.prefix, start);
+        self.within("listing clients", clients).await.map_err(BackendError::not_applied)
     }
 }

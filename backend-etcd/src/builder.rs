@@ -1,11 +1,11 @@
 //! [`EtcdBackendBuilder`].
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use etcd_client::ConnectOptions;
-use lockcore::BackendError;
+use lockcore::{BackendError, Diagnosis};
 
-use crate::{EtcdBackend, error, members::Members};
+use crate::{EtcdBackend, diagnosis, error, members::Members};
 
 /// How long the time-outs may be, in words and in numbers.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -124,6 +124,28 @@ impl EtcdBackendBuilder {
     /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
     /// what was in the way of connecting.
     pub async fn connect(self) -> Result<EtcdBackend, BackendError> {
+        let limit = self.connect_timeout + self.response_timeout;
+        let (members, prefix) = self.members()?;
+        EtcdBackend::open(members, prefix, limit).await
+    }
+
+    /// Looks whether the cluster is fit for locks, as
+    /// [`EtcdBackend::diagnose`](crate::EtcdBackend::diagnose) does, also where
+    /// [`connect`](Self::connect) would fail: a cluster without a leader is a finding.
+    ///
+    /// # Errors
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or if
+    /// no member answers, the error of the first one.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a lease of 10 s without keys may be left.
+    pub async fn diagnose(self) -> Result<Diagnosis, BackendError> {
+        let (members, prefix) = self.members()?;
+        diagnosis::diagnose(&members, &prefix).await
+    }
+
+    /// Checks the settings. Returns the members, which are not connected to yet, and the prefix.
+    fn members(self) -> Result<(Arc<Members>, String), BackendError> {
         let times = [
             ("response_timeout", self.response_timeout),
             ("connect_timeout", self.connect_timeout),
@@ -149,8 +171,7 @@ impl EtcdBackendBuilder {
         let options = self.options(is_secure)?;
         let members = Members::new(addresses, &options, self.user.is_some(), self.response_timeout);
         let slash = if self.prefix.ends_with('/') { "" } else { "/" };
-        let limit = self.connect_timeout + self.response_timeout;
-        EtcdBackend::open(members, self.prefix + slash, limit).await
+        Ok((members, self.prefix + slash))
     }
 
     fn options(&self, is_secure: bool) -> Result<ConnectOptions, BackendError> {

@@ -9,6 +9,8 @@
 //! | `lock/wait/<id>` | a place in the queue of a fair lock |
 //! | `rw/hold/read/<id>`, `rw/hold/write/<id>` | the hold of a reader, of a writer |
 //! | `rw/wait/<id>` | a writer that keeps new readers out |
+//!
+//! The record of a client is at `<prefix>/client/<id>`, where no name is: a name is not empty.
 
 use lockcore::{LockName, Mode};
 
@@ -73,6 +75,11 @@ impl Keys {
         Self { base }
     }
 
+    /// The beginning of all keys of the name.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// The beginning of all keys of a kind.
     pub(crate) fn kind(&self, kind: Kind) -> String {
         format!("{}{}", self.base, kind.word())
@@ -128,6 +135,38 @@ impl Keys {
     }
 }
 
+/// The beginning of the keys of records of clients.
+pub(crate) fn record_prefix(prefix: &str) -> String {
+    format!("{prefix}/client/")
+}
+
+/// The key of the record of a client.
+pub(crate) fn record_key(prefix: &str, id: &str) -> String {
+    record_prefix(prefix) + id
+}
+
+/// What a key belongs to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// `None` if it is no name.
+    pub(crate) name: Option<LockName>,
+    /// All keys of the same name come before this one.
+    pub(crate) after: String,
+}
+
+/// The name that a key below the prefix belongs to. `None` if it is none of this backend's.
+pub(crate) fn used_by(prefix: &str, key: &str) -> Option<Used> {
+    let (escaped, part) = key.strip_prefix(prefix)?.split_once('/')?;
+    // The character after the slash.
+    let after = format!("{prefix}{escaped}0");
+    if escaped.is_empty() {
+        return Some(Used { name: None, after });
+    }
+    let is_ours = [Kind::Lock, Kind::ReadWrite].iter().any(|kind| part.starts_with(kind.word()));
+    let name = LockName::new(escaped.replace("%2F", "/").replace("%25", "%")).ok();
+    is_ours.then_some(Used { name, after })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +184,24 @@ mod tests {
                 let key = keys(other).hold(Mode::Exclusive, "x");
                 assert!(!key.starts_with(&range), "{key} is one of {range}");
             }
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_key_is_found_again() {
+        for name in ["a", "a/b", "a%2F", "%25/%", "%", "/", "ä 0"] {
+            let key = keys(name).hold(Mode::Read, "x/y");
+            let Used { name: found, after } = used_by("lockcore/", &key).unwrap();
+            assert_eq!(found, Some(LockName::new(name).unwrap()));
+            assert!(
+                after > key && after.as_str() > keys(name).place(Kind::ReadWrite, "~").as_str()
+            );
+            assert!(!after.starts_with(keys(name).base()));
+        }
+        let record = used_by("lockcore/", &record_key("lockcore/", "id")).unwrap();
+        assert_eq!(record, Used { name: None, after: "lockcore/0".to_owned() });
+        for other in ["lockcore/a", "lockcore/a/b", "other/a/lock/hold/x"] {
+            assert_eq!(used_by("lockcore/", other), None);
         }
     }
 

@@ -6,6 +6,8 @@ mod backend;
 mod board;
 mod builder;
 mod decide;
+mod diagnosis;
+mod directory;
 mod error;
 mod inspect;
 mod keep;

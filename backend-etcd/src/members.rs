@@ -121,6 +121,17 @@ impl Members {
         client.get_or_try_init(|| Client::connect([url], Some(options.clone()))).await
     }
 
+    /// A new client of one of the members, which answers also if it has no leader.
+    pub(crate) async fn connect_aside(&self, index: usize) -> Result<Client, etcd_client::Error> {
+        self.connect_to(&self.members[index].url).await
+    }
+
+    /// The same of another member than those that were given.
+    pub(crate) async fn connect_to(&self, url: &str) -> Result<Client, etcd_client::Error> {
+        let options = self.members.first().map(|member| member.options.clone());
+        Client::connect([url], options.map(|options| options.with_require_leader(false))).await
+    }
+
     /// Sends a request to one member after another until one answers, to each at most once. Only
     /// one that was refused because of its token is sent to the same member again.
     pub(crate) async fn call<R: Request>(

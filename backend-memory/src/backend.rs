@@ -12,12 +12,13 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, ConditionId, Conditions,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        Directory, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 
 use crate::{
+    directory::ClientRecords,
     expiring_map::ExpiringMap,
     state::{ConditionQueue, NameState},
 };
@@ -51,6 +52,7 @@ use crate::{
 pub struct MemoryBackend {
     pub(crate) names: Arc<ExpiringMap<LockName, NameState>>,
     pub(crate) conditions: Arc<ExpiringMap<ConditionId, ConditionQueue>>,
+    pub(crate) clients: Arc<ClientRecords>,
     /// One sequence for all names, so that a free name needs no memory for its last token.
     last_token: Arc<AtomicU64>,
 }
@@ -155,6 +157,10 @@ impl Backend for MemoryBackend {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         Some(self)
     }
 }

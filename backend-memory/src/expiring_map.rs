@@ -101,6 +101,13 @@ impl<K: Clone + Eq + Hash, V: Expire> ExpiringMap<K, V> {
         self.values.iter().filter(|value| predicate(value)).count()
     }
 
+    /// The keys of the values that match `predicate`.
+    pub(crate) fn keys(&self, predicate: impl Fn(&V) -> bool) -> Vec<K> {
+        self.sweep();
+        let matching = self.values.iter().filter(|value| predicate(value));
+        matching.map(|value| value.key().clone()).collect()
+    }
+
     /// Removes values that expired and were never asked for again. The cost is amortized: a sweep
     /// visits no more values than were inserted since the last one.
     fn sweep_if_due(&self) {

@@ -2,6 +2,7 @@
 
 mod backend;
 mod conditions;
+mod directory;
 mod expiring_map;
 mod latches;
 mod state;

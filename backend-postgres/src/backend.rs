@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use lockcore::{
     BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::task::JoinHandle;
@@ -22,6 +22,7 @@ use crate::{
     calls::{Calls, microseconds},
     channel::{channel, place_of},
     connection::{Connection, Parameter, Path},
+    diagnosis::Patient,
     error,
     listener::{ListenerProgress, WakeupListener},
     past::Past,
@@ -76,6 +77,7 @@ struct Inner {
     calls: Calls,
     schema: Schema,
     sweeper: JoinHandle<()>,
+    patient: Patient,
 }
 
 impl Drop for Inner {
@@ -130,6 +132,7 @@ impl PostgresBackend {
     }
 
     pub(crate) async fn open(settings: ConnectSettings) -> Result<Self, BackendError> {
+        let patient = settings.patient();
         let ConnectSettings { requests, wakeups, schema, response_timeout, .. } = settings;
         schema.prepare(&requests, settings.migrates).await?;
         let calls = Calls::new(&schema);
@@ -154,10 +157,15 @@ impl PostgresBackend {
             WakeupListener::start(wakeups, first.clone(), pulse, response_timeout);
         let sweeper = keep_swept(first, calls.clone(), settings.sweep_interval);
         let sweeper = tokio::spawn(sweeper);
-        let inner = Inner { connections, past, listener, progress, calls, schema, sweeper };
+        let inner =
+            Inner { connections, past, listener, progress, calls, schema, sweeper, patient };
         let backend = Self { inner: Arc::new(inner) };
         backend.inner.progress.started().await?;
         Ok(backend)
+    }
+
+    pub(crate) fn patient(&self) -> &Patient {
+        &self.inner.patient
     }
 
     pub(crate) fn calls(&self) -> &Calls {
@@ -166,8 +174,13 @@ impl PostgresBackend {
 
     /// The connection for all requests for this name.
     pub(crate) fn connection(&self, name: &LockName) -> &Connection {
+        self.connection_at(name.as_str())
+    }
+
+    /// The connection for all requests for what is called so.
+    pub(crate) fn connection_at(&self, what: &str) -> &Connection {
         let connections = &self.inner.connections;
-        &connections[place_of(name.as_str(), connections.len())]
+        &connections[place_of(what, connections.len())]
     }
 
     /// The channel of those who wait for a lock or a latch.
@@ -561,6 +574,10 @@ impl Backend for PostgresBackend {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         Some(self)
     }
 }

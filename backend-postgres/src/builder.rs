@@ -2,11 +2,13 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use lockcore::BackendError;
+use lockcore::{BackendError, Diagnosis};
 use tokio_postgres::{Config, config::SslMode};
 
 use crate::{
-    PostgresBackend, error,
+    PostgresBackend,
+    diagnosis::{self, Patient},
+    error,
     schema::Schema,
     target::{Target, Tls},
 };
@@ -73,6 +75,17 @@ pub(crate) struct ConnectSettings {
     pub(crate) migrates: bool,
     pub(crate) response_timeout: Duration,
     pub(crate) sweep_interval: Duration,
+}
+
+impl ConnectSettings {
+    pub(crate) fn patient(&self) -> Patient {
+        Patient {
+            requests: self.requests.clone(),
+            wakeups: self.wakeups.clone(),
+            schema: self.schema.clone(),
+            response_timeout: self.response_timeout,
+        }
+    }
 }
 
 impl PostgresBackendBuilder {
@@ -153,6 +166,20 @@ impl PostgresBackendBuilder {
     /// what was in the way of connecting.
     pub async fn connect(self) -> Result<PostgresBackend, BackendError> {
         PostgresBackend::open(self.settings()?).await
+    }
+
+    /// Looks whether the server is fit for locks, as
+    /// [`PostgresBackend::diagnose`](crate::PostgresBackend::diagnose) does, also where
+    /// [`connect`](Self::connect) would refuse it: a replica is a finding. It creates no schema.
+    ///
+    /// # Errors
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration) if a setting cannot work, or
+    /// what was in the way of connecting.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, its connections are closed.
+    pub async fn diagnose(self) -> Result<Diagnosis, BackendError> {
+        diagnosis::diagnose(&self.settings()?.patient()).await
     }
 
     fn settings(self) -> Result<ConnectSettings, BackendError> {

@@ -24,6 +24,10 @@ pub(crate) struct Calls {
     pub(crate) stay: String,
     pub(crate) leave: String,
     pub(crate) notify: String,
+    pub(crate) names_in_use: String,
+    pub(crate) put_client: String,
+    pub(crate) remove_client: String,
+    pub(crate) clients: String,
     pub(crate) sweep: String,
     pub(crate) raise_tokens_to_clock: String,
 }
@@ -49,6 +53,10 @@ impl Calls {
             stay: rows("stay_in_condition", 4),
             leave: rows("leave_condition", 5),
             notify: rows("notify_condition", 4),
+            names_in_use: rows("names_in_use", 2),
+            put_client: rows("put_client", 3),
+            remove_client: rows("remove_client", 1),
+            clients: rows("clients", 2),
             sweep: rows("sweep", 2),
             raise_tokens_to_clock: rows("raise_tokens_to_clock", 0),
         }

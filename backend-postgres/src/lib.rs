@@ -7,6 +7,8 @@ mod calls;
 mod channel;
 mod conditions;
 mod connection;
+mod diagnosis;
+mod directory;
 mod error;
 mod fencing;
 mod latches;

@@ -29,9 +29,12 @@ const FIRST: [&str; 9] = [
     include_str!("sql/fencing.sql"),
 ];
 
+/// The files that make version 2 from it.
+const DIRECTORY: [&str; 1] = [include_str!("sql/directory.sql")];
+
 /// The files that make each version from the one before it. A published version is never changed,
 /// and a version takes nothing away: clients of earlier ones may still be running.
-const MIGRATIONS: [&[&str]; 1] = [&FIRST];
+const MIGRATIONS: [&[&str]; 2] = [&FIRST, &DIRECTORY];
 
 /// Excludes all who migrate at the same time, until the end of their transactions.
 const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";

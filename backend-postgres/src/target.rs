@@ -102,6 +102,13 @@ impl Target {
         &self.address
     }
 
+    /// The same, also if the server takes no writes.
+    pub(crate) fn of_any_role(&self) -> Self {
+        let mut target = self.clone();
+        target.config.target_session_attrs(TargetSessionAttrs::Any);
+        target
+    }
+
     /// Opens a connection. What the server notifies goes to `inbox`.
     pub(crate) async fn open(
         &self,

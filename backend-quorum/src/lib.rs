@@ -2,6 +2,7 @@
 
 mod acquire;
 mod builder;
+mod directory;
 mod doubts;
 mod failure;
 mod inspect;

@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
-        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
         ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -226,6 +226,10 @@ impl Backend for Quorum {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         None
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.inner.has_directory().then_some(self)
     }
 }
 

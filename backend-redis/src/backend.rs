@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Latches,
-        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Replicas,
         ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
@@ -21,7 +21,7 @@ use crate::{
     keys::LockKeys,
     permits, probe, read_write, renewal, reply,
     script::{self, ScriptCall},
-    sentinel::RecentReleases,
+    sentinel::{RecentReleases, SentinelGroup},
     server::{Purpose, Server},
 };
 
@@ -63,6 +63,7 @@ pub struct RedisBackend {
     info: Arc<RedisInfo>,
     /// Of a primary with Sentinels.
     releases: Option<Arc<RecentReleases>>,
+    sentinels: Option<Arc<SentinelGroup>>,
 }
 
 /// Where the locks are.
@@ -164,11 +165,15 @@ impl RedisBackend {
         Self::on(server, DeploymentKind::Single, key_prefix.into())
     }
 
-    pub(crate) fn on_primary(server: Server, key_prefix: String) -> Self {
+    pub(crate) fn on_primary(
+        server: Server,
+        sentinels: Arc<SentinelGroup>,
+        key_prefix: String,
+    ) -> Self {
         let (server, key_prefix) = (Arc::new(server), Arc::<str>::from(key_prefix));
         let releases = Some(Arc::new(RecentReleases::new(&server, Arc::clone(&key_prefix))));
         let on = Self::on(Deployment::Single(server), DeploymentKind::Sentinel, key_prefix);
-        Self { releases, ..on }
+        Self { releases, sentinels: Some(sentinels), ..on }
     }
 
     pub(crate) fn on_cluster(cluster: Arc<Cluster>, key_prefix: String) -> Self {
@@ -177,7 +182,8 @@ impl RedisBackend {
 
     fn on(deployment: Deployment, kind: DeploymentKind, key_prefix: Arc<str>) -> Self {
         let info = Arc::new(RedisInfo::unknown(kind));
-        Self { deployment, key_prefix, releases: None, replicas: None, info }
+        let (releases, sentinels) = (None, None);
+        Self { deployment, key_prefix, releases, sentinels, replicas: None, info }
     }
 
     /// Sets the replicas that have to acknowledge a hold, unless the lock says otherwise.
@@ -208,6 +214,34 @@ impl RedisBackend {
         info
     }
 
+    /// Deletes the last fencing token of a name that is not in use any more, which would stay for a
+    /// day. Returns `true` if there was one, and `false` without effect while the lock is held.
+    ///
+    /// The tokens of a later hold follow the clock of the server, and are greater nevertheless,
+    /// unless that clock was set back, or tokens had been
+    /// [raised](lockcore::backend::Backend::raise_token). So this is for names that are used once.
+    ///
+    /// # Errors
+    /// Those of any request.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the token may have been deleted.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore::LockName;
+    /// # async fn forget(backend: &lockcore_redis::RedisBackend)
+    /// # -> Result<(), lockcore::LockError> {
+    /// backend.forget(&LockName::new("import:2024-06-01")?).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn forget(&self, name: &LockName) -> Result<bool, BackendError> {
+        let keys = self.keys(name)?;
+        let keys = vec![keys.lock(), keys.token().to_string()];
+        let call = ScriptCall { script: &script::FORGET, keys, args: Vec::new(), optional: 0 };
+        self.call(&call, |reply| reply::flag(&reply, "forget")).await
+    }
+
     /// The name and the version of the server software.
     pub(crate) fn software(&self) -> Option<(String, String)> {
         let server = match &self.deployment {
@@ -235,6 +269,15 @@ impl RedisBackend {
     /// connection is given up then.
     pub(crate) fn has_sentinels(&self) -> bool {
         self.releases.is_some()
+    }
+
+    /// The Sentinels of the primary.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<SentinelGroup>> {
+        self.sentinels.as_ref()
+    }
+
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.key_prefix
     }
 
     pub(crate) fn cluster_if_any(&self) -> Option<&Arc<Cluster>> {
@@ -426,6 +469,10 @@ impl Backend for RedisBackend {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         Some(self)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use lockcore::{BackendError, BackendErrorKind, backend::Replicas};
+use lockcore::{BackendError, BackendErrorKind, Diagnosis, backend::Replicas};
 use redis::{Client, ConnectionInfo};
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
         url::{self as cluster_url, ClusterSeeds},
     },
     credentials::Login,
+    diagnosis::{self, Patient},
     sentinel::{
         SentinelAddress, SentinelGroup,
         url::{self as sentinel_url, SentinelUrl},
@@ -280,6 +281,56 @@ impl RedisBackendBuilder {
         self.deploy().await?.with_replicas(replicas).probed().await
     }
 
+    /// Looks whether the servers are fit for locks, as
+    /// [`RedisBackend::diagnose`](crate::RedisBackend::diagnose) does, also where
+    /// [`connect`](Self::connect) would refuse them: a replica is a finding, and so is a server that
+    /// evicts keys.
+    ///
+    /// # Errors
+    /// - [`Configuration`](BackendErrorKind::Configuration) for a bad URL or option, and for a
+    ///   Sentinel in place of a server.
+    /// - [`Auth`](BackendErrorKind::Auth), [`Connection`](BackendErrorKind::Connection) and
+    ///   [`Timeout`](BackendErrorKind::Timeout) if no server can be examined.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, its connections are closed.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use lockcore_redis::RedisBackend;
+    ///
+    /// # async fn check() -> Result<(), lockcore::BackendError> {
+    /// let diagnosis = RedisBackend::builder().url("redis://127.0.0.1").diagnose().await?;
+    /// assert!(!diagnosis.has_problems(), "{:?}", diagnosis.findings());
+    /// # Ok(()) }
+    /// ```
+    pub async fn diagnose(self) -> Result<Diagnosis, BackendError> {
+        check_timeout("response_timeout", self.options.response_timeout)?;
+        check_timeout("connect_timeout", self.options.connect_timeout)?;
+        check_prefix(&self.key_prefix)?;
+        let target = self.target()?;
+        #[cfg(feature = "tls")]
+        if target.uses_tls() {
+            ensure_crypto_provider();
+        }
+        let patient = match target {
+            Target::Cluster(seeds) => Patient::Cluster(Box::new((seeds, self.options))),
+            Target::Sentinels(target) => {
+                let login = self.sentinel_login.clone();
+                let group = SentinelGroup::new(target, login, self.options.connect_timeout);
+                let address = SentinelAddress::new(group);
+                let group = address.group().clone();
+                let opener = Opener::new(Arc::new(address), self.options, Some(false));
+                Patient::Primary(Arc::new(Server::new(opener)), group)
+            }
+            Target::Server(info) => {
+                let opener = Opener::new(Arc::new(FixedAddress(info)), self.options, None);
+                Patient::Server(Arc::new(Server::new(opener)))
+            }
+        };
+        diagnosis::diagnose(patient, &self.key_prefix).await
+    }
+
     /// Connects to whatever was named.
     async fn deploy(self) -> Result<RedisBackend, BackendError> {
         let target = self.target()?;
@@ -292,10 +343,12 @@ impl RedisBackendBuilder {
             Target::Sentinels(target) => {
                 let login = self.sentinel_login.clone();
                 let group = SentinelGroup::new(target, login, self.options.connect_timeout);
-                let address = Arc::new(SentinelAddress::new(group));
-                let server = Server::new(Opener::new(address, self.options, Some(false)));
+                let address = SentinelAddress::new(group);
+                let group = address.group().clone();
+                let server = Opener::new(Arc::new(address), self.options, Some(false));
+                let server = Server::new(server);
                 server.connection().await?;
-                return Ok(RedisBackend::on_primary(server, self.key_prefix));
+                return Ok(RedisBackend::on_primary(server, group, self.key_prefix));
             }
             Target::Server(info) => {
                 let address = Arc::new(FixedAddress(info.clone()));

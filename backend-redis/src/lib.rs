@@ -61,6 +61,16 @@
 //! - `lockcore_condition_timeout:{order:42}:NAME`, a sorted set: when each place expires. Lives as
 //!   long as the list.
 //!
+//! **Records of clients**
+//!
+//! All are in one slot. They have the key prefix of the backend instead of the name of a lock, here
+//! none.
+//!
+//! - `lockcore_client:{clients}:ID`, a string: the record of the client `ID`. Lives as long as the
+//!   client says.
+//! - `lockcore_clients:{clients}`, a sorted set: the ids, all with the score 0. Lives for two hours
+//!   after the last record was written. Ids whose records have ended are removed by other clients.
+//!
 //! # Channels
 //! | kind | channel | message |
 //! |---|---|---|
@@ -102,6 +112,26 @@
 //! - A lock must not have the name of the key of a semaphore's leases, `{x}:timeout`. The second of
 //!   the two to be used is refused with `WrongType`.
 //!
+//! # The names in use
+//! [`Backend::directory`](lockcore::backend::Backend::directory) finds them with `SCAN`, about a
+//! hundred keys at a time. A script judges the keys in the same step, by their names, types and
+//! fields, so that keys of other applications are not reported. It writes nothing. No server has to
+//! be asked for `KEYS`.
+//!
+//! - Locks of Redisson are reported as well, and so are its semaphores with leases while a permit is
+//!   taken. Its `RSemaphore` and `RCountDownLatch` are a string with a number, like a counter of any
+//!   other application, and are not reported. Neither is a latch of lockcore that nobody has
+//!   counted down for 30 days.
+//! - A hash with one field is a lock if the field is an owner, which begins with a UUID, or if the
+//!   name has a `lockcore_hold` key.
+//! - A fair lock that only Redisson uses has no key that is there all the time. If it passes from a
+//!   holder to a waiter in the middle of a walk, the walk may miss it.
+//! - Keys that the user may not read are passed over. The server may note them in its `ACL LOG`.
+//! - A walk fails with [`Unavailable`](lockcore::BackendErrorKind::Unavailable) if it would miss
+//!   names: another server answers than at its beginning, or the server was restarted. On a cluster,
+//!   it visits one primary after the other, and fails if slots move, if a replica takes over, or if
+//!   some slots are not served. Begin it again then.
+//!
 //! ## Access rights
 //! With ACLs, the user needs these rights (`&`, the right to channels, exists since Redis 6.2):
 //! ```text
@@ -125,6 +155,13 @@
 //! +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe
 //! ```
 //!
+//! The directory needs these rights, the second one on a cluster:
+//! ```text
+//! +scan +zrangebylex
+//! +cluster|nodes
+//! ```
+//! It also needs the rights for the kinds of locks that it is to find.
+//!
 //! Holds that [replicas](RedisBackendBuilder::replicas) have to acknowledge need `+wait` as well.
 //!
 //! - `client` is used for `SETINFO` only and can be left out.
@@ -136,6 +173,8 @@
 //! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
 //!   released a moment ago is acquired without a script, which costs the server less.
 //! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
+//! - `config|get`, `scan`, `hscan` and, on a cluster, `cluster|nodes` are for
+//!   [`RedisBackend::diagnose`] only, which says what it could not look at.
 //! - `mget` and `zmscore` are not needed. With `mget`, many acquisitions at the same time cost the
 //!   server less; with `zmscore` (Redis 6.2), so do holds of many permits.
 
@@ -148,6 +187,8 @@ mod cluster;
 mod conditions;
 mod credentials;
 mod demand;
+mod diagnosis;
+mod directory;
 mod dispatch;
 mod error;
 mod exclusive;

@@ -131,7 +131,7 @@ pub(crate) fn inspect(reply: Value) -> Result<LockState, BackendError> {
     .ok_or_else(unexpected)
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(crate) fn text(value: &Value) -> Option<String> {
     from_redis_value(value.clone()).ok()
 }
 

@@ -218,12 +218,17 @@ script!(
     "now" "exists" "not_moving" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
 );
 script!(RAISE_TOKEN, "raise_token", "store_token" "raise_token");
+script!(FORGET, "forget", "forget");
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
 script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");
 script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down");
 script!(LATCH_COUNT, "count", "now" "exists" "latch" "latch_count");
 script!(LATCH_OPEN, "open", "now" "exists" "latch" "latch_open");
 script!(PROBE, "probe", "probe");
+script!(NAMES, "names", "now" "names");
+script!(CLIENT_PUT, "put_client", "not_moving" "client_put");
+script!(CLIENT_REMOVE, "remove_client", "client_remove");
+script!(CLIENTS, "clients", "not_moving" "clients");
 script!(CONDITION_JOIN, "join", "now" "queue" "condition" "condition_join");
 script!(CONDITION_STAY, "stay", "now" "queue" "condition" "condition_stay");
 script!(CONDITION_LEAVE, "leave", "now" "queue" "condition" "condition_leave");
@@ -336,6 +341,7 @@ mod tests {
             &FORCE_RELEASE,
             &INSPECT,
             &RAISE_TOKEN,
+            &FORGET,
             &RESIZE,
             &LATCH_SET,
             &LATCH_COUNT_DOWN,

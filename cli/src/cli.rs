@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
 
 use crate::{
-    commands::{completions, man, release, run, show},
+    commands::{bench, completions, doctor, ls, man, release, run, show, top},
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
@@ -63,8 +63,12 @@ impl Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    Ls(ls::Args),
     Show(show::Args),
+    Top(top::Args),
     Release(release::Args),
+    Doctor(doctor::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -82,8 +86,12 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
     };
     match command {
         Command::Run(args) => block_on(run::run(args, &common)),
+        Command::Ls(args) => block_on(ls::ls(&args, &common)),
         Command::Show(args) => block_on(show::show(&args, &common)),
+        Command::Top(args) => block_on(top::top(&args, &common)),
         Command::Release(args) => block_on(release::release(&args, &common)),
+        Command::Doctor(args) => block_on(doctor::doctor(&args, &common)),
+        Command::Bench(args) => block_on(bench::bench(&args, &common)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     }

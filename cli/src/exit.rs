@@ -12,6 +12,8 @@ pub(crate) struct Exit(pub(crate) u8);
 
 impl Exit {
     pub(crate) const SUCCESS: Self = Self(0);
+    /// The store is not fit for locks.
+    pub(crate) const UNFIT: Self = Self(1);
     /// The command line, or what it asks for, makes no sense. `EX_USAGE` of sysexits.h.
     pub(crate) const USAGE: Self = Self(64);
     /// The store cannot be used. `EX_UNAVAILABLE`.

@@ -4,12 +4,18 @@
 compile_error!("lockctl needs process groups and signals, which only Unix has");
 
 mod cli;
+mod clients;
 mod commands;
 mod duration;
 mod exit;
+mod glob;
 mod output;
+mod pace;
 mod process;
+mod report;
 mod store;
+mod sweep;
+mod top;
 
 use std::{env, process::ExitCode};
 

@@ -1,14 +1,14 @@
 //! [`StoreUrl`]: from a URL to a client of the store.
 
-use std::env;
+use std::{env, sync::Arc};
 
-use lockcore::{Locks, LocksBuilder};
-use lockcore_etcd::EtcdBackend;
+use lockcore::{Diagnosis, LockName, Locks, LocksBuilder, backend::Backend};
+use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
 use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
 use percent_encoding::percent_decode_str;
 
-use crate::exit::Failure;
+use crate::{exit::Failure, output};
 
 /// The variables that are looked at, in this order.
 pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
@@ -68,14 +68,73 @@ impl StoreUrl {
         Ok(Self { url: url.to_owned(), kind })
     }
 
+    /// The URL, as it may be shown.
+    pub(crate) fn shown(&self) -> String {
+        output::escaped(&output::without_passwords(&self.url))
+    }
+
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
-        let builder = match self.kind {
-            Kind::Redis => Locks::builder(RedisBackend::connect(&self.url).await?),
-            Kind::Postgres => Locks::builder(PostgresBackend::connect(&self.url).await?),
-            Kind::Etcd { tls } => Locks::builder(EtcdUrl::parse(&self.url, tls)?.connect().await?),
-        };
-        Ok(builder)
+        Ok(self.backend_and_locks().await?.1)
+    }
+
+    /// Connects to the store, to look at it.
+    pub(crate) async fn open(&self) -> Result<Store, Failure> {
+        let (backend, locks) = self.backend_and_locks().await?;
+        Ok(Store { backend, locks: locks.build()? })
+    }
+
+    async fn backend_and_locks(&self) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
+        Ok(match self.kind {
+            Kind::Redis => both(RedisBackend::connect(&self.url).await?),
+            Kind::Postgres => both(PostgresBackend::connect(&self.url).await?),
+            Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        })
+    }
+
+    /// Connects to the store for names that are used once.
+    pub(crate) async fn connect_for_a_while(&self) -> Result<(LocksBuilder, Traces), Failure> {
+        match self.kind {
+            Kind::Redis => {
+                let backend = RedisBackend::connect(&self.url).await?;
+                Ok((Locks::builder(backend.clone()), Traces(Some(backend))))
+            }
+            Kind::Postgres | Kind::Etcd { .. } => Ok((self.connect().await?, Traces(None))),
+        }
+    }
+
+    /// Looks whether the store is fit for locks, also one that [`connect`](Self::connect) refuses.
+    pub(crate) async fn diagnose(&self) -> Result<Diagnosis, Failure> {
+        Ok(match self.kind {
+            Kind::Redis => RedisBackend::builder().url(&self.url).diagnose().await?,
+            Kind::Postgres => PostgresBackend::builder(&self.url).diagnose().await?,
+            Kind::Etcd { tls } => EtcdUrl::parse(&self.url, tls)?.builder().diagnose().await?,
+        })
+    }
+}
+
+/// A store, and a client of it. Both use the same connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) locks: Locks,
+}
+
+fn both(backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
+    (Arc::new(backend.clone()), Locks::builder(backend))
+}
+
+/// What a store keeps of names that were used: Redis the last fencing token, for a day.
+#[derive(Clone, Debug)]
+pub(crate) struct Traces(Option<RedisBackend>);
+
+impl Traces {
+    /// Removes what is kept of a name.
+    pub(crate) async fn remove(&self, name: &LockName) -> Result<(), Failure> {
+        if let Some(backend) = &self.0 {
+            backend.forget(name).await?;
+        }
+        Ok(())
     }
 }
 
@@ -124,6 +183,10 @@ impl EtcdUrl {
     }
 
     async fn connect(self) -> Result<EtcdBackend, Failure> {
+        Ok(self.builder().connect().await?)
+    }
+
+    fn builder(self) -> EtcdBackendBuilder {
         let mut builder = EtcdBackend::builder(self.endpoints);
         if let Some((name, password)) = self.user {
             builder = builder.user(name, password);
@@ -131,7 +194,7 @@ impl EtcdUrl {
         if let Some(prefix) = self.prefix {
             builder = builder.prefix(prefix);
         }
-        Ok(builder.connect().await?)
+        builder
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod backend;
 mod client;
+mod diagnosis;
 mod engine;
 mod error;
 mod loss;
@@ -14,8 +15,10 @@ mod sync;
 mod task;
 mod time;
 mod token;
+mod waits;
 
 pub use crate::{
+    diagnosis::{Diagnosis, Finding, Severity},
     error::{BackendError, BackendErrorKind, LockError},
     loss::{Loss, LossReason},
     mode::Mode,
@@ -28,4 +31,7 @@ pub use crate::{
     },
     time::Clock,
     token::FencingToken,
+    waits::{
+        ClientDescription, ClientInfo, CycleKind, HeldBeside, WaitCycle, WaitLink, Waiting, Waits,
+    },
 };

@@ -3,7 +3,7 @@
 use std::thread::ThreadId;
 
 /// A tokio task, or the thread that blocks on a future outside of any task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TaskKey {
     Task(tokio::task::Id),
     Thread(ThreadId),

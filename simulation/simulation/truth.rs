@@ -10,8 +10,8 @@ use lockcore::{
     BackendError, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
+        Directory, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -302,6 +302,10 @@ impl Backend for Observed {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        None
     }
 }
 

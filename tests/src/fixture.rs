@@ -44,6 +44,7 @@ use lockcore::{LockName, backend::Backend};
 ///     proposed_tokens,
 ///     latches,
 ///     conditions,
+///     directory,
 ///     paused,
 /// );
 /// # fn main() {}

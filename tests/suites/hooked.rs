@@ -6,8 +6,8 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
+        Directory, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -128,6 +128,10 @@ impl<H: Hooks> Backend for Hooked<H> {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         Some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.store.directory()
     }
 }
 

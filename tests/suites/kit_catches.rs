@@ -3,6 +3,7 @@
 mod caught;
 mod caught_demand;
 mod caught_direct_grant;
+mod caught_directory;
 mod caught_parts;
 mod caught_proposals;
 mod caught_shared;
@@ -10,6 +11,7 @@ mod caught_signals;
 mod conditions;
 mod demand;
 mod direct_grant;
+mod directory;
 mod flaw;
 mod flawed;
 mod kinds;
@@ -40,6 +42,7 @@ use self::{
     caught::{BY_CLAUSE, Flaws},
     caught_demand::DEMAND,
     caught_direct_grant::DIRECT_GRANT,
+    caught_directory::DIRECTORY,
     caught_parts::PARTS,
     caught_proposals::PROPOSALS,
     caught_shared::SHARED,
@@ -61,6 +64,7 @@ mod flawless {
         proposed_tokens,
         latches,
         conditions,
+        directory,
         paused,
     );
 }
@@ -89,6 +93,7 @@ fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
         .chain(DEMAND)
         .chain(DIRECT_GRANT)
         .chain(PROPOSALS)
+        .chain(DIRECTORY)
 }
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
@@ -186,6 +191,13 @@ clauses! {
     broken_wakeups_of_conditions_are_caught "C36"
 }
 
+clauses! {
+    broken_reports_of_names_are_caught "C41"
+    broken_steps_of_walks_are_caught "C42"
+    broken_records_are_caught "C43"
+    broken_separation_of_records_is_caught "C44"
+}
+
 #[test]
 fn every_case_catches_something() {
     let caught: BTreeSet<_> = by_clause()
@@ -201,7 +213,7 @@ fn every_case_catches_something() {
 fn every_clause_has_cases() {
     let cases = all_cases();
     let clauses: BTreeSet<_> = cases.iter().map(Case::clause).collect();
-    let all = 1..=40;
+    let all = 1..=44;
     for number in all.clone() {
         assert!(clauses.contains(&*format!("C{number}")), "C{number} has no case");
     }
@@ -265,7 +277,7 @@ fn the_generated_tests_are_the_cases() {
 /// No case needs a part that it is not listed under.
 #[test]
 fn every_part_stands_alone() {
-    const ALONE: [&[Part]; 8] = [
+    const ALONE: [&[Part]; 9] = [
         &[Part::Fair],
         &[Part::ReadWrite],
         &[Part::Permits],
@@ -274,6 +286,7 @@ fn every_part_stands_alone() {
         &[Part::ProposedTokens],
         &[Part::Latches],
         &[Part::Conditions],
+        &[Part::Directory],
     ];
     /// It is about fair locks.
     const DIRECT_GRANT: &[Part] = &[Part::Fair, Part::DirectGrant];

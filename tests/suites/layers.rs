@@ -8,11 +8,11 @@ use std::{
 };
 
 /// The layers, from the bottom up. A file may import from its own layer and from those below, but
-/// `engine` and `backend` know nothing of each other.
+/// `engine`, `backend` and `waits` know nothing of each other.
 const LAYERS: [&[&str]; 5] = [
-    &["error", "loss", "mode", "name", "owner", "state", "task", "token"],
+    &["diagnosis", "error", "loss", "mode", "name", "owner", "state", "task", "token"],
     &["time"],
-    &["backend", "engine"],
+    &["backend", "engine", "waits"],
     &["client"],
     &["sync"],
 ];

@@ -37,3 +37,4 @@ mod seats;
 mod semaphore;
 mod signals;
 mod unsupported;
+mod who_waits;

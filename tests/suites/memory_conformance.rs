@@ -33,6 +33,7 @@ conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
     paused
 );
 

@@ -14,9 +14,9 @@ use lockcore::{
     BackendError, BackendErrorKind, Clock, FencingToken, LockError, LockName, LockState, Locks,
     LossReason, Owner,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Directory, Latches,
+        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -175,6 +175,10 @@ impl Backend for HeldForEver {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         self.0.conditions()
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.0.directory()
     }
 }
 

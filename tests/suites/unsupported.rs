@@ -5,9 +5,9 @@ use std::time::Duration;
 use lockcore::{
     BackendError, FencingToken, LockError, LockName, LockState, Locks,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Directory, Latches,
+        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -71,6 +71,10 @@ impl Backend for Modest {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        None
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         None
     }
 }

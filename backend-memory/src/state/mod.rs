@@ -97,6 +97,11 @@ impl NameState {
         !self.is_in_use() && !self.latch.remembers_replies()
     }
 
+    /// Returns `true` if the name has holds, waiters, a number of permits or a count.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used_as().is_some()
+    }
+
     fn used_as(&self) -> Option<NameKind> {
         if !self.latch.is_open() {
             return Some(NameKind::Latch);

@@ -10,6 +10,7 @@
 //! - [`subscription`] follows the slot of its channel. Messages and commands never share a
 //!   connection: when a slot moves, the server ends sharded subscriptions unasked, and the redis
 //!   crate takes that for a reply.
+//! - [`walk`] finds the names in use at all nodes.
 //! - [`url`] has the URLs that lead to a cluster.
 //!
 //! Requests to a node are batched as on a single server, and so are renewals. The locks of a batch
@@ -26,6 +27,7 @@ mod renewal;
 mod slots;
 mod subscription;
 pub(crate) mod url;
+pub(crate) mod walk;
 
 use std::{
     borrow::Cow,
@@ -37,19 +39,24 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::watch;
 
 pub use self::messages::ClusterMessages;
-pub(crate) use self::{messages::Publishing, renewal::renew, slots::NodeAddress};
+pub(crate) use self::{
+    messages::Publishing,
+    renewal::renew,
+    slots::{NodeAddress, slot_of},
+    url::ClusterSeeds,
+};
 use self::{
     nodes::Nodes,
     redirect::Redirect,
     refresh::RefreshState,
-    slots::{SlotMap, slot_of, slot_of_keys},
+    slots::{SlotMap, slot_of_keys},
     subscription::moved_away,
 };
 use crate::{
     error,
     exclusive::BatchableRequest,
     script::ScriptCall,
-    server::{CommandConnection, MovableKey, Purpose, Server},
+    server::{CommandConnection, MovableKey, Purpose, Server, opener::ConnectOptions},
 };
 
 /// How often a request follows its slot.
@@ -204,6 +211,15 @@ impl<'a> ClusterRequest<'a> {
 impl Cluster {
     fn map(&self) -> Arc<SlotMap> {
         self.topology.borrow().clone()
+    }
+
+    /// The nodes to begin with, and how connections are opened.
+    pub(crate) fn seeds(&self) -> (ClusterSeeds, ConnectOptions) {
+        let (info, options) = self.nodes.info_and_options();
+        let known = self.map();
+        let mut nodes = known.primaries().to_vec();
+        nodes.extend(self.seeds.iter().cloned());
+        (ClusterSeeds { info, nodes }, options)
     }
 
     /// A server that has a connection.

@@ -48,6 +48,10 @@ impl Nodes {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn info_and_options(&self) -> (ConnectionInfo, ConnectOptions) {
+        (self.info.clone(), self.options.clone())
+    }
+
     /// How long a node may take to connect and answer.
     pub(super) fn longest_answer(&self) -> Duration {
         self.options.connect_timeout + self.options.response_timeout

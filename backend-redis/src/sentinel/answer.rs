@@ -14,9 +14,9 @@ use crate::{
 
 /// A Sentinel's answer: the primary, and the other Sentinels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Where the primary is.
-    pub(super) primary: Endpoint,
+    pub(crate) primary: Endpoint,
     /// The failover that made it the primary. It rises with each one. Unknown if the user has no
     /// right to `SENTINEL MASTER`.
     pub(super) epoch: Option<u64>,

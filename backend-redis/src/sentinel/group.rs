@@ -69,7 +69,7 @@ impl SentinelGroup {
 
     /// Asks the Sentinels where the primary is, until one knows. The one that answered last is
     /// asked first.
-    pub(super) async fn ask(self: &Arc<Self>) -> Result<Answer, BackendError> {
+    pub(crate) async fn ask(self: &Arc<Self>) -> Result<Answer, BackendError> {
         let ask = |sentinel: Sentinel| {
             let group = self.clone();
             async move { group.ask_one(&sentinel).await }
@@ -87,6 +87,27 @@ impl SentinelGroup {
     async fn ask_one(&self, sentinel: &Sentinel) -> Result<Answer, BackendError> {
         let mut connection = self.connect(sentinel, |_| ()).await?;
         answer::ask(&mut connection, &sentinel.address(), &self.name).await
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The addresses of the Sentinels, with those that the others have named.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.sentinels().iter().map(Sentinel::address).collect()
+    }
+
+    /// Connects to the Sentinel at `address`.
+    pub(crate) async fn connect_to(
+        &self,
+        address: &str,
+    ) -> Result<MultiplexedConnection, BackendError> {
+        let found = self.sentinels().iter().find(|known| known.address() == address).cloned();
+        match found {
+            Some(sentinel) => self.connect(&sentinel, |_| ()).await,
+            None => Err(self.none_knows(Vec::new())),
+        }
     }
 
     /// Connects to the Sentinel that is to be asked next. Returns its address as well.

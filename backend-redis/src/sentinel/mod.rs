@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lockcore::{BackendError, backend::async_trait};
 use tokio::sync::watch;
 
-use self::answer::Answer;
-pub(crate) use self::{group::SentinelGroup, releases::RecentReleases};
+pub(crate) use self::{answer::Answer, group::SentinelGroup, releases::RecentReleases};
 use crate::server::address::{Locate, Place};
 
 /// The primary of one group of Sentinels.
@@ -34,6 +33,10 @@ pub(crate) struct SentinelAddress {
 impl SentinelAddress {
     pub(crate) fn new(group: SentinelGroup) -> Self {
         Self { group: Arc::new(group), followed: Mutex::default() }
+    }
+
+    pub(crate) fn group(&self) -> &Arc<SentinelGroup> {
+        &self.group
     }
 
     /// Returns what the task is told. Starts the task if none runs.

@@ -32,6 +32,11 @@ impl Identity {
         self.run_id.is_some()
     }
 
+    /// The process of the server, as it calls itself.
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        self.run_id.as_deref()
+    }
+
     /// Returns `true` if the two are certainly the same server.
     pub(crate) fn is_surely(&self, other: &Self) -> bool {
         self.run_id.is_some() && self.run_id == other.run_id

@@ -5,7 +5,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -32,6 +32,8 @@ use crate::{
     script::{self, ScriptCall},
 };
 
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
+
 /// A connection for commands.
 #[derive(Debug)]
 pub(crate) struct CommandConnection {
@@ -45,6 +47,8 @@ pub(crate) struct CommandConnection {
     pub(super) unacknowledged: Unacknowledged,
     /// The server behind the connection.
     pub(crate) identity: Identity,
+    /// No other connection of this process has this number.
+    serial: u64,
     /// Set when the server has refused a call because its keys were in different slots.
     splits_batches: Arc<AtomicBool>,
     life: Arc<Life>,
@@ -144,6 +148,7 @@ impl CommandConnection {
             clock: ServerClock::new(opener.can_restore.clone()),
             unacknowledged,
             identity,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             splits_batches,
             life,
             pulse: Arc::default(),
@@ -171,6 +176,15 @@ impl CommandConnection {
     pub(crate) fn note_refused_batch(&self, refusal: &RedisError) {
         if refusal.code() == Some("CROSSSLOT") {
             self.splits_batches.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The process of the server: by its own name for it, or if the user has no right to that, by
+    /// this connection, which ends with it.
+    pub(crate) fn process(&self) -> String {
+        match self.identity.run_id() {
+            Some(run_id) => run_id.to_owned(),
+            None => format!("connection-{}-{}", std::process::id(), self.serial),
         }
     }
 

@@ -34,7 +34,7 @@ use std::{
 };
 
 use lockcore::{BackendError, BackendErrorKind};
-use redis::{Cmd, Value};
+use redis::{Cmd, ConnectionInfo, PushInfo, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
 pub(crate) use self::{
@@ -44,7 +44,7 @@ pub(crate) use self::{
 use self::{
     commands::Commands,
     messages::{ChannelKind, MessageListener},
-    opener::{Opened, Opener},
+    opener::{ConnectOptions, Opened, Opener},
 };
 use crate::{error, script::ScriptCall};
 
@@ -151,6 +151,25 @@ impl Server {
             }
         };
         reply.map_err(|error| error::of_request(error, doing).not_applied())
+    }
+
+    /// Opens a connection that nobody else uses, to a server that may be unfit for locks. Returns
+    /// its address as well. `on_push` is called for each message.
+    pub(crate) async fn open_aside(
+        &self,
+        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<(MultiplexedConnection, String), BackendError> {
+        let Opened { connection, place, .. } =
+            self.commands.opener().open(Purpose::Messages, on_push).await?;
+        Ok((connection, place.address()))
+    }
+
+    /// Where connections would lead to now, and how they are opened.
+    pub(crate) async fn place_and_options(
+        &self,
+    ) -> Result<(ConnectionInfo, ConnectOptions), BackendError> {
+        let opener = self.commands.opener();
+        Ok((opener.address.locate().await?.info, opener.options().clone()))
     }
 
     /// Returns `true` if the keys of a call have to be in the same slot.

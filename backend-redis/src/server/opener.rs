@@ -67,6 +67,10 @@ impl Opener {
         Self { address, options, is_cluster_node, splits_batches, can_restore, last, sessions }
     }
 
+    pub(super) fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
     /// How long ago connections led to another server, which may lack what this one was told.
     pub(super) fn intact_for(&self) -> Option<Duration> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,11 +2,13 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use lockcore::LockName;
+
 use crate::{
     cli::Common,
-    commands::show::Report,
     exit::{Exit, Failure},
     output,
+    report::Report,
 };
 
 const AFTER_HELP: &str = "\
@@ -48,8 +50,9 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
     if asks && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::usage("there is no terminal to ask on; add --yes"));
     }
-    let locks = common.store()?.connect().await?.build()?;
-    let before = Report::of(&locks, &args.name).await?;
+    let lock_name = LockName::new(args.name.as_str())?;
+    let store = common.store()?.open().await?;
+    let before = Report::of(&*store.backend, &lock_name).await?;
     let name = output::escaped(&args.name);
     if before.holders.is_empty() {
         output::print(format!("{name} is not held\n"))?;
@@ -61,12 +64,12 @@ pub(crate) async fn release(args: &Args, common: &Common) -> Result<Exit, Failur
             return Err(Failure::new(Exit::NOT_HAD, "nothing was released"));
         }
         // The answer was about the holder that was shown.
-        if Report::of(&locks, &args.name).await?.holders_in_words() != holders {
+        if Report::of(&*store.backend, &lock_name).await?.holders_in_words() != holders {
             let message = format!("nothing was released: {name} has another holder by now");
             return Err(Failure::new(Exit::NOT_HAD, message));
         }
     }
-    match locks.lock(args.name.as_str()).force_release().await? {
+    match store.backend.force_release(&lock_name).await? {
         true => output::print(format!("released {name}, held by {}\n", output::escaped(&holders)))?,
         false => output::print(format!("{name} is not held any more\n"))?,
     }

@@ -30,6 +30,9 @@ use crate::{
 /// the place by itself.
 const LEAVING: Duration = Duration::from_millis(80);
 
+/// How long connecting may take at least, whatever `-w` says.
+const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
+
 /// How long a release may take after the command was ended because of a loss.
 const LAST_RELEASE: Duration = Duration::from_secs(1);
 
@@ -143,17 +146,19 @@ pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
         Failure::new(Exit::UNAVAILABLE, format!("cannot listen to signals: {error}"))
     };
     let mut signals = Signals::listen().map_err(no_signals)?;
+    let began = Instant::now();
     let connecting = async {
         // One task asks for one lock, so that there is nobody to hand it over to.
         let builder = url.connect().await?.lease(args.lease).hand_over(Duration::ZERO);
-        Ok::<Locks, Failure>(builder.build()?)
+        // A command waits through an outage that it would be let run through.
+        Ok::<Locks, Failure>(builder.retry_for(args.lease).build()?)
     };
-    let locks = match or_signal(&mut signals, connecting).await {
+    let locks = match or_signal(&mut signals, within(args.wait, connecting)).await {
         Ok(locks) => locks?,
         Err(exit) => return Ok(exit),
     };
     let (lock, url) = (args.lock(&locks), common.url.clone());
-    let run = Run { lock, args, locks, url, is_verbose: common.verbose };
+    let run = Run { began, lock, args, locks, url, is_verbose: common.verbose };
     if let Some(outer) = Held::covering(&run.args.name, run.args.kind())? {
         match or_signal(&mut signals, outer.is_there(&run.lock)).await {
             Err(exit) => return Ok(exit),
@@ -176,8 +181,24 @@ async fn or_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> R
     }
 }
 
+/// The result of connecting, if it comes in the time of `-w`.
+async fn within(
+    patience: Option<Duration>,
+    connecting: impl Future<Output = Result<Locks, Failure>>,
+) -> Result<Locks, Failure> {
+    // Even without patience, a store that answers at once may have the lock free.
+    let Some(patience) = patience.map(|patience| patience.max(SHORTEST_CONNECT)) else {
+        return connecting.await;
+    };
+    timeout(patience, connecting).await.unwrap_or_else(|_| {
+        let message = format!("the store did not answer within {patience:?}");
+        Err(Failure::new(Exit::UNAVAILABLE, message))
+    })
+}
+
 /// One `lockctl run` with a client.
 struct Run {
+    began: Instant,
     args: Args,
     locks: Locks,
     lock: Lock,
@@ -189,7 +210,6 @@ struct Run {
 impl Run {
     /// Acquires the lock, runs the command, releases the lock.
     async fn alone(self, mut signals: Signals) -> Result<Exit, Failure> {
-        let began = Instant::now();
         let acquired = or_signal(&mut signals, self.acquire()).await;
         let guard = match acquired {
             Ok(Ok(Some(guard))) => guard,
@@ -208,7 +228,7 @@ impl Run {
             }
         };
         let taken = Instant::now();
-        let (waited, token) = (taken.duration_since(began), guard.token());
+        let (waited, token) = (taken.duration_since(self.began), guard.token());
         self.say(format_args!("holds {} after {waited:.3?}, token {token}", self.args.name));
         self.hold(guard, signals, taken).await
     }
@@ -216,10 +236,13 @@ impl Run {
     async fn acquire(&self) -> Result<Option<LockGuard>, LockError> {
         let guard = match (self.args.nonblock, self.args.wait) {
             (true, _) => self.lock.try_acquire().await?,
-            (false, Some(patience)) => match self.lock.acquire_timeout(patience).await {
-                Err(LockError::Timeout { .. }) => None,
-                acquired => Some(acquired?),
-            },
+            (false, Some(patience)) => {
+                let patience = patience.saturating_sub(self.began.elapsed());
+                match self.lock.acquire_timeout(patience).await {
+                    Err(LockError::Timeout { .. }) => None,
+                    acquired => Some(acquired?),
+                }
+            }
             (false, None) => Some(self.lock.acquire().await?),
         };
         if let Some(guard) = &guard {

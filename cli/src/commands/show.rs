@@ -1,19 +1,21 @@
 //! `lockctl show`.
 
-use std::{fmt::Write as _, time::Duration};
-
-use lockcore::{BackendErrorKind, Holder, LockError, LockState, Locks, Mode};
-use serde::Serialize;
+use lockcore::LockName;
 
 use crate::{
     cli::Common,
+    clients::{Clients, Who},
     exit::{Exit, Failure},
-    output::{self, Table, escaped},
+    output::{self, Table},
+    pace::Pace,
+    report::{PermitsReport, Report},
 };
 
 const AFTER_HELP: &str = "\
-What a store cannot tell is left out: the fencing token of a hold, and who waits for a lock that is
-not fair. A nested hold without a request of its own is known to its process only.
+Host, program and process id are shown of clients that have told them. What a store cannot tell is
+left out: the fencing token of a hold, who waits for a condition, and those without a place in a
+queue who have waited for a few seconds only. A nested hold without a request of its own is known to
+its process only.
 
 Examples:
   lockctl show nightly
@@ -30,174 +32,97 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// All that a store tells about a name.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    name: String,
-    /// `null` while the name is not in use.
-    kind: Option<&'static str>,
-    held: bool,
-    /// The longest lease. `null` if nobody holds the name, or without an end.
-    lease_left_seconds: Option<f64>,
-    pub(crate) holders: Vec<HolderReport>,
-    /// The waiters for a fair lock, and a writer that keeps new readers out; the next one first.
-    queue: Vec<String>,
-    permits: Option<PermitsReport>,
-    /// The count of a latch that is not open.
-    latch: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct HolderReport {
-    pub(crate) owner: String,
-    mode: String,
-    /// How often the owner has entered, or the number of its permits.
-    count: u32,
-}
-
-#[derive(Debug, Serialize)]
-struct PermitsReport {
-    available: u32,
-    /// `null` if the store does not know.
-    total: Option<u32>,
-}
-
 pub(crate) async fn show(args: &Args, common: &Common) -> Result<Exit, Failure> {
-    let locks = common.store()?.connect().await?.build()?;
-    let report = Report::of(&locks, &args.name).await?;
+    let name = LockName::new(args.name.as_str())?;
+    let store = common.store()?.open().await?;
+    let mut report = Report::of(&*store.backend, &name).await?;
+    if report.kind.is_some() {
+        report.identify(&Clients::read(&store, &mut Pace::new(0)).await?);
+    }
     match args.json {
         true => output::print_json(&report)?,
-        false => output::print(report.text())?,
+        false => output::print(text(&report))?,
     }
     Ok(Exit::SUCCESS)
 }
 
-impl Report {
-    pub(crate) async fn of(locks: &Locks, name: &str) -> Result<Self, Failure> {
-        let state = locks.lock(name).state().await;
-        // A latch has no holders. On some stores, asking for them says that the name is something
-        // else.
-        let asks_for_latch = match &state {
-            Ok(state) => !state.is_held() && state.available().is_none(),
-            Err(error) => is_of_other_kind(error),
-        };
-        let latch = if asks_for_latch { latch(locks, name).await? } else { None };
-        let state = match state {
-            Err(_) if latch.is_some() => LockState::free(),
-            state => state?,
-        };
-        Ok(Self::new(name, &state, latch))
-    }
-
-    fn new(name: &str, state: &LockState, latch: Option<u32>) -> Self {
-        Self {
-            name: name.to_owned(),
-            kind: kind(state, latch),
-            held: state.is_held(),
-            lease_left_seconds: state.remaining().as_ref().map(Duration::as_secs_f64),
-            holders: state.holders().iter().map(HolderReport::new).collect(),
-            queue: state.waiters().to_vec(),
-            permits: state
-                .available()
-                .map(|available| PermitsReport { available, total: state.limit() }),
-            latch,
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut facts = Table::default();
-        facts.row(["name", &self.name]);
-        facts.row(["kind", self.kind.unwrap_or("none: the name is not in use")]);
-        let lease = match (self.held, self.lease_left_seconds) {
-            (false, _) => "not held".to_owned(),
-            (true, Some(seconds)) => format!("held, {seconds:.1} s left of the lease"),
-            (true, None) => "held, without a lease".to_owned(),
-        };
-        facts.row(["state", &lease]);
-        if let Some(PermitsReport { available, total }) = &self.permits {
-            let total = total.map_or("an unknown number".to_owned(), |total| total.to_string());
-            facts.row(["permits", &format!("{available} of {total} available")]);
-        }
-        if let Some(count) = self.latch {
-            facts.row(["latch", &format!("closed, count {count}")]);
-        }
-        let mut text = facts.to_string();
-        if !self.holders.is_empty() {
-            let _ = write!(text, "\n{}", self.holder_table());
-        }
-        if !self.queue.is_empty() {
-            text += "\nwaiting, the next one first\n";
-            for waiter in &self.queue {
-                let _ = writeln!(text, "  {}", escaped(waiter));
-            }
-        }
-        text
-    }
-
-    fn holder_table(&self) -> Table {
+fn text(report: &Report) -> String {
+    let mut text = facts(report).to_string();
+    if !report.holders.is_empty() {
         let mut table = Table::default();
-        table.row(["HOLDER", "MODE", "COUNT"]);
-        for HolderReport { owner, mode, count } in &self.holders {
-            table.row([owner, mode, &count.to_string()]);
+        table.row(["HOLDER", "MODE", "COUNT", "HOST", "PROGRAM", "PID"]);
+        for holder in &report.holders {
+            let [host, program, pid] = cells(holder.client.as_ref());
+            table.row([
+                &holder.owner,
+                &holder.mode,
+                &holder.count.to_string(),
+                &host,
+                &program,
+                &pid,
+            ]);
         }
-        table
+        text += &format!("\n{table}");
     }
-
-    /// The holders in a few words, for messages.
-    pub(crate) fn holders_in_words(&self) -> String {
-        let words: Vec<String> = self
-            .holders
-            .iter()
-            .map(|holder| format!("{} ({})", holder.owner, holder.mode))
-            .collect();
-        words.join(", ")
+    if !report.queue.is_empty() {
+        let mut table = Table::default();
+        table.row(["PLACE", "WAITER", "HOST", "PROGRAM", "PID"]);
+        for (at, waiter) in report.queue.iter().enumerate() {
+            let [host, program, pid] = cells(waiter.client.as_ref());
+            table.row([&(at + 1).to_string(), &waiter.owner, &host, &program, &pid]);
+        }
+        text += &format!("\n{table}");
     }
+    if !report.waiting.is_empty() {
+        let mut table = Table::default();
+        table.row(["WAITING FOR", "MODE", "HOST", "PROGRAM", "PID", "AT"]);
+        for wait in &report.waiting {
+            let [host, program, pid] = cells(Some(&wait.client));
+            let seconds = format!("{:.0} s", wait.seconds);
+            table.row([&seconds, &wait.mode, &host, &program, &pid, &wait.site]);
+        }
+        text += &format!("\n{table}");
+    }
+    text
 }
 
-impl HolderReport {
-    fn new(holder: &Holder) -> Self {
-        let count = match holder.mode() {
-            Mode::Permit { count, .. } => count,
-            _ => holder.hold_count(),
-        };
-        Self { owner: holder.owner().to_owned(), mode: holder.mode().to_string(), count }
+fn facts(report: &Report) -> Table {
+    let mut facts = Table::default();
+    facts.row(["name", &report.name]);
+    facts.row(["kind", report.kind.unwrap_or("none: the name is not in use")]);
+    let lease = match (report.held, report.lease_left_seconds) {
+        (false, _) => "not held".to_owned(),
+        (true, Some(seconds)) => format!("held, {seconds:.1} s left of the lease"),
+        (true, None) => "held, without a lease".to_owned(),
+    };
+    facts.row(["state", &lease]);
+    if let Some(PermitsReport { available, total }) = &report.permits {
+        let total = total.map_or("an unknown number".to_owned(), |total| total.to_string());
+        facts.row(["permits", &format!("{available} of {total} available")]);
     }
+    if let Some(count) = report.latch {
+        facts.row(["latch", &format!("closed, count {count}")]);
+    }
+    facts
 }
 
-fn kind(state: &LockState, latch: Option<u32>) -> Option<&'static str> {
-    if latch.is_some() {
-        return Some("latch");
-    }
-    if state.available().is_some() {
-        return Some("semaphore");
-    }
-    match state.holders().first().map(Holder::mode) {
-        Some(Mode::Fair) => Some("fair lock"),
-        Some(Mode::Exclusive) if !state.waiters().is_empty() => Some("fair lock"),
-        Some(Mode::Exclusive) => Some("lock"),
-        Some(Mode::Read | Mode::Write) => Some("read-write lock"),
-        Some(Mode::Permit { .. }) => Some("semaphore"),
-        None if !state.waiters().is_empty() => Some("fair or read-write lock"),
-        _ => None,
-    }
-}
-
-/// The count of a latch, if the name is one and not open.
-async fn latch(locks: &Locks, name: &str) -> Result<Option<u32>, Failure> {
-    match locks.latch(name).count().await {
-        Ok(0) | Err(LockError::Unsupported { .. }) => Ok(None),
-        Ok(count) => Ok(Some(count)),
-        Err(error) if is_of_other_kind(&error) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn is_of_other_kind(error: &LockError) -> bool {
-    matches!(error, LockError::Backend(error) if error.kind() == BackendErrorKind::WrongType)
+/// Host, program and process id.
+fn cells(client: Option<&Who>) -> [String; 3] {
+    let or_dash = |text: Option<&String>| text.map_or("-".to_owned(), Clone::clone);
+    let pid = client.and_then(|who| who.pid).map(|pid| pid.to_string());
+    [
+        or_dash(client.and_then(|who| who.host.as_ref())),
+        or_dash(client.and_then(|who| who.program.as_ref())),
+        or_dash(pid.as_ref()),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use lockcore::{Holder, LockState, Mode};
+
     use super::*;
 
     #[test]
@@ -206,7 +131,7 @@ mod tests {
         let state = LockState::held(holders, Some(Duration::from_secs(12)))
             .with_waiters(vec!["b\u{9b}:2".to_owned()]);
         let report = Report::new("x\u{7}", &state, None);
-        let text = report.text();
+        let text = text(&report);
         assert!(
             !text.chars().any(|character| character.is_control() && character != '\n'),
             "{text}"

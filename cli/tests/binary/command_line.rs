@@ -31,8 +31,18 @@ fn mistakes_on_the_command_line_are_one_line_and_64() {
         &["run", "--kill-after", "9999999999999999999", "a", "--", "true"],
         &["run", "-E", "256", "a", "--", "true"],
         &["run", "--on-lost", "cry", "a", "--", "true"],
+        &["ls", "a", "b"],
+        &["ls", "--rate", "-1"],
+        &["ls", "--limit", "many"],
+        &["top", "--interval", "0.1"],
+        &["top", "--interval", "2h"],
+        &["top"],
         &["release", "a"],
         &["release", "a", "--force"],
+        &["bench", "--tasks", "0"],
+        &["bench", "--tasks", "1001"],
+        &["bench", "--seconds", "0"],
+        &["bench", "--seconds", "601"],
         &["man", "nonsense"],
         &["completions", "nonsense"],
         &["--url", "mysql://h", "show", "a"],
@@ -69,6 +79,7 @@ fn a_store_that_is_away_is_69_and_passwords_are_not_shown() {
         for arguments in [
             &["run", "--verbose", "-n", "a", "--", "true"][..],
             &["show", "a", "--json"],
+            &["ls", "--json"],
             &["release", "a", "--force", "--yes"],
         ] {
             let end = end(&url, arguments);
@@ -157,7 +168,8 @@ fn release_says_whom_it_took_the_lock_from() {
 fn help_pages_and_completions_are_written() {
     let folder = RedisServer::start();
     let folder = folder.directory().join("man");
-    for command in ["run", "show", "release", "completions", "man"] {
+    for command in ["run", "ls", "show", "top", "release", "doctor", "bench", "completions", "man"]
+    {
         let help = end("", &[command, "--help"]);
         assert_eq!(help.code, Some(0), "{help:?}");
         assert!(help.stdout.contains("Examples:"), "{command}");
@@ -168,7 +180,7 @@ fn help_pages_and_completions_are_written() {
     assert_eq!(code("", &["--version"]), 0);
     assert!(end("", &["man"]).stdout.contains(".TH lockctl 1"));
     assert_eq!(code("", &["man", "--dir", folder.to_str().unwrap()]), 0);
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 6);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 8);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(end("", &["completions", shell]).stdout.contains("at-least"), "{shell}");
     }

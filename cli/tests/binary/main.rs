@@ -5,11 +5,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod all_processes;
+mod answering;
 mod at_least;
 mod backends;
+mod bench;
 mod command_line;
+mod doctor;
+mod doctor_elsewhere;
 mod loss;
+mod ls;
+mod outage;
 mod program;
 mod run;
 mod signals;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod tmux;
+#[cfg(target_os = "linux")]
+mod top;

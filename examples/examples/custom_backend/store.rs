@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, Holder, LockName, LockState, Mode,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use rustix::{fs::FlockOperation, time::ClockId};
@@ -133,6 +133,10 @@ impl Backend for FileBackend {
     }
 
     fn conditions(&self) -> Option<&dyn Conditions> {
+        None
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
         None
     }
 }

@@ -1,11 +1,12 @@
 //! Everything that an author of a backend needs: the [`Backend`] trait, with its requests and
-//! answers, and the optional parts [`Latches`] and [`Conditions`].
+//! answers, and the optional parts [`Latches`], [`Conditions`] and [`Directory`].
 //!
 //! Users of locks do not need this module. They pass a backend to
 //! [`Locks::new`](crate::Locks::new).
 
 mod capabilities;
 mod conditions;
+mod directory;
 mod latches;
 mod limits;
 mod requests;
@@ -18,6 +19,7 @@ pub use async_trait::async_trait;
 pub use self::{
     capabilities::Capabilities,
     conditions::{ConditionId, Conditions, Departure},
+    directory::{Cursor, Directory, Page, Start},
     latches::Latches,
     limits::Limits,
     requests::{
@@ -38,8 +40,8 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 /// its own. The example `custom_backend` is a complete backend in little more than 200 lines.
 ///
 /// Every method is required, so that a wrapper cannot forget to forward one. A backend without
-/// semaphores, latches or conditions says so in [`resize`](Self::resize),
-/// [`latches`](Self::latches) and [`conditions`](Self::conditions).
+/// semaphores, latches, conditions or a directory says so in [`resize`](Self::resize),
+/// [`latches`](Self::latches), [`conditions`](Self::conditions) and [`directory`](Self::directory).
 ///
 /// # The contract
 /// A *hold* belongs to one [`HoldId`] under one name. Its owner is [`HoldId::owner`], and its
@@ -197,7 +199,8 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
 ///   a token greater than the raised one. Whoever holds the name keeps the hold and its token.
 ///
-/// Clauses C30 to C32 are in [`Latches`], and C33 to C36 in [`Conditions`].
+/// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C44 in
+/// [`Directory`].
 ///
 /// # Errors and time-outs
 /// An error MUST say with [`BackendError::not_applied`] if the request certainly had no effect. A
@@ -274,6 +277,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// The conditions of this store, or `None` if it has none.
     fn conditions(&self) -> Option<&dyn Conditions>;
+
+    /// The names in use at this store and its clients, or `None` if it cannot tell.
+    fn directory(&self) -> Option<&dyn Directory>;
 }
 
 /// A subscription to the ends of holds of one name, or to the demand for it.

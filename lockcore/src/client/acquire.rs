@@ -86,7 +86,7 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
-        let asker = self.asker(owner, true);
+        let asker = Asker { has_limit: true, ..self.asker(owner, true) };
         let asking = Box::pin(async move {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();
@@ -140,7 +140,8 @@ impl Acquisition {
         let owner = owner.unwrap_or_else(Owner::new);
         let (mode, takes_over) = (self.mode, self.takes_over(&owner));
         let fails_alone = self.replicas.is_some();
-        Asker { owner, has_fresh_owner, mode, is_patient, takes_over, fails_alone }
+        let has_limit = false;
+        Asker { owner, has_fresh_owner, mode, is_patient, takes_over, fails_alone, has_limit }
     }
 
     fn acquire_in_turn<'a, 'w>(

@@ -1,6 +1,9 @@
 //! [`Calendar`]: the schedule of a client, behind a lock, and the signal for its background task.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Notify;
 
@@ -18,6 +21,8 @@ pub(super) struct Calendar {
     schedule: Mutex<Schedule<Arc<LaneCell>>>,
     /// Something is due earlier than was known.
     earlier: Notify,
+    /// Somebody waits, or has waited: the background task has to look every second.
+    is_watched: AtomicBool,
 }
 
 impl Calendar {
@@ -70,6 +75,27 @@ impl Calendar {
     /// Resolves when something is due earlier than was known.
     pub(super) async fn earlier(&self) {
         self.earlier.notified().await;
+    }
+
+    /// Has the background task look every second. Costs nothing if it does already.
+    pub(super) fn watch(&self) {
+        // Whoever waits is in its lane by now. The task takes this back before it looks at the
+        // lanes, and both lock them: either it sees the waiter, or the waiter sees this.
+        if !self.is_watched.load(Ordering::Relaxed)
+            && !self.is_watched.swap(true, Ordering::Relaxed)
+        {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Whether the background task has to look every second.
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// It need not, unless somebody says so again. Returns whether it had to.
+    pub(super) fn unwatch(&self) -> bool {
+        self.is_watched.swap(false, Ordering::Relaxed)
     }
 
     /// The client is gone.

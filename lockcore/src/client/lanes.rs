@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    num::NonZeroU64,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
@@ -28,6 +29,18 @@ pub(crate) struct WaiterSlot {
     /// The undoing of its request, and the time until which that is worth trying, while there is no
     /// answer.
     pub(super) asked: Option<Box<(ReleaseRequest, Moment)>>,
+    /// Once it has to wait.
+    pub(super) wait: Option<WaitFacts>,
+}
+
+/// Who waits, for those who ask. In the waiter, so that it needs no room of its own.
+#[derive(Debug)]
+pub(super) struct WaitFacts {
+    pub(super) since: Moment,
+    pub(super) site: &'static std::panic::Location<'static>,
+    pub(super) task: TaskKey,
+    /// Drawn when it has waited for long.
+    pub(super) number: Option<NonZeroU64>,
 }
 
 /// The data of the client for a hold.
@@ -299,6 +312,18 @@ impl LaneMap {
             shard.cells.iter().cloned().collect::<Vec<_>>()
         });
         all.collect()
+    }
+
+    /// Whether a lane is as `is_it` says, or is busy right now.
+    pub(super) fn any(&self, is_it: impl Fn(&Lane<WaiterSlot, HoldFacts>) -> bool) -> bool {
+        self.shards.iter().any(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            // Only tried: it is locked before a shard otherwise.
+            shard
+                .cells
+                .iter()
+                .any(|cell| cell.slot.try_lock().map_or(true, |slot| is_it(&slot.lane)))
+        })
     }
 
     /// The lanes of `name`, whatever it is used as.

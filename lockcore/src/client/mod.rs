@@ -29,9 +29,13 @@ mod meters;
 mod nested;
 mod outcome;
 mod place;
+mod presence;
+mod records;
 mod release;
 mod report;
+mod scan;
 mod shared;
+mod survey;
 mod tally;
 #[cfg(feature = "metrics")]
 mod timed;

@@ -21,6 +21,7 @@ use super::{
     lanes::LaneMap,
     measure::{ClientMetrics, Grouping, MeasuredAnswer},
     outcome::BackendCall,
+    presence::Presence,
     tally::{Counting, Tally},
     waiters::Waiters,
 };
@@ -29,6 +30,7 @@ use crate::{
     backend::{Backend, HoldId},
     engine::{HandOver, WaiterLimits},
     time::{Backoff, Clock},
+    waits::ClientDescription,
 };
 
 /// The options of a client, for all its locks.
@@ -46,6 +48,8 @@ pub(crate) struct Settings {
     /// For how long holds are handed over, if they are.
     pub(crate) hand_over: Option<HandOver>,
     pub(crate) limits: WaiterLimits,
+    /// What the client writes of itself, if it does.
+    pub(crate) description: Option<ClientDescription>,
 }
 
 pub(super) const OPEN: u8 = 0;
@@ -89,6 +93,8 @@ pub(crate) struct Client {
     pub(super) pending_releases: Arc<Tally>,
     /// Places in conditions that are being left.
     pub(super) leaving: Arc<Tally>,
+    /// What the store was told of this client.
+    pub(super) presence: Arc<Presence>,
     /// It was said that the demand for locks cannot be heard.
     pub(super) is_deaf: Once,
 }
@@ -102,6 +108,8 @@ impl Client {
         grouping: Grouping,
         serve: fn(Weak<Self>, UnboundedReceiver<Job>) -> Job,
     ) -> Arc<Self> {
+        let described = settings.description.clone();
+        let presence = Presence::new(described, settings.lease, clock.now());
         Arc::new(Self {
             backend,
             clock,
@@ -119,6 +127,7 @@ impl Client {
             acquiring: Tally::default(),
             pending_releases: Arc::default(),
             leaving: Arc::default(),
+            presence,
             is_deaf: Once::new(),
         })
     }
@@ -131,6 +140,11 @@ impl Client {
             None => HoldId::unique(id),
             Some(name) => HoldId::named(name, id),
         }
+    }
+
+    /// The id of this client: what the owners of its holds begin with on the wire.
+    pub(crate) fn client_id(&self) -> &str {
+        str::from_utf8(&self.prefix[..PREFIX - 1]).unwrap_or_default()
     }
 
     /// An id that is unique across all clients.

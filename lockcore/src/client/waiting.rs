@@ -12,7 +12,7 @@ use super::{
     answer::unless,
     cleanup::{Cleanup, OnDrop},
     held::Held,
-    lanes::{HoldFacts, LaneCell},
+    lanes::{HoldFacts, LaneCell, WaitFacts},
     listener::Heard,
     measure::WaiterMetrics,
     outcome::Entrance,
@@ -285,20 +285,27 @@ impl<'a> Contender<'a> {
         error
     }
 
-    /// A task that waits for a lock which it holds itself under another owner waits for ever.
+    /// Notes that it waits, for those who ask. And warns: a task that waits for a lock which it
+    /// holds itself under another owner waits for ever.
     fn warn_of_deadlock(&mut self, now: Moment) {
-        let is_permit = matches!(self.acquisition().mode, Mode::Permit { .. });
-        if is_permit || !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
+        if !self.asker.is_patient || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
-        let Acquisition { name, site, .. } = self.acquisition();
+        let Acquisition { name, site, mode, client, .. } = self.acquisition();
         let task = TaskKey::current();
         let held_since = self.place.cell.look(|lane| {
+            if let Some(slot) = lane.waiter_mut(self.place.ticket) {
+                slot.wait = Some(WaitFacts { since: now, site, task, number: None });
+            }
+            if matches!(mode, Mode::Permit { .. }) {
+                return None;
+            }
             let own = lane.holds().iter().find(|hold| {
                 hold.facts.task == task && hold.owner != self.asker.owner && hold.is_live(now)
             });
             own.map(|hold| hold.facts.site)
         });
+        client.calendar.watch();
         if let Some(held_since) = held_since {
             tracing::warn!(
                 lock = %name, %held_since, waiting_at = %site,

@@ -25,7 +25,8 @@ use crate::{
     time::{Clock, Moment, lease},
 };
 
-/// How soon after waking up a host notices that it slept. Timers do not count the time asleep.
+/// How soon after waking up a host notices that it slept, as timers do not count the time asleep;
+/// and how often it looks who waits.
 const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 
 /// The body of the background task of a client.
@@ -49,12 +50,20 @@ async fn serve_until_gone(
     // Renewals end with this task: nothing is held any more.
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
+    // Requests that write the record of the client. Nobody waits for them at the end.
+    let mut writes = JoinSet::new();
     let mut suspended = clock.suspended();
+    let mut tick = None;
     loop {
+        let due = next_due(calendar, clock, &mut tick);
         tokio::select! {
             biased;
-            () = next_due(calendar, clock) => {
+            () = due => {
                 let Some(client) = client.upgrade() else { break };
+                if tick.take_if(|tick| *tick <= clock.now()).is_some() {
+                    // A panic, be it one of the backend, must not end this task.
+                    let _ = catch_unwind(AssertUnwindSafe(|| client.tick(&mut writes)));
+                }
                 if clock.suspended() > suspended {
                     suspended = clock.suspended();
                     client.look_at_all();
@@ -71,16 +80,30 @@ async fn serve_until_gone(
             () = calendar.earlier() => {}
             Some(_) = work.join_next() => {}
             Some(_) = renewals.join_next() => {}
+            Some(_) = writes.join_next() => {}
         }
     }
     while work.join_next().await.is_some() {}
 }
 
-/// Resolves when a lane is due, and now and then while there is one.
-async fn next_due(calendar: &Calendar, clock: &Clock) {
-    match calendar.look_next(clock.now().after(SUSPENSION_CHECK)) {
-        None => pending().await,
-        Some(moment) => clock.sleep_until(moment).await,
+/// Resolves when a lane is due, and every second while there is one or somebody waits. `tick` is
+/// when the second is over.
+fn next_due(
+    calendar: &Calendar,
+    clock: &Clock,
+    tick: &mut Option<Moment>,
+) -> impl Future<Output = ()> + use<> {
+    let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
+    let due = calendar.look_next(next).or_else(|| calendar.is_watched().then_some(next));
+    if due.is_none() {
+        *tick = None;
+    }
+    let clock = clock.clone();
+    async move {
+        match due {
+            None => pending().await,
+            Some(moment) => clock.sleep_until(moment).await,
+        }
     }
 }
 

@@ -187,6 +187,11 @@ impl HoldState {
         self.deadline
     }
 
+    /// Whether the watchdog renews it, so that it does not end by itself.
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.renewed > 0
+    }
+
     /// Until when the backend may have the hold.
     pub(crate) fn asked(&self) -> Moment {
         self.asked

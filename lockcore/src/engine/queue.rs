@@ -29,6 +29,8 @@ pub(crate) struct Asker {
     /// It has a demand of its own, which the backend may not meet while it serves others, and the
     /// other way round.
     pub(crate) fails_alone: bool,
+    /// It gives up by itself after a time. For those who ask whom it waits for.
+    pub(crate) has_limit: bool,
 }
 
 impl Asker {
@@ -379,6 +381,15 @@ impl<W> WaitQueue<W> {
     pub(super) fn fair(&self) -> impl Iterator<Item = (Ticket, &Waiter<W>)> {
         let others = self.others.iter();
         others.flat_map(|others| &others.fair).map(|(ticket, waiter)| (*ticket, &**waiter))
+    }
+
+    /// Everybody, for those who note something about them.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+        let others = self.others.iter_mut().flat_map(|others| {
+            let Others { in_line, fair, .. } = &mut **others;
+            in_line.iter_mut().chain(fair)
+        });
+        self.head.iter_mut().chain(others).map(|(_, waiter)| &mut **waiter)
     }
 
     /// Everybody.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Clock, LockError, LockName, Locks,
+    ClientDescription, Clock, LockError, LockName, Locks,
     backend::{Backend, Capabilities},
     client::{self, Grouping, Settings},
     engine::{HandOver, WaiterLimits},
@@ -27,6 +27,7 @@ pub struct LocksBuilder {
     max_waiters: usize,
     max_waiters_per_lock: usize,
     clock: Clock,
+    description: Option<ClientDescription>,
     grouping: Grouping,
 }
 
@@ -43,6 +44,7 @@ impl LocksBuilder {
             max_waiters: 100_000,
             max_waiters_per_lock: 10_000,
             clock: Clock::system(),
+            description: Some(ClientDescription::new()),
             grouping: Grouping::default(),
         }
     }
@@ -172,6 +174,25 @@ impl LocksBuilder {
         self
     }
 
+    /// What this client writes of itself at the store, for the people who look at it. Default: the
+    /// [`ClientDescription`] that the process has by itself. `None` writes nothing.
+    ///
+    /// A client that has held or waited for about a second has a *record*, if the backend has a
+    /// [`Directory`](crate::backend::Directory): the host, the program, the id of the process, the
+    /// version of lockcore, and since when the client exists. The holder of a lock on the wire
+    /// begins with the client's id, so the record says who holds it. While acquisitions of this
+    /// client wait for longer than 1.5 s, it also has the names that they wait for, what is held
+    /// meanwhile, and where in the source both were called: [`Locks::waits`] reads that.
+    ///
+    /// The background writes it every third of its lifetime, which is the lease, and at least 30 s
+    /// and at most 1 h, and within a second when the waits change. A client that neither holds nor
+    /// waits writes nothing, [`Locks::close`] removes the record, and that of a crashed client runs
+    /// out. No lock depends on it, and failures are only logged.
+    pub fn description(mut self, description: impl Into<Option<ClientDescription>>) -> Self {
+        self.description = description.into();
+        self
+    }
+
     /// Measures the names of locks in groups: the metrics that have a mode, and the losses, get a
     /// label `group` with what `group` returns for the name of the lock. Default: no such label.
     ///
@@ -266,6 +287,7 @@ impl LocksBuilder {
             namespace: self.namespace,
             batching: self.lease / 30,
             hand_over: (hands_over && !self.hand_over.is_zero()).then_some(hand_over),
+            description: self.description,
             limits: WaiterLimits { total: self.max_waiters, per_lock: self.max_waiters_per_lock },
         };
         Locks::from_client(client::open(self.backend, self.clock, settings, self.grouping))

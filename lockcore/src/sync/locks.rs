@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc};
 
 use crate::{
     CountDownLatch, Lock, LockError, LockName, LocksBuilder, Mode, MultiLock, Owner, RwLock,
-    Semaphore, backend::Backend, client::Client,
+    Semaphore, Waits, backend::Backend, client::Client,
 };
 
 /// The entry point: a client that makes handles of locks over one backend.
@@ -157,6 +157,48 @@ impl Locks {
     /// As cancel safe as `future`.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         Owner::new().scope(future)
+    }
+
+    /// Reports who waits for whom at the store: in every client that has a
+    /// [record](LocksBuilder::description), whatever its namespace.
+    ///
+    /// An acquisition is in the report when it has waited for more than 1.5 s, and is told of
+    /// within another second. Latches and conditions are not. A cycle of acquisitions that wait for
+    /// each other is looked at twice: the records are read, the store is asked for the holds, and
+    /// 1.5 s later both is done again. So a deadlock is reported within 5 s of its beginning, and a
+    /// wait that is over meanwhile is no deadlock. Without anything like a cycle, this returns at
+    /// once. It only reports: nobody is cut off.
+    ///
+    /// The records of a client that crashed, or that cannot reach the store, remain until they run
+    /// out. A cycle of which it is a part is reported for as long as the store has its holds.
+    ///
+    /// # Errors
+    /// [`LockError::Backend`] if the backend does not respond, and with the kind
+    /// [`Unsupported`](crate::BackendErrorKind::Unsupported) if it has no
+    /// [`Directory`](crate::backend::Directory).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    ///
+    /// # Examples
+    /// ```
+    /// use lockcore::{LockError, Locks};
+    /// use lockcore_memory::MemoryBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = Locks::new(MemoryBackend::new());
+    /// let waits = locks.waits().await?;
+    /// for waiting in waits.waiting() {
+    ///     let (client, site) = (waiting.client(), waiting.site());
+    ///     println!("{client} has waited for {:?} at {site}", waiting.waited());
+    /// }
+    /// for cycle in waits.cycles() {
+    ///     println!("{cycle}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn waits(&self) -> Result<Waits, LockError> {
+        self.client.waits().await
     }
 
     /// Releases every hold, waits for releases that are under way, and stops the background task.

@@ -18,6 +18,7 @@
 /// | `proposed_tokens` | tokens that several stores agree on | `Capabilities::PROPOSED_TOKENS` | C40 |
 /// | `latches` | count-down latches | `Backend::latches` | C21, C30 to C32 |
 /// | `conditions` | conditions | `Backend::conditions` | C33 to C36 |
+/// | `directory` | the names in use and the records of clients | `Backend::directory` | C41 to C44 |
 ///
 /// One more word, `paused`, is for a store on tokio's clock: the clock is paused, and no test waits
 /// in real time.
@@ -152,6 +153,7 @@ macro_rules! if_named {
     (proposed_tokens [proposed_tokens $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (latches [latches $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     (conditions [conditions $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
+    (directory [directory $($more:ident)*] { $($then:tt)* } $else:tt) => { $($then)* };
     ($part:ident [] $then:tt { $($else:tt)* }) => { $($else)* };
     ($part:ident [$other:ident $($more:ident)*] $then:tt $else:tt) => {
         $crate::if_named! { $part [$($more)*] $then $else }
@@ -182,12 +184,13 @@ mod tests {
     fn each_word_is_equal_to_itself_only() {
         compare!(
             [fair read_write permits hand_over demand direct_grant proposed_tokens latches
-             conditions],
+             conditions directory],
             [fair read_write permits hand_over demand direct_grant proposed_tokens latches
-             conditions]
+             conditions directory]
         );
         let words = parts!([
             fair read_write permits hand_over demand direct_grant proposed_tokens latches conditions
+            directory
         ]);
         assert_eq!(words, Part::ALL);
     }

@@ -158,6 +158,7 @@ macro_rules! for_each_case {
                 [not proposed_tokens] { C16 undeclared_proposals_of_tokens_are_refused }
                 [not latches] { C16 undeclared_latches_are_refused }
                 [not conditions] { C16 undeclared_conditions_are_refused }
+                [not directory] { C16 an_undeclared_directory_is_refused }
             kinds [exclusive] {
                 C21 modes_of_one_kind_refuse_each_other_as_held
             } [read_write or permits] {

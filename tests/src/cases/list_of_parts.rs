@@ -239,6 +239,32 @@ macro_rules! and_for_each_case_of_a_part {
                 C36 nothing_is_left_of_a_dropped_subscription_of_a_waiter
                 C36 a_dropped_subscribe_leaves_no_subscription_of_a_waiter
             }
+            directory [directory] {
+                C41 every_name_in_use_is_reported
+                C41 a_name_that_is_free_again_is_not_reported
+                C41 a_name_whose_lease_has_ended_is_not_reported
+                C41 names_that_look_alike_are_reported_as_they_are
+                C41 a_walk_over_many_names_reports_each
+                C41 a_walk_reports_what_stays_while_others_come_and_go
+                C41 a_cursor_of_another_store_is_refused
+                C42 a_walk_does_not_hold_up_others
+                C17 a_dropped_step_of_a_walk_changes_nothing
+            }
+            client_records [directory] {
+                C43 a_record_is_reported_as_it_was_written
+                C43 the_last_record_of_a_client_is_reported
+                C43 a_record_is_forgotten_after_its_lifetime
+                C43 a_record_is_kept_for_its_lifetime
+                C43 the_last_lifetime_of_a_record_counts
+                C43 a_removed_record_is_not_reported
+                C43 the_records_of_many_clients_are_reported
+                C43 records_are_reported_while_others_come_and_go
+                C44 records_do_not_affect_locks
+                C44 locks_do_not_affect_records
+                C44 records_are_not_reported_as_names
+                C17 a_dropped_put_can_be_repeated
+                C17 a_dropped_removal_can_be_repeated
+            }
             fair_through_the_core [fair] {
                 C18 waiters_of_two_clients_enter_in_the_order_in_which_they_came
                 C19 a_waiter_keeps_its_place_for_as_long_as_it_waits

@@ -36,7 +36,7 @@ impl<F: Fixture> Case<F> {
         self.name
     }
 
-    /// The clause of the contract that it shows first of all: `C1` to `C40`.
+    /// The clause of the contract that it shows first of all: `C1` to `C44`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause

@@ -27,11 +27,13 @@ pub enum Part {
     Latches,
     /// Conditions: `conditions`.
     Conditions,
+    /// A directory of names and clients: `directory`.
+    Directory,
 }
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Fair,
         Self::ReadWrite,
         Self::Permits,
@@ -41,6 +43,7 @@ impl Part {
         Self::ProposedTokens,
         Self::Latches,
         Self::Conditions,
+        Self::Directory,
     ];
 
     /// The word for this part in [`conformance_tests!`](crate::conformance_tests).
@@ -56,10 +59,12 @@ impl Part {
             Self::ProposedTokens => "proposed_tokens",
             Self::Latches => "latches",
             Self::Conditions => "conditions",
+            Self::Directory => "directory",
         }
     }
 
-    /// The capability that declares this part. Latches and conditions have methods instead.
+    /// The capability that declares this part. Latches, conditions and the directory have methods
+    /// instead.
     pub(crate) fn capability(self) -> Option<Capabilities> {
         match self {
             Self::Fair => Some(Capabilities::FAIR),
@@ -69,7 +74,7 @@ impl Part {
             Self::Demand => Some(Capabilities::DEMAND),
             Self::DirectGrant => Some(Capabilities::DIRECT_GRANT),
             Self::ProposedTokens => Some(Capabilities::PROPOSED_TOKENS),
-            Self::Latches | Self::Conditions => None,
+            Self::Latches | Self::Conditions | Self::Directory => None,
         }
     }
 
@@ -85,6 +90,7 @@ impl Part {
             Self::ProposedTokens => "`Capabilities::PROPOSED_TOKENS`",
             Self::Latches => "`Backend::latches`",
             Self::Conditions => "`Backend::conditions`",
+            Self::Directory => "`Backend::directory`",
         }
     }
 
@@ -93,6 +99,7 @@ impl Part {
         match self {
             Self::Latches => backend.latches().is_some(),
             Self::Conditions => backend.conditions().is_some(),
+            Self::Directory => backend.directory().is_some(),
             _ => self
                 .capability()
                 .is_some_and(|capability| backend.capabilities().contains(capability)),
@@ -131,13 +138,16 @@ macro_rules! part {
     (conditions) => {
         $crate::Part::Conditions
     };
+    (directory) => {
+        $crate::Part::Directory
+    };
     ($word:ident) => {
         compile_error!(concat!(
             "`",
             stringify!($word),
             "` is no word of `conformance_tests!`: the words are `fair`, `read_write`, `permits`, \
-             `hand_over`, `demand`, `direct_grant`, `proposed_tokens`, `latches`, `conditions` and \
-             `paused`"
+             `hand_over`, `demand`, `direct_grant`, `proposed_tokens`, `latches`, `conditions`, \
+             `directory` and `paused`"
         ))
     };
 }

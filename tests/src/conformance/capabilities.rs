@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// All modes, with an example of those that have numbers.
-fn modes() -> [Mode; 6] {
+pub(super) fn modes() -> [Mode; 6] {
     let permits = [Mode::permits(1, 2), Mode::plain_permits(1, 2)];
     [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write, permits[0], permits[1]]
 }
@@ -41,4 +41,5 @@ pub async fn all_clients_declare_the_same<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one.capabilities(), scene.two.capabilities());
     assert_eq!(scene.one.latches().is_some(), scene.two.latches().is_some(), "latches");
     assert_eq!(scene.one.conditions().is_some(), scene.two.conditions().is_some(), "conditions");
+    assert_eq!(scene.one.directory().is_some(), scene.two.directory().is_some(), "directory");
 }

@@ -11,6 +11,7 @@
 
 pub mod cancellation;
 pub mod capabilities;
+pub mod client_records;
 mod condition;
 pub mod condition_leaving;
 pub mod condition_wakeups;
@@ -18,6 +19,7 @@ pub mod conditions;
 pub mod declaration;
 pub mod demand;
 pub mod direct_grant;
+pub mod directory;
 pub mod downgrade;
 pub mod exclusion;
 pub mod fair;
@@ -46,4 +48,5 @@ pub mod takeover;
 pub mod through_the_core;
 pub mod tokens;
 pub mod wakeups;
+mod walk;
 pub mod writers;

@@ -118,3 +118,10 @@ pub async fn undeclared_conditions_are_refused<F: Fixture>(fixture: &F) {
     }
     nothing_is_left(fixture, &name).await;
 }
+
+/// C16: a backend without a directory has none at any client.
+pub async fn an_undeclared_directory_is_refused<F: Fixture>(fixture: &F) {
+    for client in [fixture.client().await, fixture.client().await] {
+        assert!(client.directory().is_none(), "`Backend::directory` returns a directory");
+    }
+}

@@ -1,5 +1,6 @@
 //! [`Faulty`]: a backend that fails when it is told to.
 
+mod directory;
 mod signals;
 
 use std::{
@@ -12,9 +13,9 @@ use std::{
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Latches, Limits,
-        ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome, ResizeRequest,
-        SubscribeRequest, Wakeup, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Backend, Capabilities, Conditions, Directory, Latches,
+        Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
+        ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
     },
 };
 use tokio::sync::watch;
@@ -84,6 +85,14 @@ pub enum Op {
     Leave,
     /// [`Conditions::notify`].
     Notify,
+    /// [`Directory::names`].
+    Names,
+    /// [`Directory::put_client`].
+    PutClient,
+    /// [`Directory::remove_client`].
+    RemoveClient,
+    /// [`Directory::clients`].
+    Clients,
     /// [`Wakeups::woken`]. Counted, and its faults used up, when a wake-up has come: see [`Fault`].
     Woken,
 }
@@ -372,6 +381,10 @@ impl<B: Backend> Backend for Faulty<B> {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         self.backend.conditions().is_some().then_some(self as &dyn Conditions)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.backend.directory().is_some().then_some(self as &dyn Directory)
     }
 }
 

@@ -10,7 +10,7 @@ use lockcore::{
 use super::{Faulty, Op};
 
 /// What a backend owes that declares something and does not have it when it is called.
-fn missing(what: &str) -> BackendError {
+pub(super) fn missing(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unsupported, format!("the backend inside has no {what}"))
 }
 

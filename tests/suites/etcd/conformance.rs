@@ -84,4 +84,4 @@ impl Fixture for EtcdFixture {
     }
 }
 
-lockcore_testkit::conformance_tests!(EtcdFixture, fair, read_write, hand_over);
+lockcore_testkit::conformance_tests!(EtcdFixture, fair, read_write, hand_over, directory);

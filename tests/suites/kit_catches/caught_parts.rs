@@ -33,6 +33,7 @@ const C16: Flaws = &[
     ),
     (Flaw::IsNotNamed(Part::Latches), &[DECLARATION, "undeclared_latches_are_refused"]),
     (Flaw::IsNotNamed(Part::Conditions), &[DECLARATION, "undeclared_conditions_are_refused"]),
+    (Flaw::IsNotNamed(Part::Directory), &[DECLARATION, "an_undeclared_directory_is_refused"]),
     (Flaw::IsNotDeclared(Part::Fair), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::ReadWrite), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Permits), &[DECLARATION]),
@@ -42,6 +43,7 @@ const C16: Flaws = &[
     (Flaw::IsNotDeclared(Part::ProposedTokens), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Latches), &[DECLARATION]),
     (Flaw::IsNotDeclared(Part::Conditions), &[DECLARATION]),
+    (Flaw::IsNotDeclared(Part::Directory), &[DECLARATION]),
     (Flaw::GrantsUndeclared(Part::Fair), &["undeclared_fair_locks_are_refused"]),
     (Flaw::GrantsUndeclared(Part::ReadWrite), &["undeclared_read_write_locks_are_refused"]),
     (Flaw::GrantsUndeclared(Part::Permits), &["undeclared_permits_are_refused"]),
@@ -60,4 +62,5 @@ const C16: Flaws = &[
     (Flaw::DeclaresOnOneClientOnly(Part::ReadWrite), &["all_clients_declare_the_same"]),
     (Flaw::DeclaresOnOneClientOnly(Part::Latches), &["all_clients_declare_the_same"]),
     (Flaw::DeclaresOnOneClientOnly(Part::Conditions), &["all_clients_declare_the_same"]),
+    (Flaw::DeclaresOnOneClientOnly(Part::Directory), &["all_clients_declare_the_same"]),
 ];

@@ -430,4 +430,42 @@ pub(crate) enum Flaw {
     NotificationWakesNobody,
     NotificationWakesTheFirst,
     PassingOnWakesNobody,
+
+    // C41
+    ReportsNoSharedNames,
+    ReportsNoQueues,
+    ReportsNoNumbers,
+    ReportsNoLatches,
+    ReportsNamesOfItsOwnClientOnly,
+    NeverForgetsANameItSaw,
+    ReportsNamesThatHaveEnded,
+    EscapesNames,
+    WalksOnePageOnly,
+    WalksByOffset,
+    TakesEveryCursor,
+
+    // C42
+    WalkHoldsUpOthers,
+
+    // C43
+    EscapesRecords,
+    TrimsRecords,
+    CutsRecords,
+    ReportsItsOwnRecordsOnly,
+    KeepsTheFirstRecord,
+    RecordsNeverLapse,
+    RecordsLapseEarly,
+    KeepsTheFirstLifetime,
+    OnlyLengthensLifetimes,
+    TakesOutTheRecordToReplaceIt,
+    KeepsRemovedRecords,
+    RemovesAllRecords,
+    OneRecordForAll,
+
+    // C44
+    RecordsTakeLocks,
+    RemovalReleasesLocks,
+    ReleaseRemovesTheRecord,
+    ForceRemovesTheRecord,
+    ReportsRecordsAsNames,
 }

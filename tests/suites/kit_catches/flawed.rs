@@ -11,9 +11,9 @@ use std::{
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockName, LockState,
     backend::{
-        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, HoldId,
-        Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, ResizeOutcome,
-        ResizeRequest, SubscribeRequest, Wakeups, async_trait,
+        AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
+        HoldId, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use lockcore_testkit::{Fixture, Op, Part};
@@ -166,6 +166,7 @@ impl Backend for Flawed {
         if self.has(Flaw::ConditionsEndWithTheHold) {
             self.store().signals.conditions.clear();
         }
+        self.touch_record(&request.name, Flaw::ReleaseRemovesTheRecord);
         self.reply(busy).await;
         Ok(outcome)
     }
@@ -176,6 +177,7 @@ impl Backend for Flawed {
         if self.has(Flaw::ForceFreesEveryName) {
             self.store().cells.values_mut().for_each(|cell| cell.hold = None);
         }
+        self.touch_record(name, Flaw::ForceRemovesTheRecord);
         if self.has(Flaw::TokensStartAgainWhenForced) {
             self.forget_tokens();
         }
@@ -227,6 +229,10 @@ impl Backend for Flawed {
 
     fn conditions(&self) -> Option<&dyn Conditions> {
         self.declares(Part::Conditions).then_some(self)
+    }
+
+    fn directory(&self) -> Option<&dyn Directory> {
+        self.declares(Part::Directory).then_some(self)
     }
 }
 

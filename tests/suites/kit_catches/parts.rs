@@ -31,7 +31,9 @@ impl Flaw {
             Self::CallsTheUndeclaredHeld
             | Self::CallsTheUndeclaredAnotherError
             | Self::TakesTheUndeclaredAndFails
-            | Self::DeclaresNothing => matches!(part, Part::Latches | Part::Conditions),
+            | Self::DeclaresNothing => {
+                matches!(part, Part::Latches | Part::Conditions | Part::Directory)
+            }
             _ => true,
         }
     }

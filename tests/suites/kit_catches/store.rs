@@ -13,7 +13,9 @@ use lockcore::{
 use lockcore_testkit::Op;
 use tokio::{sync::Notify, task::yield_now, time::Instant};
 
-use super::{flaw::Flaw, kinds::Kind, queue::Waiting, shared::Shared, signals::Signals};
+use super::{
+    directory::Entries, flaw::Flaw, kinds::Kind, queue::Waiting, shared::Shared, signals::Signals,
+};
 
 /// One client of the store.
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub(super) struct Store {
     pub(super) cells: HashMap<String, Cell>,
     pub(super) tokens: HashMap<String, u64>,
     pub(super) signals: Signals,
+    pub(super) directory: Entries,
+    /// For the flaw that lets a walk hold up others.
+    pub(super) closed_until: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +122,10 @@ impl Flawed {
         ) {
             std::future::pending::<()>().await;
         }
+        let closed_until = self.store().closed_until;
+        if let Some(until) = closed_until {
+            tokio::time::sleep_until(until).await;
+        }
         yield_now().await;
         Busy(self)
     }
@@ -146,6 +155,9 @@ impl Flawed {
     ) -> T {
         let (now, key) = (Instant::now(), self.key(name));
         let mut store = self.store();
+        if self.has(Flaw::NeverForgetsANameItSaw) {
+            store.directory.seen.insert(key.clone());
+        }
         let cell = store.cells.entry(key.clone()).or_default();
         let was_there = cell.hold.is_some();
         cell.settle(now);

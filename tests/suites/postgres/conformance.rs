@@ -66,6 +66,7 @@ lockcore_testkit::conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
 );
 
 /// A schema of its own for each case. They all use the same names.

@@ -1,6 +1,11 @@
 //! How the schema gets there, and where.
 
-use lockcore::{BackendErrorKind, backend::Backend};
+use std::time::Duration;
+
+use lockcore::{
+    BackendErrorKind, LockName,
+    backend::{Backend, Start},
+};
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
 
@@ -19,7 +24,10 @@ async fn several_clients_make_the_schema_at_once() {
         let backend = connecting.await.unwrap().unwrap();
         enters(&backend, &request(&format!("order:{number}"), "a")).await;
     }
-    assert_eq!(server.query("SELECT number FROM lockcore.migration").await, [["1"]]);
+    assert_eq!(
+        server.query("SELECT number FROM lockcore.migration ORDER BY number").await,
+        [["1"], ["2"]]
+    );
 }
 
 #[tokio::test]
@@ -67,7 +75,7 @@ async fn what_has_ended_is_deleted() {
     let server = PostgresServer::start();
     let backend = connect(&server).await;
     let mut short = request("order", "a");
-    short.lease = std::time::Duration::from_millis(1);
+    short.lease = Duration::from_millis(1);
     enters(&backend, &short).await;
     backend.release(&request("order", "b").undo()).await.unwrap();
     server.query("UPDATE lockcore.undone SET until = clock_timestamp()").await;
@@ -99,4 +107,43 @@ async fn more_than_one_statement_deletes_is_deleted_by_several() {
     })
     .await;
     drop(backend);
+}
+
+/// Takes away what the second version has added.
+const BACK_TO_FIRST: &str = "
+    DROP FUNCTION lockcore.names_in_use, lockcore.put_client, lockcore.remove_client,
+        lockcore.clients;
+    DROP TABLE lockcore.client;
+    DELETE FROM lockcore.migration WHERE number = 2;";
+
+#[tokio::test]
+async fn a_schema_of_the_first_version_is_migrated_and_keeps_its_holds() {
+    let server = PostgresServer::start();
+    enters(&connect(&server).await, &request("order", "a")).await;
+    server.query(BACK_TO_FIRST).await;
+    let error = PostgresBackend::builder(server.url()).migrate(false).connect().await.unwrap_err();
+    assert!(error.to_string().contains("has version 1, and version 2 is needed"), "{error}");
+
+    let backend = connect(&server).await;
+    assert!(is_held(&backend, "order").await);
+    let directory = backend.directory().unwrap();
+    let names = directory.names(&Start::Beginning).await.unwrap();
+    assert_eq!(names.entries, [LockName::new("order").unwrap()]);
+    directory.put_client("id", "record", Duration::from_secs(60)).await.unwrap();
+}
+
+#[tokio::test]
+async fn records_of_clients_that_have_ended_are_deleted_by_others() {
+    let server = PostgresServer::start();
+    let backend = connect(&server).await;
+    let directory = backend.directory().unwrap();
+    let lifetime = Duration::from_secs(600);
+    for number in 0..15 {
+        directory.put_client(&format!("ended-{number}"), "record", lifetime).await.unwrap();
+    }
+    server.query("UPDATE lockcore.client SET until = clock_timestamp()").await;
+    for left in ["6", "1"] {
+        directory.put_client("lasting", "record", lifetime).await.unwrap();
+        assert_eq!(server.query("SELECT count(*) FROM lockcore.client").await, [[left]]);
+    }
 }

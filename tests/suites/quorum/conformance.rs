@@ -15,26 +15,26 @@ use tokio::sync::Mutex;
 mod three_in_memory {
     use super::{MemoryFixture, conformance_tests};
 
-    conformance_tests!(MemoryFixture<3>, hand_over, paused);
+    conformance_tests!(MemoryFixture<3>, hand_over, directory, paused);
 }
 
 /// With an even number of members, tokens have to be agreed on more often.
 mod two_in_memory {
     use super::{MemoryFixture, conformance_tests};
 
-    conformance_tests!(MemoryFixture<2>, hand_over, paused);
+    conformance_tests!(MemoryFixture<2>, hand_over, directory, paused);
 }
 
 mod five_servers {
     use super::{ServerFixture, conformance_tests};
 
-    conformance_tests!(ServerFixture, hand_over);
+    conformance_tests!(ServerFixture, hand_over, directory);
 }
 
 mod mixed {
     use super::{MixedFixture, conformance_tests};
 
-    conformance_tests!(MixedFixture, hand_over);
+    conformance_tests!(MixedFixture, hand_over, directory);
 }
 
 pub(crate) struct MemoryFixture<const N: usize>([MemoryBackend; N]);

@@ -10,6 +10,7 @@ mod conformance;
 mod contention;
 #[path = "../critical.rs"]
 mod critical;
+mod directory;
 mod faults;
 mod late;
 mod members;

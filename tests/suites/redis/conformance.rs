@@ -35,6 +35,7 @@ lockcore_testkit::conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
 );
 
 /// A network between the clients and the server that can break.

@@ -41,6 +41,7 @@ impl LockWorld<'_> {
             is_patient,
             takes_over: self.rules.takes_over(task),
             fails_alone: false,
+            has_limit: false,
         };
         match self.event(|lane, now, fx| lane.arrive(asker, lease, (), now, fx))? {
             Err(Step::Inside(inside)) => self.enter(task, inside)?,

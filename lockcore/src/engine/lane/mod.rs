@@ -61,7 +61,7 @@ use smallvec::SmallVec;
 
 use super::{
     hold::{Grant, HoldNumber, HoldState, Phase, ReleaseNumber},
-    queue::{Outage, Refusal, Ticket, WaitQueue},
+    queue::{Asker, Outage, Refusal, Ticket, WaitQueue},
     turns::{HandOver, Turns},
 };
 use crate::{FencingToken, LockError, LossReason, Mode, Owner, time::Moment};
@@ -302,6 +302,11 @@ impl<W, H> Lane<W, H> {
     /// The data of the driver for a waiter.
     pub(crate) fn waiter_mut(&mut self, ticket: Ticket) -> Option<&mut W> {
         self.queue.get_mut(ticket).map(|waiter| &mut waiter.slot)
+    }
+
+    /// Every waiter, with the data of the driver for it.
+    pub(crate) fn waiters_mut(&mut self) -> impl Iterator<Item = (&Asker, &mut W)> {
+        self.queue.all_mut().map(|waiter| (&waiter.asker, &mut waiter.slot))
     }
 
     /// How many want to wait.

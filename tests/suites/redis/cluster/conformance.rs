@@ -50,4 +50,5 @@ lockcore_testkit::conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
 );

@@ -4,6 +4,7 @@ mod batches;
 mod conformance;
 mod connecting;
 mod demand;
+mod directory;
 mod failover;
 mod migration;
 mod silence;

@@ -48,4 +48,5 @@ lockcore_testkit::conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
 );

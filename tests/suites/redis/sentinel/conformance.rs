@@ -62,6 +62,7 @@ lockcore_testkit::conformance_tests!(
     proposed_tokens,
     latches,
     conditions,
+    directory,
 );
 
 mod signals {

@@ -1,0 +1,74 @@
+-- The directory: the names in use, and the records of clients.
+
+-- The records of clients, by their ids. Rows whose `until` has passed count as absent. `put_client`
+-- deletes them.
+CREATE TABLE lockcore.client (
+    id text COLLATE "C" PRIMARY KEY,
+    record text NOT NULL,
+    until timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The next names in use after `p_after`, in order, and not more than `p_most`.
+--
+-- Each part has its own limit, and each finds its rows in the order of an index. So a page costs as
+-- much as the names in it, however many there are.
+CREATE FUNCTION lockcore.names_in_use(p_after text, p_most bigint)
+RETURNS TABLE (used_name text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+        SELECT used.name FROM (
+            (SELECT DISTINCT hold.name FROM lockcore.hold
+                WHERE hold.name > p_after AND until > v_now ORDER BY hold.name LIMIT p_most)
+            UNION
+            (SELECT DISTINCT place.name FROM lockcore.place
+                WHERE place.name > p_after AND until > v_now ORDER BY place.name LIMIT p_most)
+            UNION
+            (SELECT semaphore.name FROM lockcore.semaphore
+                WHERE semaphore.name > p_after ORDER BY semaphore.name LIMIT p_most)
+            UNION
+            (SELECT latch.name FROM lockcore.latch
+                WHERE latch.name > p_after ORDER BY latch.name LIMIT p_most)
+        ) AS used
+        ORDER BY used.name LIMIT p_most;
+END $$;
+
+-- Writes the record of a client, which lives for `p_lifetime` microseconds, and deletes a few that
+-- have ended. It waits for nobody but another request for the same record.
+CREATE FUNCTION lockcore.put_client(p_id text, p_record text, p_lifetime bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz;
+BEGIN
+    PERFORM lockcore.begin_request();
+    v_now := clock_timestamp();
+    DELETE FROM lockcore.client WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM lockcore.client
+            WHERE until <= v_now AND id <> p_id LIMIT 10 FOR UPDATE SKIP LOCKED
+    ));
+    INSERT INTO lockcore.client VALUES (
+        p_id, p_record, v_now + p_lifetime * interval '1 microsecond'
+    ) ON CONFLICT (id) DO UPDATE SET record = excluded.record, until = excluded.until;
+END $$;
+
+CREATE FUNCTION lockcore.remove_client(p_id text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lockcore.begin_request();
+    DELETE FROM lockcore.client WHERE id = p_id;
+END $$;
+
+-- The next records after the one of `p_after`, in the order of their ids, and not more than
+-- `p_most`.
+CREATE FUNCTION lockcore.clients(p_after text, p_most bigint)
+RETURNS TABLE (client_id text, client_record text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+        SELECT client.id, client.record FROM lockcore.client
+            WHERE client.id > p_after AND until > v_now ORDER BY client.id LIMIT p_most;
+END $$;

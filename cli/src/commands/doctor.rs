@@ -1,0 +1,131 @@
+//! `lockctl doctor`.
+
+use std::fmt::Write as _;
+
+use lockcore::{Diagnosis, Finding, Severity};
+use serde::Serialize;
+
+use crate::{
+    cli::Common,
+    exit::{Exit, Failure},
+    output::{self, escaped, without_passwords},
+};
+
+const AFTER_HELP: &str = "\
+It looks at version, role, persistence, limits, replicas, clock, latency, rights, messages, locks
+that nobody cleans up, and the state of a cluster. Each finding says what was seen, why it matters
+and what to do. docs/OPERATING.md lists all of them.
+
+Nothing stays at the store. On Redis the keys are looked at with SCAN, with pauses, and for at most
+5 s at each primary. `unknown` is what the store refuses to show: it may be sound or not.
+
+Exit codes: 0 if there is no problem, 1 if there is one. Advice and what is unknown are no problem;
+`sound` in the JSON is false if something is unknown.
+
+Examples:
+  lockctl doctor
+  lockctl doctor --json | jq -r '.findings[] | select(.severity == \"problem\").id'";
+
+/// Looks whether the store is fit for locks, and says what to do if not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Everything was looked at, and there is no problem.
+    sound: bool,
+    findings: Vec<FindingReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingReport {
+    id: &'static str,
+    severity: String,
+    seen: String,
+    why: String,
+    what_to_do: String,
+}
+
+pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure> {
+    let diagnosis = common.store()?.diagnose().await?;
+    let report = Report::of(&diagnosis);
+    match args.json {
+        true => output::print_json(&report)?,
+        false => output::print(report.text())?,
+    }
+    Ok(if diagnosis.has_problems() { Exit::UNFIT } else { Exit::SUCCESS })
+}
+
+impl Report {
+    fn of(diagnosis: &Diagnosis) -> Self {
+        let findings = diagnosis.findings().iter().map(FindingReport::of).collect();
+        Self { sound: diagnosis.is_sound(), findings }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for FindingReport { id, severity, seen, why, what_to_do } in &self.findings {
+            let _ = writeln!(text, "{severity} {id}");
+            for (title, said) in [("seen", seen), ("why", why), ("do", what_to_do)] {
+                if !said.is_empty() {
+                    let _ = writeln!(text, "  {title:<5} {}", escaped(said));
+                }
+            }
+            text.push('\n');
+        }
+        text + &self.summary() + "\n"
+    }
+
+    /// What was found, in a few words.
+    fn summary(&self) -> String {
+        if self.findings.is_empty() {
+            return "sound: nothing was found".to_owned();
+        }
+        let count = |severity: Severity| {
+            let severity = severity.to_string();
+            self.findings.iter().filter(|finding| finding.severity == severity).count()
+        };
+        let (problems, unknown) = (count(Severity::Problem), count(Severity::Unknown));
+        let plural = if problems == 1 { "" } else { "s" };
+        let advice = self.findings.len() - problems - unknown;
+        let counts = format!("{problems} problem{plural}, {unknown} unknown, {advice} advice");
+        if self.sound { format!("sound: {counts}") } else { counts }
+    }
+}
+
+impl FindingReport {
+    fn of(finding: &Finding) -> Self {
+        Self {
+            id: finding.id(),
+            severity: finding.severity().to_string(),
+            seen: without_passwords(finding.seen()),
+            why: finding.reason().to_owned(),
+            what_to_do: finding.advice().to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_tells_cannot_act_on_the_terminal() {
+        let mut diagnosis = Diagnosis::new();
+        assert_eq!(Report::of(&diagnosis).text(), "sound: nothing was found\n");
+        let hostile = "host has `a\u{1b}[2J\r\nb`";
+        diagnosis
+            .add(Finding::new("endless", Severity::Problem, hostile).because("why").to_do("do it"));
+        diagnosis.add(Finding::new("config", Severity::Unknown, "refused"));
+        let text = Report::of(&diagnosis).text();
+        let expected = "problem endless\n  seen  host has `a\\u{1b}[2J\\r\\nb`\n  why   why\n  \
+                        do    do it\n\nunknown config\n  seen  refused\n\n\
+                        1 problem, 1 unknown, 0 advice\n";
+        assert_eq!(text, expected);
+    }
+}

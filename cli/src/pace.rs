@@ -1,0 +1,133 @@
+//! [`Pace`]: how fast a store is asked.
+
+use std::{future::Future, time::Duration};
+
+use lockcore::{BackendError, BackendErrorKind};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// The default of `--rate`. 10,000 locks took a Redis of the tests 0.9 s of its time on a machine
+/// that had other work as well. That is to be less than 2 % of the time.
+pub(crate) const DEFAULT_RATE: u32 = 200;
+
+/// What goes with the options of this kind, for their help.
+pub(crate) const RATE_HELP: &str = "\
+Asks the store at most so often in a second, for a page of names or for the state of a name; a page
+that takes long counts for up to 20. The default keeps Redis busy for less than 2 % of its time, and
+10,000 names take more than a minute then. With 0 there is no limit.";
+
+/// How long a store that does not answer is waited for.
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+
+/// What the state of a name costs the store.
+const USUAL_COST: Duration = Duration::from_micros(40);
+
+/// The most that one request counts for: a page of a hundred keys, all of them of locks.
+const MOST_CHARGED: u32 = 20;
+
+/// How many requests are under way at a time.
+const MOST_AT_ONCE: u32 = 32;
+
+/// So many requests a second, and no more at once than is good.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    /// The time of one request. `None` if there is no limit.
+    each: Option<Duration>,
+    /// When the next one may be sent.
+    free_at: Instant,
+}
+
+impl Pace {
+    /// `rate` requests a second, any number if it is 0.
+    pub(crate) fn new(rate: u32) -> Self {
+        let each = (rate > 0).then(|| (Duration::from_secs(1) / rate).max(Duration::from_nanos(1)));
+        Self { each, free_at: Instant::now() }
+    }
+
+    /// How many requests to send together: as many as a twentieth of a second has, so that the
+    /// store is asked evenly.
+    pub(crate) fn at_once(&self) -> u32 {
+        let in_a_while = |each: Duration| Duration::from_millis(50).as_nanos() / each.as_nanos();
+        let many = self.each.map_or(u128::from(MOST_AT_ONCE), in_a_while);
+        u32::try_from(many).unwrap_or(MOST_AT_ONCE).clamp(1, MOST_AT_ONCE)
+    }
+
+    /// Waits until `requests` may be sent.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it resolves, nothing is taken.
+    pub(crate) async fn take(&mut self, requests: u32) {
+        let Some(each) = self.each else { return };
+        sleep_until(self.free_at).await;
+        self.free_at = self.free_at.max(Instant::now()) + each * requests;
+    }
+
+    /// Counts what a request has cost beyond a usual one, by the time that it took. That is more
+    /// than the time of the store, because it contains the way there, so that there is a limit.
+    pub(crate) fn charge(&mut self, time: Duration) {
+        let Some(each) = self.each else { return };
+        let requests = time.as_micros() / USUAL_COST.as_micros();
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX).clamp(1, MOST_CHARGED);
+        self.free_at = self.free_at.max(Instant::now()) + each * (requests - 1);
+    }
+
+    /// The answer to a request, or an error if it takes too long.
+    pub(crate) async fn in_time<T, E: From<BackendError>>(
+        &self,
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        timeout(LONGEST_ANSWER, answer).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {} s", LONGEST_ANSWER.as_secs());
+            Err(BackendError::new(BackendErrorKind::Timeout, message).into())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_spread_over_time() {
+        let mut pace = Pace::new(100);
+        assert_eq!(pace.at_once(), 5);
+        let began = Instant::now();
+        for _ in 0..20 {
+            pace.take(5).await;
+        }
+        // The last batch is sent, but its time has not passed.
+        assert_eq!(began.elapsed().as_millis(), 950);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let later = Instant::now();
+        pace.take(5).await;
+        pace.take(5).await;
+        assert_eq!(later.elapsed().as_millis(), 50, "a pause is no credit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_counts_for_several() {
+        for (micros, ms) in [(0, 10), (79, 10), (80, 20), (400, 100), (5_000_000, 200)] {
+            let mut pace = Pace::new(100);
+            let began = Instant::now();
+            pace.take(1).await;
+            pace.charge(Duration::from_micros(micros));
+            pace.take(1).await;
+            assert_eq!(began.elapsed().as_millis(), ms, "{micros}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_rate_there_is_no_wait() {
+        let mut pace = Pace::new(0);
+        assert_eq!(pace.at_once(), 32);
+        let began = Instant::now();
+        pace.take(1_000_000).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!((Pace::new(1).at_once(), Pace::new(u32::MAX).at_once()), (1, 32));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_silent_is_not_waited_for() {
+        let error = Pace::new(0).in_time(std::future::pending::<Result<(), BackendError>>()).await;
+        assert_eq!(error.unwrap_err().kind(), BackendErrorKind::Timeout);
+    }
+}

@@ -1,0 +1,192 @@
+//! [`Report`]: all that a store tells about a name.
+
+use std::time::Duration;
+
+use lockcore::{
+    BackendError, BackendErrorKind, Holder, LockName, LockState, Mode, backend::Backend,
+};
+use serde::Serialize;
+
+use crate::clients::{Clients, Wait, Who};
+
+/// All that a store tells about a name.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) name: String,
+    /// `null` while the name is not in use.
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) held: bool,
+    /// The longest lease. `null` if nobody holds the name, or without an end.
+    pub(crate) lease_left_seconds: Option<f64>,
+    pub(crate) holders: Vec<HolderReport>,
+    /// The waiters for a fair lock, and a writer that keeps new readers out; the next one first.
+    pub(crate) queue: Vec<WaiterReport>,
+    /// Those who have waited for some seconds and have told so, with a place in the queue or
+    /// without; the one who has waited longest first.
+    pub(crate) waiting: Vec<Wait>,
+    /// How many wait, as far as it is known.
+    pub(crate) waiters: usize,
+    pub(crate) permits: Option<PermitsReport>,
+    /// The count of a latch that is not open.
+    pub(crate) latch: Option<u32>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HolderReport {
+    pub(crate) owner: String,
+    pub(crate) mode: String,
+    /// How often the owner has entered, or the number of its permits.
+    pub(crate) count: u32,
+    /// Its process. `null` if that has not told.
+    pub(crate) client: Option<Who>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WaiterReport {
+    pub(crate) owner: String,
+    pub(crate) client: Option<Who>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PermitsReport {
+    pub(crate) available: u32,
+    /// `null` if the store does not know.
+    pub(crate) total: Option<u32>,
+}
+
+impl Report {
+    /// Asks `backend`, once or twice.
+    pub(crate) async fn of(backend: &dyn Backend, name: &LockName) -> Result<Self, BackendError> {
+        let state = backend.inspect(name).await;
+        // A latch has no holders. On some stores, asking for them says that the name is something
+        // else.
+        let asks_for_latch = match &state {
+            Ok(state) => !state.is_held() && state.available().is_none(),
+            Err(error) => error.kind() == BackendErrorKind::WrongType,
+        };
+        let latch = if asks_for_latch { latch(backend, name).await? } else { None };
+        let state = match state {
+            Err(_) if latch.is_some() => LockState::free(),
+            state => state?,
+        };
+        Ok(Self::new(name.as_str(), &state, latch))
+    }
+
+    pub(crate) fn new(name: &str, state: &LockState, latch: Option<u32>) -> Self {
+        let waiter = |owner: &String| WaiterReport { owner: owner.clone(), client: None };
+        Self {
+            name: name.to_owned(),
+            kind: kind(state, latch),
+            held: state.is_held(),
+            lease_left_seconds: state.remaining().as_ref().map(Duration::as_secs_f64),
+            holders: state.holders().iter().map(HolderReport::new).collect(),
+            queue: state.waiters().iter().map(waiter).collect(),
+            waiting: Vec::new(),
+            waiters: state.waiters().len(),
+            permits: state
+                .available()
+                .map(|available| PermitsReport { available, total: state.limit() }),
+            latch,
+        }
+    }
+
+    /// Adds the processes of the owners, and who waits.
+    pub(crate) fn identify(&mut self, clients: &Clients) {
+        for HolderReport { owner, client, .. } in &mut self.holders {
+            *client = clients.who(owner);
+        }
+        for WaiterReport { owner, client } in &mut self.queue {
+            *client = clients.who(owner);
+        }
+        self.waiting = clients.waits(&self.name);
+        // It is not known which of them have the places.
+        self.waiters = self.queue.len().max(self.waiting.len());
+    }
+
+    /// The first holder in a few words, and how many others there are.
+    pub(crate) fn holder_in_short(&self) -> Option<String> {
+        let first = self.holders.first()?;
+        let words = first.in_short();
+        match self.holders.len() {
+            1 => Some(words),
+            several => Some(format!("{words} +{}", several - 1)),
+        }
+    }
+
+    /// How often the holders have entered, permits out of all of them, or the count of a latch.
+    pub(crate) fn count(&self) -> Option<String> {
+        let held = self.holders.iter().map(|holder| u64::from(holder.count)).sum::<u64>();
+        match (&self.permits, self.latch) {
+            (Some(PermitsReport { total: Some(total), .. }), _) => Some(format!("{held}/{total}")),
+            (Some(_), _) => Some(format!("{held}/?")),
+            (None, Some(count)) => Some(count.to_string()),
+            (None, None) => self.held.then(|| held.to_string()),
+        }
+    }
+
+    /// The holders in a few words, for messages.
+    pub(crate) fn holders_in_words(&self) -> String {
+        let words: Vec<String> = self
+            .holders
+            .iter()
+            .map(|holder| format!("{} ({})", holder.owner, holder.mode))
+            .collect();
+        words.join(", ")
+    }
+}
+
+impl HolderReport {
+    fn new(holder: &Holder) -> Self {
+        let count = match holder.mode() {
+            Mode::Permit { count, .. } => count,
+            _ => holder.hold_count(),
+        };
+        let (owner, mode) = (holder.owner().to_owned(), holder.mode().to_string());
+        Self { owner, mode, count, client: None }
+    }
+
+    /// The process if it is known, the owner on the wire if not.
+    pub(crate) fn in_short(&self) -> String {
+        in_short(&self.owner, self.client.as_ref())
+    }
+}
+
+/// The process if it is known, the owner on the wire if not.
+pub(crate) fn in_short(owner: &str, client: Option<&Who>) -> String {
+    client.map(ToString::to_string).filter(|who| !who.is_empty()).unwrap_or(owner.to_owned())
+}
+
+fn kind(state: &LockState, latch: Option<u32>) -> Option<&'static str> {
+    if latch.is_some() {
+        return Some("latch");
+    }
+    if state.available().is_some() {
+        return Some("semaphore");
+    }
+    match state.holders().first().map(Holder::mode) {
+        Some(Mode::Fair) => Some("fair lock"),
+        Some(Mode::Exclusive) if !state.waiters().is_empty() => Some("fair lock"),
+        Some(Mode::Exclusive) => Some("lock"),
+        Some(Mode::Read | Mode::Write) => Some("read-write lock"),
+        Some(Mode::Permit { .. }) => Some("semaphore"),
+        None if !state.waiters().is_empty() => Some("fair or read-write lock"),
+        _ => None,
+    }
+}
+
+/// The count of a latch, if the name is one and not open.
+async fn latch(backend: &dyn Backend, name: &LockName) -> Result<Option<u32>, BackendError> {
+    let Some(latches) = backend.latches() else { return Ok(None) };
+    match latches.count(name).await {
+        Ok(0) => Ok(None),
+        Ok(count) => Ok(Some(count)),
+        Err(error) if cannot_be_a_latch(error.kind()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// On a cluster, some names are refused for latches.
+fn cannot_be_a_latch(kind: BackendErrorKind) -> bool {
+    use BackendErrorKind::{Configuration, Unsupported, WrongType};
+    matches!(kind, Configuration | Unsupported | WrongType)
+}

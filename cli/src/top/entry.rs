@@ -1,0 +1,152 @@
+//! [`Entry`]: a name, and what became of it from look to look.
+
+use std::time::{Duration, Instant};
+
+use crate::report::Report;
+
+/// A hold that is renewed has more of its lease left than this, because the third of it is what a
+/// client waits between two renewals. Less means that nobody renews it.
+const EBBING: f64 = 0.6;
+
+/// A name that is in use, since it was first seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) report: Report,
+    /// When it was last looked at.
+    looked_at: Instant,
+    /// When its first holder of now was first seen with it.
+    held_since: Option<Instant>,
+    /// Whether that holder came while this was watched, so that the time is right.
+    came: bool,
+    waiting_since: Option<Instant>,
+    /// The most that was left of the lease of these holders.
+    longest_left: f64,
+}
+
+/// What happened to a name between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// New holders.
+    pub(crate) grants: u64,
+    /// Holders whose lease ran out.
+    pub(crate) ran_out: u64,
+}
+
+impl Entry {
+    /// A name that is seen for the first time. It `came` if an earlier look would have seen it.
+    pub(crate) fn new(report: Report, now: Instant, came: bool) -> Self {
+        Self {
+            held_since: report.held.then_some(now),
+            waiting_since: (report.waiters > 0).then_some(now),
+            longest_left: report.lease_left_seconds.unwrap_or(0.0),
+            report,
+            looked_at: now,
+            came,
+        }
+    }
+
+    /// Takes the next look at it.
+    pub(crate) fn update(&mut self, report: Report, now: Instant) -> Change {
+        let is_old = |owner: &str| self.report.holders.iter().any(|holder| holder.owner == owner);
+        let grants = report.holders.iter().filter(|holder| !is_old(&holder.owner)).count() as u64;
+        let stays = report.holders.iter().any(|holder| is_old(&holder.owner));
+        let ran_out = if stays { 0 } else { self.ran_out(now) };
+        let left = report.lease_left_seconds.unwrap_or(0.0);
+        if stays {
+            self.longest_left = self.longest_left.max(left);
+        } else {
+            self.longest_left = left;
+            self.held_since = report.held.then_some(now);
+            self.came = true;
+        }
+        self.waiting_since =
+            if report.waiters > 0 { self.waiting_since.or(Some(now)) } else { None };
+        self.report = report;
+        self.looked_at = now;
+        Change { grants, ran_out }
+    }
+
+    /// How many leases ran out, if nobody of these holders is there any more. A hold that was
+    /// renewed until the last look was released, and so was one that ended before its lease.
+    pub(crate) fn ran_out(&self, now: Instant) -> u64 {
+        match self.report.lease_left_seconds {
+            Some(left) if left < self.longest_left * EBBING && self.left(now).is_zero() => {
+                self.report.holders.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// What is left of the lease by now, as far as the last look tells.
+    fn left(&self, now: Instant) -> Duration {
+        let left = self.report.lease_left_seconds.unwrap_or(0.0);
+        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        left.saturating_sub(now.saturating_duration_since(self.looked_at))
+    }
+
+    /// What is left of the lease, and which share that is. [`None`] if there is none.
+    pub(crate) fn lease(&self, now: Instant) -> Option<(Duration, f64)> {
+        self.report.lease_left_seconds?;
+        let left = self.left(now);
+        Some((left, left.as_secs_f64() / self.longest_left.max(f64::MIN_POSITIVE)))
+    }
+
+    /// For how long the holder has been seen, and whether it may have been there before.
+    pub(crate) fn held_for(&self, now: Instant) -> Option<(Duration, bool)> {
+        self.held_since.map(|since| (now.saturating_duration_since(since), !self.came))
+    }
+
+    /// For how long somebody has been waiting, as they tell or as was seen.
+    pub(crate) fn waited_for(&self, now: Instant) -> Option<Duration> {
+        let seen = self.waiting_since.map(|since| now.saturating_duration_since(since))?;
+        let told = self.report.waiting.first().map_or(0.0, |longest| longest.seconds);
+        let told = Duration::try_from_secs_f64(told).unwrap_or_default();
+        Some(seen.max(told + now.saturating_duration_since(self.looked_at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockcore::{Holder, LockState, Mode};
+
+    use super::*;
+
+    fn look(owners: &[&str], left: f64, waiters: &[&str]) -> Report {
+        let holders: Vec<_> =
+            owners.iter().map(|owner| Holder::new(*owner, Mode::Exclusive, 1)).collect();
+        let waiters = waiters.iter().map(|waiter| (*waiter).to_owned()).collect();
+        let state = LockState::held(holders, Some(Duration::from_secs_f64(left)));
+        Report::new("a", &state.with_waiters(waiters), None)
+    }
+
+    #[test]
+    fn a_new_holder_is_a_grant_and_the_same_one_is_not() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let mut entry = Entry::new(look(&["x:1"], 30.0, &[]), now, false);
+        assert_eq!(entry.update(look(&["x:1"], 25.0, &[]), after(5)), Change::default());
+        assert_eq!(entry.held_for(after(5)), Some((Duration::from_secs(5), true)));
+        let change = entry.update(look(&["y:1"], 30.0, &["z:1"]), after(6));
+        assert_eq!(change, Change { grants: 1, ran_out: 0 });
+        assert_eq!(entry.held_for(after(9)), Some((Duration::from_secs(3), false)));
+        assert_eq!(entry.waited_for(after(9)), Some(Duration::from_secs(3)));
+        entry.update(look(&["y:1"], 30.0, &["w:1"]), after(10));
+        assert_eq!(entry.waited_for(after(10)), Some(Duration::from_secs(4)));
+        entry.update(look(&[], 0.0, &[]), after(11));
+        assert_eq!((entry.waited_for(after(11)), entry.held_for(after(11))), (None, None));
+    }
+
+    #[test]
+    fn a_lease_that_nobody_renewed_ran_out() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let mut entry = Entry::new(look(&["x:1"], 30.0, &[]), now, false);
+        entry.update(look(&["x:1"], 10.0, &[]), after(20));
+        assert_eq!(entry.ran_out(after(25)), 0, "it was released: 5 s are left");
+        assert_eq!(entry.ran_out(after(31)), 1);
+        let (left, share) = entry.lease(after(25)).unwrap();
+        assert_eq!((left, (share * 6.0).round()), (Duration::from_secs(5), 1.0));
+        entry.update(look(&["x:1"], 29.0, &[]), after(21));
+        assert_eq!(entry.ran_out(after(99)), 0, "it was renewed");
+    }
+}

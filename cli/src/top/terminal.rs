@@ -1,0 +1,95 @@
+//! [`Screen`]: the terminal while `lockctl top` draws on it.
+
+use std::{
+    io::{self, BufWriter, Stdout, Write},
+    panic,
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crossterm::{
+    cursor, execute,
+    terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
+};
+use ratatui::{Frame, Terminal, backend::CrosstermBackend};
+
+/// Whether the terminal has to be given back.
+static IS_OPEN: AtomicBool = AtomicBool::new(false);
+
+type Canvas = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+
+/// The terminal in raw mode, with a screen of its own. It is given back when this is dropped, and
+/// before the message of a panic is written.
+pub(crate) struct Screen {
+    terminal: Canvas,
+}
+
+impl Screen {
+    pub(crate) fn open() -> io::Result<Self> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let say = panic::take_hook();
+            panic::set_hook(Box::new(move |panic| {
+                give_back();
+                say(panic);
+            }));
+        });
+        take()?;
+        match canvas() {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                give_back();
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
+    }
+
+    /// Gives the terminal back for a while.
+    #[allow(clippy::unused_self, reason = "only who has the screen may do this")]
+    pub(crate) fn suspend(&mut self) {
+        give_back();
+    }
+
+    /// Takes the terminal again. Everything is drawn anew, whatever others have done to it.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        take()?;
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        // That of ratatui asks the terminal where the cursor is, and the answer comes as a key.
+        self.terminal = canvas()?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// What is drawn on an empty screen.
+fn canvas() -> io::Result<Canvas> {
+    Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
+}
+
+fn take() -> io::Result<()> {
+    // Before the first step: what a failed one has done is undone.
+    IS_OPEN.store(true, Ordering::SeqCst);
+    let taken = terminal::enable_raw_mode()
+        .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, cursor::Hide));
+    taken.inspect_err(|_| give_back())
+}
+
+/// Does nothing if the terminal was given back. There is nothing to do about a failure.
+fn give_back() {
+    if IS_OPEN.swap(false, Ordering::SeqCst) {
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let _ = terminal::disable_raw_mode();
+        let _ = io::stdout().flush();
+    }
+}

@@ -1,0 +1,107 @@
+//! [`Directory`]: the part of a backend that tells which names are in use, and by which clients.
+
+use std::{fmt, time::Duration};
+
+use crate::{BackendError, LockName, backend::async_trait};
+
+/// The names in use at a store, and the records of its clients.
+///
+/// It is for the people who look at a store, and for the graph of who waits for whom. No lock
+/// depends on it: the core goes on without it, and takes no error of it for one of a lock. As with
+/// [`Backend`](crate::backend::Backend), any future may be dropped.
+///
+/// # The contract
+/// A *walk* begins with [`Start::Beginning`], goes on with the cursor of each page, and ends with
+/// a page that has none.
+///
+/// - **C41 (names)** A walk MUST report every name of a lock, semaphore or latch that is in use
+///   all the time that the walk takes: one that is held or has places in a queue, a semaphore whose
+///   number of permits was set, or a latch that is not open. It MUST NOT report a name that is in
+///   use at no time of the walk. It may report a name more than once.
+/// - **C42 (steps)** A page MUST NOT hold up other requests, however many names the store has.
+///   *Wrong:* `KEYS`. *Right:* a step of `SCAN`, or so many rows of an index. A page may be empty
+///   although the walk goes on, and pages differ in length.
+/// - **C43 (records)** Once `put_client` was answered, every walk that begins within the lifetime
+///   MUST report the last record of the client, exactly as it was written, until `remove_client`
+///   was answered. It MUST NOT report a record whose lifetime has passed, or which was removed or
+///   replaced before the walk began.
+/// - **C44 (apart)** Records MUST NOT affect locks, and names of locks MUST NOT affect records.
+///   The keys and rows of records are not reported as names.
+#[async_trait]
+pub trait Directory: Send + Sync {
+    /// The next page of the names in use.
+    ///
+    /// # Errors
+    /// [`Other`](crate::BackendErrorKind::Other) for a cursor that this store did not give.
+    async fn names(&self, start: &Start) -> Result<Page<LockName>, BackendError>;
+
+    /// Writes the record of the client `id`, instead of the one that it has. It is forgotten when
+    /// the `lifetime`, 1 s to 1 h, has passed. The `id` has 1 to 64 ASCII letters, digits and
+    /// hyphens, and the record up to 64 KiB without control characters.
+    async fn put_client(
+        &self,
+        id: &str,
+        record: &str,
+        lifetime: Duration,
+    ) -> Result<(), BackendError>;
+
+    /// Forgets the record of the client `id`, if it has one.
+    async fn remove_client(&self, id: &str) -> Result<(), BackendError>;
+
+    /// The next page of the ids and records of clients.
+    ///
+    /// # Errors
+    /// As for [`names`](Self::names).
+    async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError>;
+}
+
+/// Where a page begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// With the first one.
+    Beginning,
+    /// Where the page that gave the cursor ends.
+    At(Cursor),
+}
+
+/// A place in a walk. Only the store that gave it understands it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// A cursor that a backend gives.
+    #[must_use]
+    pub fn new(place: impl Into<String>) -> Self {
+        Self(place.into())
+    }
+
+    /// The place, as the backend wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cursor({:?})", self.0)
+    }
+}
+
+/// A part of a walk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page<T> {
+    /// The entries of this part.
+    pub entries: Vec<T>,
+    /// Where the next page begins, [`None`] if this is the last one.
+    pub next: Option<Cursor>,
+}
+
+impl<T> Page<T> {
+    /// A page of a walk that goes on at `next`.
+    #[must_use]
+    pub fn new(entries: Vec<T>, next: Option<Cursor>) -> Self {
+        Self { entries, next }
+    }
+}

@@ -1,0 +1,295 @@
+//! [`Presence`]: what the store was told about this client, and what was warned of.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroU64,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use super::{
+    foreign::foreign,
+    tally::{Counting, Tally},
+};
+use crate::{
+    BackendError,
+    time::{ANSWER, Moment},
+    waits::{ClientDescription, ClientRecord},
+};
+
+/// The shortest and the longest lifetime of a record.
+const LIFETIMES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(3600));
+
+/// The longest pause after failures.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The record of a client at the store, as far as this client knows.
+#[derive(Debug)]
+pub(super) struct Presence {
+    /// What is written, if anything is.
+    description: Option<ClientDescription>,
+    /// The record without waits, made when it is first needed.
+    plain: OnceLock<ClientRecord>,
+    lifetime: Duration,
+    /// A moment, and what it is in milliseconds of Unix time.
+    origin: (Moment, u64),
+    waits: AtomicU64,
+    /// Short critical sections without awaits, hence not tokio's mutex.
+    state: Mutex<AtStore>,
+    /// Requests that write the record.
+    pub(super) writing: Arc<Tally>,
+}
+
+/// What the store was told, and what was warned of.
+#[derive(Debug, Default)]
+struct AtStore {
+    /// The last record that was certainly written, and when that was asked for.
+    written: Option<(String, Moment)>,
+    is_writing: bool,
+    /// Until when the store may have a record.
+    exists_until: Option<Moment>,
+    /// Until when that may be one that lists waits.
+    lists_waits_until: Option<Moment>,
+    /// Since the last success.
+    failures: u32,
+    not_before: Option<Moment>,
+    is_closed: bool,
+    /// The cycles of the last look, by the numbers of their waits, and whether they were warned of.
+    cycles: HashMap<Vec<u64>, bool>,
+}
+
+impl Presence {
+    pub(super) fn new(
+        description: Option<ClientDescription>,
+        lease: Duration,
+        now: Moment,
+    ) -> Arc<Self> {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Arc::new(Self {
+            description,
+            plain: OnceLock::new(),
+            lifetime: lease.clamp(LIFETIMES.0, LIFETIMES.1),
+            origin: (now, u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)),
+            waits: AtomicU64::new(0),
+            state: Mutex::default(),
+            writing: Arc::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, AtStore> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything is written at all.
+    pub(super) fn is_described(&self) -> bool {
+        self.description.is_some()
+    }
+
+    /// The record of this client, without waits.
+    pub(super) fn record(&self) -> &ClientRecord {
+        self.plain.get_or_init(|| {
+            let described = self.description.as_ref().map(ClientDescription::resolve);
+            ClientRecord::new(described.unwrap_or_default(), self.origin.1)
+        })
+    }
+
+    /// A number that no other wait of this client has. Drawn for long waits only.
+    pub(super) fn number_wait(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.waits.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// `moment` in milliseconds of Unix time. The same for the same moment, whatever happens to the
+    /// clock of the host.
+    pub(super) fn unix(&self, moment: Moment) -> u64 {
+        let (origin, unix) = self.origin;
+        let passed = u64::try_from(moment.since(origin).as_millis()).unwrap_or(u64::MAX);
+        unix.saturating_add(passed)
+    }
+
+    /// Whether the store has to be told something: `text` as the record, which lists waits if
+    /// `has_waits`. If nothing `is_in_use`, only that the waits of the last one are over.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        text: String,
+        has_waits: bool,
+        is_in_use: bool,
+        now: Moment,
+    ) -> Option<Writing> {
+        let mut state = self.state();
+        if state.is_closed || state.is_writing || state.not_before.is_some_and(|at| now < at) {
+            return None;
+        }
+        let is_fresh = state
+            .written
+            .as_ref()
+            .is_some_and(|(written, at)| *written == text && now < at.after(self.lifetime / 3));
+        if is_fresh || !(is_in_use || state.lists_waits(now)) {
+            return None;
+        }
+        let until = now.after(self.lifetime + ANSWER);
+        (state.is_writing, state.written, state.exists_until) = (true, None, Some(until));
+        if has_waits {
+            state.lists_waits_until = Some(until);
+        }
+        let (presence, counting) = (self.clone(), self.writing.count_owned());
+        Some(Writing { presence, text, has_waits, sent: now, outcome: None, _counting: counting })
+    }
+
+    /// For how long a record that is written now is kept.
+    pub(super) fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// Whether the store may show waits that are over, and has to be told so.
+    pub(super) fn may_list_waits(&self, now: Moment) -> bool {
+        let state = self.state();
+        !state.is_closed && state.lists_waits(now)
+    }
+
+    /// Nothing is written any more. Returns whether the store may have a record.
+    pub(super) fn close(&self, now: Moment) -> bool {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.exists_until.is_some_and(|until| now < until)
+    }
+
+    /// The record was removed.
+    pub(super) fn removed(&self) {
+        self.state().exists_until = None;
+    }
+
+    /// Notes the cycles that were seen in a look, and returns the positions of those that were seen
+    /// in the one before as well, and were not warned of.
+    pub(super) fn cycles_to_warn_of(&self, seen: Vec<Vec<u64>>) -> Vec<usize> {
+        let mut state = self.state();
+        if seen.is_empty() {
+            state.cycles = HashMap::new();
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        let seen = seen.into_iter().enumerate().map(|(at, numbers)| {
+            let was_warned_of = state.cycles.get(&numbers).copied();
+            if was_warned_of == Some(false) {
+                due.push(at);
+            }
+            (numbers, was_warned_of.is_some())
+        });
+        state.cycles = seen.collect();
+        due
+    }
+}
+
+impl AtStore {
+    fn lists_waits(&self, now: Moment) -> bool {
+        self.lists_waits_until.is_some_and(|until| now < until)
+    }
+}
+
+/// A request that writes the record. Dropped without an outcome, it has failed.
+#[derive(Debug)]
+pub(super) struct Writing {
+    presence: Arc<Presence>,
+    pub(super) text: String,
+    has_waits: bool,
+    sent: Moment,
+    pub(super) outcome: Option<Result<(), BackendError>>,
+    _counting: Counting<Arc<Tally>>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut state = self.presence.state();
+        state.is_writing = false;
+        if let Some(Ok(())) = self.outcome {
+            state.written = Some((std::mem::take(&mut self.text), self.sent));
+            (state.failures, state.not_before) = (0, None);
+            if !self.has_waits {
+                state.lists_waits_until = None;
+            }
+            return;
+        }
+        let pause = Duration::from_secs(1 << state.failures.min(10)).min(LONGEST_PAUSE);
+        state.not_before = Some(self.sent.after(pause));
+        state.failures = state.failures.saturating_add(1);
+        let is_first = state.failures == 1;
+        drop(state);
+        if is_first && let Some(Err(error)) = &self.outcome {
+            foreign(|| {
+                tracing::debug!(%error, "the record of this client was not written");
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn presence() -> Arc<Presence> {
+        let description = Some(ClientDescription::new());
+        Presence::new(description, Duration::from_secs(1), Moment::ORIGIN)
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::ORIGIN.after(Duration::from_secs(seconds))
+    }
+
+    fn answer(writing: Option<Writing>, outcome: Result<(), BackendError>) {
+        writing.unwrap().outcome = Some(outcome);
+    }
+
+    #[test]
+    fn a_record_is_written_once_and_kept_alive_every_third_of_its_life() {
+        let presence = presence();
+        let begin = |seconds| presence.begin("a".into(), false, true, at(seconds));
+        let first = begin(1);
+        assert!(begin(2).is_none(), "one at a time");
+        answer(first, Ok(()));
+        assert!(begin(10).is_none());
+        answer(begin(11), Ok(()));
+        assert!(presence.begin("a".into(), false, false, at(40)).is_none(), "nothing is in use");
+        assert!(presence.close(at(45)) && !presence.close(at(50)));
+        assert!(begin(60).is_none(), "closed");
+    }
+
+    #[test]
+    fn waits_that_are_over_are_taken_back_even_if_nothing_is_in_use() {
+        let presence = presence();
+        answer(presence.begin("with".into(), true, true, at(1)), Ok(()));
+        assert!(presence.may_list_waits(at(2)));
+        answer(presence.begin("without".into(), false, false, at(2)), Ok(()));
+        assert!(!presence.may_list_waits(at(2)));
+        assert!(presence.begin("without".into(), false, false, at(30)).is_none());
+    }
+
+    #[test]
+    fn failures_are_tried_again_ever_later() {
+        let presence = presence();
+        let begin = |seconds| presence.begin("a".into(), true, true, at(seconds));
+        drop(begin(0));
+        assert!(begin(0).is_none());
+        drop(begin(1));
+        assert!(begin(2).is_none());
+        drop(begin(3));
+        assert!(begin(6).is_none());
+        answer(begin(7), Ok(()));
+        assert!(presence.may_list_waits(at(41)) && !presence.may_list_waits(at(42)), "run out");
+    }
+
+    #[test]
+    fn a_cycle_is_warned_of_when_it_is_seen_again_and_once() {
+        let presence = presence();
+        let look = |cycles: &[&[u64]]| {
+            presence.cycles_to_warn_of(cycles.iter().map(|cycle| cycle.to_vec()).collect())
+        };
+        assert!(look(&[&[1, 2]]).is_empty());
+        assert_eq!(look(&[&[3, 4], &[1, 2]]), [1]);
+        assert_eq!(look(&[&[3, 4], &[1, 2]]), [0]);
+        assert!(look(&[&[3, 4], &[1, 2]]).is_empty());
+        assert!(look(&[]).is_empty());
+        assert!(look(&[&[1, 2]]).is_empty(), "it is another one");
+    }
+}

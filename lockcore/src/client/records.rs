@@ -1,0 +1,99 @@
+//! The record of a client at the store: written now and then while the client is in use, and
+//! removed when it is closed. And the warning about cycles of waiting in one client.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use super::{answer::answer, foreign::foreign, presence::Writing, scan::Scan, shared::Client};
+use crate::{
+    CycleKind,
+    time::Moment,
+    waits::{Candidate, Reading},
+};
+
+/// For how long `close()` waits for a request that writes the record, and then for the one that
+/// removes it.
+const REMOVE_WITHIN: Duration = Duration::from_millis(500);
+
+impl Client {
+    /// What the background does every second while something is held or waited for. Requests run
+    /// in `writes`, and do not keep the client.
+    pub(super) fn tick(self: &Arc<Self>, writes: &mut JoinSet<()>) {
+        if self.is_closed() {
+            return;
+        }
+        let now = self.clock.now();
+        // Before the look: whoever waits from now on says so again.
+        let scan = match self.calendar.unwatch() {
+            true => self.scan(now),
+            false => Scan::default(),
+        };
+        self.warn_of_cycles(&scan, now);
+        self.keep_record(&scan, now, writes);
+        if scan.is_anybody_waiting || self.presence.may_list_waits(now) {
+            self.calendar.watch();
+        }
+    }
+
+    fn keep_record(&self, scan: &Scan, now: Moment, writes: &mut JoinSet<()>) {
+        let presence = &self.presence;
+        if !presence.is_described() || self.backend.directory().is_none() {
+            return;
+        }
+        let is_in_use = scan.is_anybody_waiting || self.is_in_use();
+        if !is_in_use && !presence.may_list_waits(now) {
+            return;
+        }
+        let text = presence.record().text_with(&scan.waits, scan.omitted);
+        let begun = presence.begin(text, !scan.waits.is_empty(), is_in_use, now);
+        let Some(mut writing) = begun else { return };
+        let (backend, id) = (self.backend.clone(), self.client_id().to_owned());
+        let lifetime = presence.lifetime();
+        writes.spawn(async move {
+            let Writing { text, outcome, .. } = &mut writing;
+            if let Some(directory) = backend.directory() {
+                *outcome = Some(answer(directory.put_client(&id, text, lifetime)).await);
+            }
+        });
+    }
+
+    /// Warns of each cycle once, when it was seen twice. One that ends by itself is no reason, and
+    /// a task that waits for itself was warned of when it began.
+    fn warn_of_cycles(&self, scan: &Scan, now: Moment) {
+        let (mut reading, mut cycles) = (Reading::default(), Vec::new());
+        if scan.holding > 1 {
+            let waits = scan.waits.iter().take(scan.holding).cloned().collect();
+            let record = self.presence.record().with(waits, 0);
+            reading.add(self.client_id().to_owned(), Some(record));
+            cycles = reading.cycles();
+            cycles.retain(|cycle| cycle.links.len() > 1);
+        }
+        let numbers = cycles.iter().map(Candidate::numbers);
+        let due = self.presence.cycles_to_warn_of(numbers.collect());
+        let due = due.into_iter().filter_map(|at| cycles.get(at).cloned()).collect();
+        for cycle in reading.report(due, self.presence.unix(now)).cycles() {
+            if cycle.kind() != CycleKind::Passing {
+                foreign(|| tracing::warn!(%cycle, "tasks of this client wait for each other"));
+            }
+        }
+    }
+
+    /// The record is written no more, and removed. Takes a bounded time, whatever the backend does.
+    pub(super) async fn remove_record(&self) {
+        if !self.presence.close(self.clock.now()) {
+            return;
+        }
+        let Some(directory) = self.backend.directory() else { return };
+        // A request that is under way must not come after the other one.
+        let _ = tokio::time::timeout(REMOVE_WITHIN, self.presence.writing.none()).await;
+        let removal = directory.remove_client(self.client_id());
+        match tokio::time::timeout(REMOVE_WITHIN, removal).await {
+            Ok(Ok(())) => self.presence.removed(),
+            Ok(Err(error)) => {
+                foreign(|| tracing::debug!(%error, "the record of this client runs out"));
+            }
+            Err(_) => {}
+        }
+    }
+}

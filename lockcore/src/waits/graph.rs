@@ -1,0 +1,426 @@
+//! Cycles in the graph of who waits for whom.
+//!
+//! A wait stands for whoever waits. It leads to the *need* that it has of a name: to have it
+//! shared, or alone. A need leads to every wait beside which a hold is kept that is in its way,
+//! so that the number of edges is the number of waits and holds, and not their product. What a
+//! named owner holds leads to all waits of that owner, in whichever client.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::record::{HoldRecord, WaitRecord};
+
+/// The most cycles that are looked for.
+const MOST_CYCLES: usize = 64;
+
+/// How much a cycle says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Level {
+    /// Nothing in it ends by itself, and the owners that wait are those that hold.
+    Owners,
+    /// Nothing in it ends by itself, and some of those that hold are other owners of a task that
+    /// waits.
+    Tasks,
+    /// Some wait or hold in it ends by itself.
+    Any,
+}
+
+/// Waits of which each waits for a hold that is kept beside the next one, and the last for one
+/// beside the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundCycle {
+    /// The index of a wait, and the hold that is in its way, as the index of the wait beside which
+    /// it is kept, and its own there.
+    pub(crate) links: Vec<(usize, (usize, usize))>,
+    pub(crate) level: Level,
+}
+
+/// What is asked of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Need {
+    Shared,
+    Alone,
+}
+
+impl Need {
+    /// What a wait in this mode asks for. Nothing that a hold is in the way of, for permits and
+    /// modes that are not known.
+    fn of(mode: &str) -> Option<Self> {
+        match mode {
+            "read" => Some(Self::Shared),
+            "exclusive" | "fair" | "write" => Some(Self::Alone),
+            _ => None,
+        }
+    }
+
+    /// The needs that a hold in this mode is in the way of.
+    fn against(mode: &str) -> &'static [Self] {
+        match Self::of(mode) {
+            Some(Self::Alone) => &[Self::Shared, Self::Alone],
+            Some(Self::Shared) => &[Self::Alone],
+            None => &[],
+        }
+    }
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::Owners, Self::Tasks, Self::Any];
+
+    fn takes(self, wait: &WaitRecord) -> bool {
+        self == Self::Any || !wait.limited
+    }
+
+    fn takes_hold(self, hold: &HoldRecord) -> bool {
+        match self {
+            Self::Owners => hold.renewed && !hold.task,
+            Self::Tasks => hold.renewed,
+            Self::Any => true,
+        }
+    }
+}
+
+/// An edge, and the hold that it is there for.
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    to: usize,
+    hold: Option<(usize, usize)>,
+}
+
+/// The first nodes are the waits.
+#[derive(Debug)]
+struct Graph {
+    next: Vec<Vec<Edge>>,
+    waits: usize,
+}
+
+/// Finds cycles: at least one if there is any, and none with a wait of another one. Those that say
+/// the most are looked for first.
+pub(crate) fn cycles(waits: &[&WaitRecord]) -> Vec<FoundCycle> {
+    let mut is_free: Vec<bool> = vec![true; waits.len()];
+    let mut found = Vec::new();
+    for level in Level::ALL {
+        let graph = Graph::new(waits, level, &is_free);
+        graph.find(level, &mut is_free, &mut found);
+    }
+    found
+}
+
+impl Graph {
+    /// The graph of those waits that are free.
+    fn new(waits: &[&WaitRecord], level: Level, is_free: &[bool]) -> Self {
+        let mut graph = Self { next: vec![Vec::new(); waits.len()], waits: waits.len() };
+        let mut needs: HashMap<(&str, Need), usize> = HashMap::new();
+        let mut owners: HashMap<&str, usize> = HashMap::new();
+        let taken = || {
+            let all = waits.iter().enumerate();
+            all.filter(|(at, wait)| is_free[*at] && level.takes(wait))
+        };
+        for (at, wait) in taken() {
+            if let Some(need) = Need::of(&wait.mode) {
+                let to = *needs.entry((&wait.lock, need)).or_insert_with(|| graph.add());
+                graph.next[at].push(Edge { to, hold: None });
+            }
+            if wait.named {
+                let owner = *owners.entry(&wait.owner).or_insert_with(|| graph.add());
+                graph.next[owner].push(Edge { to: at, hold: None });
+            }
+        }
+        for (at, wait) in taken() {
+            let holds = wait.holds.iter().enumerate().filter(|(_, hold)| level.takes_hold(hold));
+            for (number, hold) in holds {
+                let owner = owners.get(wait.owner.as_str()).filter(|_| wait.named && !hold.task);
+                let edge = Edge { to: owner.copied().unwrap_or(at), hold: Some((at, number)) };
+                for need in Need::against(&hold.mode) {
+                    if let Some(need) = needs.get(&(hold.lock.as_str(), *need)) {
+                        graph.next[*need].push(edge);
+                    }
+                }
+            }
+        }
+        graph
+    }
+
+    fn add(&mut self) -> usize {
+        self.next.push(Vec::new());
+        self.next.len() - 1
+    }
+
+    /// Adds the cycles to `found`, and takes their waits.
+    fn find(&self, level: Level, is_free: &mut [bool], found: &mut Vec<FoundCycle>) {
+        let mut is_alive = vec![true; self.next.len()];
+        while found.len() < MOST_CYCLES {
+            self.trim(&mut is_alive);
+            let Some(start) = is_alive.iter().position(|is_alive| *is_alive) else { break };
+            let on_cycle = self.walk(start, &is_alive);
+            let links = self.shortest(on_cycle, &is_alive);
+            for (wait, _) in &links {
+                (is_alive[*wait], is_free[*wait]) = (false, false);
+            }
+            if links.is_empty() {
+                break;
+            }
+            found.push(FoundCycle { links, level });
+        }
+    }
+
+    /// Keeps the nodes alive from which a living one is reached, for ever: those that lead into a
+    /// cycle.
+    fn trim(&self, is_alive: &mut [bool]) {
+        let mut before = vec![Vec::new(); self.next.len()];
+        let mut ways = vec![0_usize; self.next.len()];
+        for (from, edges) in self.next.iter().enumerate() {
+            for edge in edges.iter().filter(|edge| is_alive[edge.to]) {
+                before[edge.to].push(from);
+                ways[from] += 1;
+            }
+        }
+        let is_dead_end = |node: &usize| ways[*node] == 0;
+        let mut dead: Vec<usize> = (0..self.next.len()).filter(is_dead_end).collect();
+        while let Some(node) = dead.pop() {
+            // One that was dead before is on no list of those before.
+            if !std::mem::replace(&mut is_alive[node], false) {
+                continue;
+            }
+            for from in &before[node] {
+                ways[*from] -= 1;
+                if ways[*from] == 0 {
+                    dead.push(*from);
+                }
+            }
+        }
+    }
+
+    fn living<'a>(&'a self, node: usize, is_alive: &'a [bool]) -> impl Iterator<Item = Edge> + 'a {
+        self.next[node].iter().copied().filter(|edge| is_alive[edge.to])
+    }
+
+    /// A node on a cycle that `start`, which is alive after trimming, leads into.
+    fn walk(&self, start: usize, is_alive: &[bool]) -> usize {
+        let (mut seen, mut node) = (vec![false; self.next.len()], start);
+        while !std::mem::replace(&mut seen[node], true) {
+            match self.living(node, is_alive).next() {
+                Some(edge) => node = edge.to,
+                None => break,
+            }
+        }
+        node
+    }
+
+    /// The links of the shortest cycle through `start`. None if there is no such cycle.
+    fn shortest(&self, start: usize, is_alive: &[bool]) -> Vec<(usize, (usize, usize))> {
+        let mut came: Vec<Option<(usize, Edge)>> = vec![None; self.next.len()];
+        let mut queue = VecDeque::from([start]);
+        while let Some(node) = queue.pop_front() {
+            for edge in self.living(node, is_alive) {
+                if came[edge.to].is_none() {
+                    came[edge.to] = Some((node, edge));
+                    queue.push_back(edge.to);
+                }
+            }
+            if came[start].is_some() {
+                break;
+            }
+        }
+        // From the end to the beginning: each edge out of a need has the hold, and the wait that
+        // has the need comes before it.
+        let (mut links, mut hold, mut node) = (Vec::new(), None, start);
+        let mut first_wait = None;
+        while let Some((from, edge)) = came[node] {
+            hold = edge.hold.or(hold);
+            if from < self.waits {
+                match hold.take() {
+                    Some(hold) => links.push((from, hold)),
+                    // The hold is on the part of the way that is looked at last.
+                    None => first_wait = Some(from),
+                }
+            }
+            node = from;
+            if node == start {
+                break;
+            }
+        }
+        links.extend(first_wait.zip(hold));
+        links.reverse();
+        // With the wait that comes first in the input.
+        let least = links.iter().enumerate().min_by_key(|(_, (wait, _))| *wait);
+        let turn = least.map_or(0, |(at, _)| at);
+        links.rotate_left(turn);
+        links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arbtest::{arbitrary, arbitrary::Unstructured, arbtest};
+
+    use super::*;
+
+    fn hold(lock: &str, mode: &str) -> HoldRecord {
+        let (lock, mode) = (lock.into(), mode.into());
+        HoldRecord { lock, mode, renewed: true, ..Default::default() }
+    }
+
+    fn wait(lock: &str, mode: &str, holds: &[HoldRecord]) -> WaitRecord {
+        let (lock, mode, holds) = (lock.into(), mode.into(), holds.to_vec());
+        WaitRecord { lock, mode, holds, ..Default::default() }
+    }
+
+    fn found(waits: &[WaitRecord]) -> Vec<(Level, Vec<usize>)> {
+        let cycles = cycles(&waits.iter().collect::<Vec<_>>());
+        let of = |cycle: &FoundCycle| cycle.links.iter().map(|(wait, _)| *wait).collect();
+        cycles.iter().map(|cycle| (cycle.level, of(cycle))).collect()
+    }
+
+    #[test]
+    fn three_owners_that_wait_for_each_other_are_one_cycle_in_their_order() {
+        let waits = [
+            wait("b", "exclusive", &[hold("a", "exclusive")]),
+            wait("x", "exclusive", &[hold("y", "exclusive")]),
+            wait("c", "fair", &[hold("b", "exclusive")]),
+            wait("a", "write", &[hold("other", "read"), hold("c", "exclusive")]),
+        ];
+        assert_eq!(found(&waits), [(Level::Owners, vec![0, 2, 3])]);
+        let cycle = &cycles(&waits.iter().collect::<Vec<_>>())[0];
+        let blockers: Vec<_> = cycle.links.iter().map(|(_, hold)| *hold).collect();
+        assert_eq!(blockers, [(2, 0), (3, 1), (0, 0)]);
+    }
+
+    #[test]
+    fn readers_wait_for_writers_only_and_permits_are_in_nobodys_way() {
+        let pair = |wanted: &str, held: &str| {
+            found(&[
+                wait("b", wanted, &[hold("a", "exclusive")]),
+                wait("a", "exclusive", &[hold("b", held)]),
+            ])
+            .len()
+        };
+        for (wanted, held, cycles) in [
+            ("read", "write", 1),
+            ("write", "read", 1),
+            ("read", "read", 0),
+            ("permit", "permit", 0),
+            ("new", "new", 0),
+        ] {
+            assert_eq!(pair(wanted, held), cycles, "{wanted} {held}");
+        }
+    }
+
+    #[test]
+    fn what_ends_by_itself_or_is_known_by_the_task_alone_says_less() {
+        let level = |limited, renewed, task| {
+            let other = HoldRecord { renewed, task, ..hold("b", "exclusive") };
+            let first = wait("b", "exclusive", &[hold("a", "exclusive")]);
+            found(&[WaitRecord { limited, ..first }, wait("a", "exclusive", &[other])])[0].0
+        };
+        assert_eq!(level(false, true, false), Level::Owners);
+        assert_eq!(level(false, true, true), Level::Tasks);
+        assert_eq!(level(true, true, false), Level::Any);
+        assert_eq!(level(false, false, true), Level::Any);
+    }
+
+    #[test]
+    fn a_named_owner_is_the_same_one_in_two_clients() {
+        let named = |wait: WaitRecord| WaitRecord { named: true, owner: "job".into(), ..wait };
+        let waits = [
+            named(wait("elsewhere", "exclusive", &[hold("a", "exclusive")])),
+            named(wait("b", "exclusive", &[])),
+            wait("a", "exclusive", &[hold("b", "exclusive")]),
+        ];
+        assert_eq!(found(&waits), [(Level::Owners, vec![1, 2])]);
+        let strangers: Vec<WaitRecord> =
+            waits.iter().map(|wait| WaitRecord { named: false, ..wait.clone() }).collect();
+        assert_eq!(found(&strangers), []);
+    }
+
+    #[test]
+    fn ten_thousand_readers_and_writers_are_looked_at_at_once() {
+        let waits: Vec<WaitRecord> = (0..10_000)
+            .map(|at| {
+                let (wanted, held) = if at % 2 == 0 { ("x", "y") } else { ("y", "z") };
+                wait(wanted, "write", &[hold(held, "read")])
+            })
+            .collect();
+        let start = std::time::Instant::now();
+        assert_eq!(found(&waits), []);
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "no edge for each pair");
+    }
+
+    const MODES: [&str; 5] = ["read", "write", "exclusive", "fair", "permit"];
+
+    fn random(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<WaitRecord>> {
+        let names = u.int_in_range(1..=8)?;
+        let waits = (0..u.int_in_range(0..=10)?).map(|_| {
+            let name = |u: &mut Unstructured<'_>| Ok(format!("n{}", u.int_in_range(1..=names)?));
+            let mut holds = Vec::new();
+            for _ in 0..u.int_in_range(0..=2)? {
+                let (renewed, task) = (u.ratio(3, 4)?, u.ratio(1, 4)?);
+                holds.push(HoldRecord { renewed, task, ..hold(&name(u)?, u.choose(&MODES)?) });
+            }
+            let (named, limited) = (u.ratio(1, 3)?, u.ratio(1, 4)?);
+            let owner = format!("o{}", u.int_in_range(0..=2)?);
+            let wait = wait(&name(u)?, u.choose(&MODES)?, &holds);
+            Ok(WaitRecord { named, limited, owner, ..wait })
+        });
+        waits.collect()
+    }
+
+    /// Whether `to` keeps something that is in the way of `from`: the definition, pair by pair.
+    fn waits_for(from: &WaitRecord, to: &WaitRecord, all: &[WaitRecord]) -> bool {
+        let is_in_the_way = |hold: &HoldRecord| {
+            let alone = ["write", "exclusive", "fair"];
+            let (wanted, held) = (from.mode.as_str(), hold.mode.as_str());
+            hold.lock == from.lock
+                && (alone.contains(&wanted) && (alone.contains(&held) || held == "read")
+                    || wanted == "read" && alone.contains(&held))
+        };
+        let is_same = |other: &WaitRecord| to.named && other.named && other.owner == to.owner;
+        to.holds.iter().filter(|hold| hold.task || !to.named).any(is_in_the_way)
+            || all
+                .iter()
+                .filter(|other| is_same(other))
+                .any(|other| other.holds.iter().filter(|hold| !hold.task).any(is_in_the_way))
+    }
+
+    fn has_cycle(waits: &[WaitRecord]) -> bool {
+        let count = waits.len();
+        let mut reach: Vec<Vec<bool>> = waits
+            .iter()
+            .map(|from| waits.iter().map(|to| waits_for(from, to, waits)).collect())
+            .collect();
+        for via in 0..count {
+            for from in 0..count {
+                for to in 0..count {
+                    reach[from][to] |= reach[from][via] && reach[via][to];
+                }
+            }
+        }
+        (0..count).any(|at| reach[at][at])
+    }
+
+    #[test]
+    fn a_cycle_is_found_if_and_only_if_there_is_one() {
+        let (mut with, mut without) = (0, 0);
+        arbtest(|u| {
+            let waits = random(u)?;
+            let found = cycles(&waits.iter().collect::<Vec<_>>());
+            assert_eq!(!found.is_empty(), has_cycle(&waits), "{waits:#?}");
+            *(if found.is_empty() { &mut without } else { &mut with }) += 1;
+            let mut seen = vec![false; waits.len()];
+            for cycle in &found {
+                let nexts = cycle.links.iter().cycle().skip(1);
+                for ((from, (keeper, hold)), (to, _)) in cycle.links.iter().zip(nexts) {
+                    assert!(!std::mem::replace(&mut seen[*from], true), "a wait is in one cycle");
+                    let (keeper, to) = (&waits[*keeper], &waits[*to]);
+                    let hold = &keeper.holds[*hold];
+                    assert_eq!(hold.lock, waits[*from].lock);
+                    assert!(std::ptr::eq(keeper, to) || keeper.named && keeper.owner == to.owner);
+                    assert!(waits_for(&waits[*from], to, &waits));
+                    let says_more = !waits[*from].limited && hold.renewed;
+                    assert!(says_more || cycle.level == Level::Any);
+                    assert!(!hold.task || cycle.level != Level::Owners);
+                }
+            }
+            Ok(())
+        });
+        assert!(with > 20 && without > 20, "{with} with a cycle, {without} without");
+    }
+}

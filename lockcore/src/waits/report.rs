@@ -1,0 +1,469 @@
+//! [`Waits`]: who waits for whom, as it is reported.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use super::{
+    graph::{FoundCycle, Level, cycles},
+    record::{ClientRecord, HoldRecord, WaitRecord},
+};
+
+/// Who waits for whom at a store, from [`Locks::waits`](crate::Locks::waits).
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    clients: Vec<Arc<ClientInfo>>,
+    waiting: Vec<Waiting>,
+    cycles: Vec<WaitCycle>,
+    omitted: u64,
+    unreadable: usize,
+}
+
+impl Waits {
+    /// The clients that have a record, in the order of their ids. A client writes one when it has
+    /// held or waited for about a second.
+    #[must_use]
+    pub fn clients(&self) -> &[Arc<ClientInfo>] {
+        &self.clients
+    }
+
+    /// The client that a holder on the wire belongs to, such as
+    /// [`Holder::owner`](crate::Holder::owner) gives it. `None` for a named owner, for a client of
+    /// other software, and for one that has no record.
+    #[must_use]
+    pub fn client_of(&self, wire_owner: &str) -> Option<&ClientInfo> {
+        let (id, _) = wire_owner.split_once(':')?;
+        let at = self.clients.binary_search_by(|client| client.id.as_str().cmp(id)).ok()?;
+        Some(&self.clients[at])
+    }
+
+    /// The acquisitions that have waited for more than 1.5 s, of each client those first that hold
+    /// something, and of these the oldest first.
+    #[must_use]
+    pub fn waiting(&self) -> &[Waiting] {
+        &self.waiting
+    }
+
+    /// The cycles of waiting. Each was looked at twice, more than a second apart. Those that say
+    /// the most come first; no acquisition is in two of them.
+    #[must_use]
+    pub fn cycles(&self) -> &[WaitCycle] {
+        &self.cycles
+    }
+
+    /// The number of acquisitions that have waited for long, and that there was no room for in the
+    /// records. Those that hold nothing are left out first: they are in no cycle.
+    #[must_use]
+    pub fn omitted(&self) -> u64 {
+        self.omitted
+    }
+
+    /// The number of records that could not be read: of a later version of this library, or not
+    /// written by it.
+    #[must_use]
+    pub fn unreadable(&self) -> usize {
+        self.unreadable
+    }
+}
+
+/// What a client says of itself.
+///
+/// A host or a program may say anything. There are no control characters in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientInfo {
+    id: String,
+    host: String,
+    program: String,
+    pid: u32,
+    version: String,
+    since: SystemTime,
+}
+
+impl ClientInfo {
+    /// The id: what the owners of its holds begin with on the wire.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of the host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The name of the program.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The id of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The version of lockcore.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// When the client was made, by the clock of its host.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.since
+    }
+}
+
+impl fmt::Display for ClientInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, process {}, on {}", self.program, self.pid, self.host)
+    }
+}
+
+/// An acquisition that has waited for more than 1.5 s.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    client: Arc<ClientInfo>,
+    record: WaitRecord,
+    holds: Vec<HeldBeside>,
+    waited: Duration,
+}
+
+impl Waiting {
+    /// The client that waits.
+    #[must_use]
+    pub fn client(&self) -> &Arc<ClientInfo> {
+        &self.client
+    }
+
+    /// The full name of the lock. It may have any characters but NUL: escape it before it is
+    /// written to a terminal.
+    #[must_use]
+    pub fn lock(&self) -> &str {
+        &self.record.lock
+    }
+
+    /// The mode: `exclusive`, `fair`, `read`, `write` or `permit`, and maybe others in time.
+    #[must_use]
+    pub fn mode(&self) -> &str {
+        &self.record.mode
+    }
+
+    /// The owner: the name of a [named](crate::Owner::named) one, or else a text that names it
+    /// within its process, such as `#12`.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.record.owner
+    }
+
+    /// Returns `true` if the owner has a name, so that it is the same one in all clients.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.record.named
+    }
+
+    /// Where in the source the acquisition was called, as file and line.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        &self.record.site
+    }
+
+    /// For how long it has waited. As exact as the clocks of the hosts agree.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Returns `true` if it gives up by itself after a time, as
+    /// [`acquire_timeout`](crate::Lock::acquire_timeout) does. A time limit around the future is
+    /// not known to this library.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.record.limited
+    }
+
+    /// What the same owner or the same task holds meanwhile, in the same client.
+    #[must_use]
+    pub fn holds(&self) -> &[HeldBeside] {
+        &self.holds
+    }
+
+    /// The number of further holds that there was no room for.
+    #[must_use]
+    pub fn omitted_holds(&self) -> u64 {
+        self.record.omitted
+    }
+}
+
+/// A hold of an owner, or of a task, that waits for something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBeside {
+    record: HoldRecord,
+    held_for: Duration,
+}
+
+impl HeldBeside {
+    /// The full name of the lock. See [`Waiting::lock`].
+    #[must_use]
+    pub fn lock(&self) -> &str {
+        &self.record.lock
+    }
+
+    /// The mode. See [`Waiting::mode`].
+    #[must_use]
+    pub fn mode(&self) -> &str {
+        &self.record.mode
+    }
+
+    /// The holder on the wire.
+    #[must_use]
+    pub fn wire_owner(&self) -> &str {
+        &self.record.wire
+    }
+
+    /// Where in the source it was acquired, as file and line.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        &self.record.site
+    }
+
+    /// For how long it has been held. As exact as the clocks of the hosts agree.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+
+    /// Returns `true` if the lease is renewed, so that the hold does not end by itself.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.record.renewed
+    }
+
+    /// Returns `true` if it is of another owner than the acquisition that waits, and was acquired
+    /// by the same task. The guard may be elsewhere by now, so this says less.
+    #[must_use]
+    pub fn is_by_task(&self) -> bool {
+        self.record.task
+    }
+}
+
+/// A circle of acquisitions of which each waits for a hold of the next one.
+///
+/// The text form is one line for people, with the names escaped.
+#[derive(Clone, Debug)]
+pub struct WaitCycle {
+    links: Vec<WaitLink>,
+    kind: CycleKind,
+}
+
+impl WaitCycle {
+    /// The acquisitions. Each waits for what the next one holds, and the last for what the first
+    /// one holds.
+    #[must_use]
+    pub fn links(&self) -> &[WaitLink] {
+        &self.links
+    }
+
+    /// What the cycle means.
+    #[must_use]
+    pub fn kind(&self) -> CycleKind {
+        self.kind
+    }
+}
+
+/// An acquisition in a [`WaitCycle`].
+#[derive(Clone, Debug)]
+pub struct WaitLink {
+    waiting: Waiting,
+    blocked_by: HeldBeside,
+}
+
+impl WaitLink {
+    /// Who waits, and for what.
+    #[must_use]
+    pub fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// The hold that is in its way. It belongs to the next acquisition of the cycle.
+    #[must_use]
+    pub fn blocked_by(&self) -> &HeldBeside {
+        &self.blocked_by
+    }
+}
+
+/// What a [`WaitCycle`] means, from the most certain to the least.
+///
+/// Even a deadlock may be ended from outside of the locks: by a time limit around a future, or by
+/// another task of the same owner that drops the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum CycleKind {
+    /// Each acquisition waits for an owner that is itself in the cycle, nobody has a time limit,
+    /// and all holds are renewed: nothing here ends by itself.
+    Deadlock,
+    /// As a deadlock, but some hold is only known to be acquired by the task that waits, under
+    /// another owner. It is a deadlock unless the guard was moved to another task.
+    Probable,
+    /// It ends by itself: some acquisition has a time limit, or some hold has a fixed lease.
+    Passing,
+}
+
+impl fmt::Display for CycleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deadlock => "a deadlock",
+            Self::Probable => "probably a deadlock",
+            Self::Passing => "a cycle of waiting that ends by itself",
+        })
+    }
+}
+
+impl fmt::Display for WaitCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.kind)?;
+        for (at, WaitLink { waiting, blocked_by }) in self.links.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            let next = &self.links[(at + 1) % self.links.len()].waiting;
+            write!(
+                f,
+                "{separator}owner {} ({}) waits for `{}` ({}) at {}, which owner {} ({}) holds \
+                 since {}",
+                waiting.owner(),
+                waiting.client,
+                waiting.lock().escape_debug(),
+                waiting.mode(),
+                waiting.site(),
+                next.owner(),
+                next.client,
+                blocked_by.site(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Level> for CycleKind {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Owners => Self::Deadlock,
+            Level::Tasks => Self::Probable,
+            Level::Any => Self::Passing,
+        }
+    }
+}
+
+/// The records of a store, read at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    records: BTreeMap<String, ClientRecord>,
+    unreadable: usize,
+}
+
+impl Reading {
+    /// Adds a record. The last one of a client counts.
+    pub(crate) fn add(&mut self, id: String, record: Option<ClientRecord>) {
+        match record {
+            Some(record) => drop(self.records.insert(id, record)),
+            None => self.unreadable += 1,
+        }
+    }
+
+    /// All waits, with the ids of their clients.
+    fn waits(&self) -> impl Iterator<Item = (&String, &WaitRecord)> {
+        self.records.iter().flat_map(|(id, record)| record.waits.iter().map(move |wait| (id, wait)))
+    }
+
+    /// The cycles, each as what tells it from others.
+    pub(crate) fn cycles(&self) -> Vec<Candidate> {
+        let waits: Vec<(&String, &WaitRecord)> = self.waits().collect();
+        let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>());
+        let candidate = |FoundCycle { links, level }: FoundCycle| {
+            let links = links.into_iter().map(|(wait, (keeper, hold))| {
+                let (id, wait) = waits[wait];
+                let hold = waits[keeper].1.holds[hold].clone();
+                (id.clone(), wait.clone(), hold)
+            });
+            Candidate { links: links.collect(), level }
+        };
+        found.into_iter().map(candidate).collect()
+    }
+
+    /// Keeps those of which each wait is still there, and each hold is still kept by somebody who
+    /// waits.
+    pub(crate) fn retain_those_there(&self, candidates: &mut Vec<Candidate>) {
+        let waits: HashSet<(&str, u64, &str)> =
+            self.waits().map(|(id, wait)| (id.as_str(), wait.number, wait.lock.as_str())).collect();
+        let holds = self.waits().flat_map(|(_, wait)| &wait.holds);
+        let holds: HashSet<(&str, &str, &str)> = holds
+            .map(|hold| (hold.wire.as_str(), hold.lock.as_str(), hold.mode.as_str()))
+            .collect();
+        candidates.retain(|candidate| {
+            candidate.links.iter().all(|(id, wait, hold)| {
+                waits.contains(&(id, wait.number, &wait.lock))
+                    && holds.contains(&(&hold.wire, &hold.lock, &hold.mode))
+            })
+        });
+    }
+
+    /// The report, with the cycles that were confirmed. It is `now` in milliseconds of Unix time.
+    pub(crate) fn report(self, cycles: Vec<Candidate>, now: u64) -> Waits {
+        let mut waits = Waits { unreadable: self.unreadable, ..Waits::default() };
+        for (id, record) in self.records {
+            waits.omitted = waits.omitted.saturating_add(record.omitted);
+            let ClientRecord { host, program, pid, version, since, waits: records, .. } = record;
+            let since = SystemTime::UNIX_EPOCH
+                .checked_add(Duration::from_millis(since))
+                .unwrap_or(SystemTime::UNIX_EPOCH);
+            let client = Arc::new(ClientInfo { id, host, program, pid, version, since });
+            let waiting = records.into_iter().map(|record| waiting(&client, record, now));
+            waits.waiting.extend(waiting);
+            waits.clients.push(client);
+        }
+        let cycle = |Candidate { links, level }: Candidate| {
+            let link = |(id, record, hold): (String, WaitRecord, HoldRecord)| {
+                let at = waits.clients.binary_search_by(|client| client.id.cmp(&id)).ok()?;
+                let waiting = waiting(&waits.clients[at], record, now);
+                Some(WaitLink { waiting, blocked_by: beside(hold, now) })
+            };
+            let links = links.into_iter().map(link).collect::<Option<_>>()?;
+            Some(WaitCycle { links, kind: level.into() })
+        };
+        waits.cycles = cycles.into_iter().filter_map(cycle).collect();
+        waits
+    }
+}
+
+/// A cycle that may be there: the clients and waits, and the hold that is in the way of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) links: Vec<(String, WaitRecord, HoldRecord)>,
+    level: Level,
+}
+
+impl Candidate {
+    /// The numbers of its waits, which tell it from other cycles of one client.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.links.iter().map(|(_, wait, _)| wait.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+fn waiting(client: &Arc<ClientInfo>, mut record: WaitRecord, now: u64) -> Waiting {
+    let waited = Duration::from_millis(now.saturating_sub(record.since));
+    let holds = std::mem::take(&mut record.holds);
+    let holds = holds.into_iter().map(|hold| beside(hold, now)).collect();
+    Waiting { client: client.clone(), record, holds, waited }
+}
+
+fn beside(record: HoldRecord, now: u64) -> HeldBeside {
+    let held_for = Duration::from_millis(now.saturating_sub(record.since));
+    HeldBeside { record, held_for }
+}

@@ -1,0 +1,601 @@
+//! Who waits for whom: the records of clients, and what `Locks::waits` makes of them.
+
+use std::{future::Future, time::Duration};
+
+use arbtest::arbitrary::Unstructured;
+use lockcore::{
+    BackendErrorKind, ClientDescription, CycleKind, Lock, LockError, LockGuard, Locks, Owner,
+    WaitCycle,
+    backend::{Backend, Directory, Start},
+};
+use lockcore_memory::MemoryBackend;
+use lockcore_testkit::{Fault, Faulty, Op};
+use tokio::{task::JoinHandle, time::Instant};
+
+use crate::{
+    clients::{SECOND, two_clients},
+    log::Log,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn directory(store: &MemoryBackend) -> &dyn Directory {
+    store.directory().unwrap()
+}
+
+/// The records at the store.
+async fn records(store: &MemoryBackend) -> Vec<(String, String)> {
+    directory(store).clients(&Start::Beginning).await.unwrap().entries
+}
+
+/// A hold, with its owner.
+struct Holding(Owner, LockGuard);
+
+async fn holds(lock: Lock) -> Holding {
+    let owner = Owner::new();
+    let guard = lock.owned_by(&owner).acquire().await.unwrap();
+    Holding(owner, guard)
+}
+
+impl Holding {
+    /// A task whose owner has the hold and waits for another one.
+    fn and_waits(self, wanted: Lock) -> JoinHandle<()> {
+        let Self(owner, guard) = self;
+        waits_with(guard, wanted.owned_by(&owner).acquire())
+    }
+}
+
+async fn holds_and_waits(held: Lock, wanted: Lock) -> JoinHandle<()> {
+    holds(held).await.and_waits(wanted)
+}
+
+fn waits_with(
+    guard: LockGuard,
+    acquiring: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let _second = acquiring.await;
+        drop(guard);
+    })
+}
+
+/// The cycles that a client reports, as soon as there are any, and how long that took.
+async fn reported(locks: &Locks) -> (Vec<WaitCycle>, Duration) {
+    let start = Instant::now();
+    while start.elapsed() < 20 * SECOND {
+        let waits = locks.waits().await.unwrap();
+        if !waits.cycles().is_empty() {
+            return (waits.cycles().to_vec(), start.elapsed());
+        }
+        tokio::time::sleep(100 * MS).await;
+    }
+    (Vec::new(), start.elapsed())
+}
+
+fn locks_of(cycle: &WaitCycle) -> Vec<&str> {
+    cycle.links().iter().map(|link| link.waiting().lock()).collect()
+}
+
+fn kinds(cycles: &[WaitCycle]) -> Vec<CycleKind> {
+    cycles.iter().map(WaitCycle::kind).collect()
+}
+
+// ---- deadlocks
+
+#[tokio::test(start_paused = true)]
+async fn three_owners_in_three_clients_are_reported_within_five_seconds() {
+    let store = MemoryBackend::new();
+    let client = |program: &str| {
+        let described = ClientDescription::new().host("host-1").program(program);
+        Locks::builder(store.clone()).namespace("shop:").description(described).build().unwrap()
+    };
+    let (a, b, c, observer) = (client("a"), client("b"), client("c"), client("observer"));
+    let (x, y, z) = (a.lock("x"), b.lock("y"), c.fair_lock("z"));
+    let (x, y, z) = (holds(x).await, holds(y).await, holds(z).await);
+    let _first = x.and_waits(a.lock("y"));
+    let _second = y.and_waits(b.lock("z"));
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(observer.waits().await.unwrap().cycles().is_empty(), "nothing is closed yet");
+
+    let _third = z.and_waits(c.lock("x"));
+    let (cycles, after) = reported(&observer).await;
+    assert!(after <= 5 * SECOND, "{after:?}");
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+    let mut programs: Vec<&str> = Vec::new();
+    for link in cycles[0].links() {
+        let (waiting, hold) = (link.waiting(), link.blocked_by());
+        let client = waiting.client();
+        programs.push(client.program());
+        assert_eq!((client.host(), client.pid()), ("host-1", std::process::id()));
+        assert!(waiting.site().contains("who_waits.rs:"), "{}", waiting.site());
+        assert!(hold.site().contains("who_waits.rs:"), "{}", hold.site());
+        assert_eq!(waiting.lock(), hold.lock(), "the full name");
+        assert!(waiting.waited() > SECOND && hold.is_renewed() && !hold.is_by_task());
+        assert!(waiting.owner().starts_with('#') && !waiting.is_limited());
+    }
+    programs.sort_unstable();
+    assert_eq!(programs, ["a", "b", "c"]);
+    let mut names = locks_of(&cycles[0]);
+    names.sort_unstable();
+    assert_eq!(names, ["shop:x", "shop:y", "shop:z"]);
+    let text = cycles[0].to_string();
+    assert!(text.starts_with("a deadlock: owner #") && text.contains("`shop:x`"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_on_the_wire_leads_to_its_client() {
+    let (_, locks, other) = two_clients();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    let waits = other.waits().await.unwrap();
+    let wire = guard.wire_owner();
+    let holder = waits.client_of(wire).unwrap();
+    assert!(wire.starts_with(holder.id()) && !holder.host().is_empty());
+    assert_eq!(holder.version(), env!("CARGO_PKG_VERSION"));
+    assert!(waits.client_of("somebody:1").is_none() && waits.client_of("job").is_none());
+    assert_eq!(waits.clients().len(), 2, "with the one that asks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_and_writers_that_wait_for_each_other_are_reported() {
+    for (held, wanted, is_deadlock) in [
+        ("read", "write", true),
+        ("write", "read", true),
+        ("write", "write", true),
+        ("read", "read", false),
+    ] {
+        let (_, a, b) = two_clients();
+        let side = |locks: &Locks, name: &str, side: &str| match side {
+            "read" => locks.rw_lock(name).read(),
+            _ => locks.rw_lock(name).write(),
+        };
+        let _one = holds_and_waits(side(&a, "x", held), side(&a, "y", wanted)).await;
+        let _two = holds_and_waits(side(&b, "y", held), side(&b, "x", wanted)).await;
+        let (cycles, _) = reported(&a).await;
+        let expected: &[CycleKind] = if is_deadlock { &[CycleKind::Deadlock] } else { &[] };
+        assert_eq!(kinds(&cycles), expected, "{held}, {wanted}");
+    }
+}
+
+/// The usual mistake: two tasks without scopes, so that each acquisition has an owner of its own.
+#[tokio::test(start_paused = true)]
+async fn tasks_with_fresh_owners_are_probably_a_deadlock() {
+    let (_, a, b) = two_clients();
+    let both = |locks: &Locks, first: &str, second: &str| {
+        let (first, second) = (locks.lock(first), locks.lock(second));
+        tokio::spawn(async move {
+            let _first = first.acquire().await;
+            tokio::time::sleep(SECOND).await;
+            let _second = second.acquire().await;
+        })
+    };
+    let _tasks = (both(&a, "x", "y"), both(&b, "y", "x"));
+    let (cycles, after) = reported(&b).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Probable]);
+    assert!(cycles[0].links().iter().all(|link| link.blocked_by().is_by_task()));
+    assert!(after <= 6 * SECOND, "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_named_owner_is_the_same_in_all_clients() {
+    let (_, a, b) = two_clients();
+    let job = Owner::named("job-7");
+    let held = a.lock("x").owned_by(&job).acquire().await.unwrap();
+    let _other = b.lock("elsewhere").acquire().await.unwrap();
+    // The owner holds in one client and waits for something in the other one.
+    let _waits_here = waits_with(held, a.lock("elsewhere").owned_by(&job).acquire());
+    let _waits_there = tokio::spawn(b.lock("y").owned_by(&job).acquire());
+    let (cycles, _) = reported(&a).await;
+    assert!(cycles.is_empty(), "`job-7` waits for nobody who waits for it");
+
+    let (_, a, b) = two_clients();
+    let held = a.lock("x").owned_by(&job).acquire().await.unwrap();
+    let _elsewhere = b.lock("elsewhere").acquire().await.unwrap();
+    let _one = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    let _waits_here = waits_with(held, a.lock("elsewhere").owned_by(&job).acquire());
+    let _waits_there = tokio::spawn(b.lock("y").owned_by(&job).acquire());
+    let (cycles, _) = reported(&a).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+    let owners = cycles[0].links().iter().map(|link| link.waiting());
+    assert!(owners.filter(|waiting| waiting.is_named()).all(|wait| wait.owner() == "job-7"));
+}
+
+// ---- what is none
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_by_itself_is_no_deadlock() {
+    let (_, a, b) = two_clients();
+    let (one, two) = (Owner::new(), Owner::new());
+    let held = a.lock("x").owned_by(&one).acquire().await.unwrap();
+    let limited = a.lock("y").owned_by(&one).acquire_timeout(60 * SECOND);
+    let _waits = waits_with(held, limited);
+    let _other = holds_and_waits(b.lock("y").owned_by(&two), b.lock("x").owned_by(&two)).await;
+    let (cycles, _) = reported(&a).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Passing], "a time limit");
+    assert_eq!(cycles[0].links().iter().filter(|link| link.waiting().is_limited()).count(), 1);
+
+    let (_, a, b) = two_clients();
+    let _one = holds_and_waits(a.lock("x").lease(60 * SECOND), a.lock("y")).await;
+    let _two = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    let (cycles, _) = reported(&a).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Passing], "a fixed lease");
+}
+
+/// A cycle, reported unless `ends` ends it between the two looks.
+async fn ended_between_the_looks(ends: impl FnOnce(&JoinHandle<()>, LockGuard)) -> usize {
+    let (_, a, b) = two_clients();
+    let owner = Owner::new();
+    let guard = a.lock("x").owned_by(&owner).acquire().await.unwrap();
+    let wanted = a.lock("y").owned_by(&owner).acquire();
+    let waiter = tokio::spawn(async move {
+        let _second = wanted.await;
+        std::future::pending::<()>().await;
+    });
+    let _other = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    tokio::time::sleep(4 * SECOND).await;
+    let looking = tokio::spawn({
+        let observer = b.clone();
+        async move { observer.waits().await.unwrap().cycles().len() }
+    });
+    tokio::time::sleep(100 * MS).await;
+    assert!(!looking.is_finished(), "something like a cycle is looked at twice");
+    ends(&waiter, guard);
+    let cycles = looking.await.unwrap();
+    waiter.abort();
+    cycles
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_or_a_wait_that_ends_between_the_two_looks_is_no_deadlock() {
+    let keep = |_: &JoinHandle<()>, guard: LockGuard| std::mem::forget(guard);
+    assert_eq!(ended_between_the_looks(keep).await, 1, "otherwise it is one");
+    assert_eq!(ended_between_the_looks(|_, guard| drop(guard)).await, 0, "a hold");
+    let gives_up = |waiter: &JoinHandle<()>, guard| {
+        waiter.abort();
+        std::mem::forget(guard);
+    };
+    assert_eq!(ended_between_the_looks(gives_up).await, 0, "a wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_anything_like_a_cycle_the_report_comes_at_once() {
+    let (_, a, b) = two_clients();
+    let _held = a.lock("x").acquire().await.unwrap();
+    let _waiting = tokio::spawn(b.lock("x").acquire());
+    tokio::time::sleep(3 * SECOND).await;
+    let start = Instant::now();
+    let waits = a.waits().await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!((waits.waiting().len(), waits.cycles().len()), (1, 0));
+    let waiting = &waits.waiting()[0];
+    assert_eq!((waiting.lock(), waiting.mode(), waiting.holds().len()), ("x", "exclusive", 0));
+    let waited = waiting.waited();
+    assert!((3000..3100).contains(&waited.as_millis()), "{waited:?}");
+}
+
+/// Tasks that acquire in the same order, in all modes and ways, wait for each other a lot and never
+/// in a circle.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_runs_without_a_deadlock_are_no_alarm() {
+    let (log, _log) = Log::start();
+    let mut waited = 0;
+    for run in 0..1000_u64 {
+        let seed: Vec<u8> = (0..400_u64)
+            .map(|at| {
+                ((run + 1).wrapping_mul(at + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+            })
+            .collect();
+        waited += run_in_order(&mut Unstructured::new(&seed)).await;
+    }
+    assert!(waited > 1000, "only {waited} long waits were seen");
+    assert_eq!(log.lines_with("wait for each other"), Vec::<String>::new());
+}
+
+async fn run_in_order(u: &mut Unstructured<'_>) -> usize {
+    let store = MemoryBackend::new();
+    let clients = [(); 3].map(|()| Locks::new(store.clone()));
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let locks = clients[u.choose_index(3).unwrap()].clone();
+        let mut plan = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            if !u.ratio(1, 3).unwrap() {
+                let lock = match name {
+                    "a" if u.arbitrary().unwrap() => locks.fair_lock("a"),
+                    "a" | "c" => locks.lock(name),
+                    "b" if u.arbitrary().unwrap() => locks.rw_lock("b").read(),
+                    "b" => locks.rw_lock("b").write(),
+                    _ => locks.semaphore("d", 2).permits(u.int_in_range(1..=2).unwrap()),
+                };
+                let lock = if u.ratio(1, 8).unwrap() { lock.lease(3 * SECOND) } else { lock };
+                let limit = u.ratio(1, 4).unwrap().then_some(4 * SECOND);
+                plan.push((lock, limit, u.int_in_range(0..=2500).unwrap() * MS));
+            }
+        }
+        let work = async move {
+            let mut guards = Vec::new();
+            for (lock, limit, pause) in plan {
+                let acquired = match limit {
+                    Some(limit) => lock.acquire_timeout(limit).await,
+                    None => lock.acquire().await,
+                };
+                guards.extend(acquired.ok());
+                tokio::time::sleep(pause).await;
+            }
+        };
+        let is_scoped = u.arbitrary().unwrap();
+        let owner = Owner::new();
+        tasks.push(tokio::spawn(async move {
+            if is_scoped { owner.scope(work).await } else { work.await }
+        }));
+    }
+    let mut long = 0;
+    while tasks.iter().any(|task| !task.is_finished()) {
+        let waits = clients[0].waits().await.unwrap();
+        assert!(waits.cycles().is_empty(), "{}", waits.cycles()[0]);
+        long += waits.waiting().len();
+        tokio::time::sleep(900 * MS).await;
+    }
+    long
+}
+
+// ---- records
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_dropped_leaves_a_record_that_runs_out_and_closing_removes_it() {
+    let (store, locks, other) = two_clients();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let kept = other.lock("b").acquire().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!(records(&store).await.len(), 2);
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!(records(&store).await.len(), 2, "kept alive");
+
+    other.close().await.unwrap();
+    assert_eq!(records(&store).await.len(), 1, "closed");
+    drop((guard, locks, kept));
+    tokio::time::sleep(19 * SECOND).await;
+    assert_eq!(records(&store).await.len(), 1, "not yet");
+    tokio::time::sleep(12 * SECOND).await;
+    assert_eq!(records(&store).await, [], "run out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_lived_clients_write_nothing_and_idle_ones_stop() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::new(backend.clone());
+    let guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(900 * MS).await;
+    guard.release().await.unwrap();
+    locks.close().await.unwrap();
+    let calls = faults.calls(Op::PutClient) + faults.calls(Op::RemoveClient);
+    assert_eq!(calls, 0, "it lived for less than a second");
+
+    let locks = Locks::new(backend);
+    let guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(95 * SECOND).await;
+    assert_eq!(faults.calls(Op::PutClient), 10, "every third of 30 s");
+    guard.release().await.unwrap();
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!(faults.calls(Op::PutClient), 10, "idle");
+    locks.close().await.unwrap();
+    assert_eq!(faults.calls(Op::RemoveClient), 0, "it has run out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_follows_the_waits_within_a_tick_even_if_nothing_else_is_left() {
+    let (store, a, b) = two_clients();
+    let held = a.lock("x").acquire().await.unwrap();
+    let waiting = tokio::spawn(b.lock("x").acquire());
+    tokio::time::sleep(2600 * MS).await;
+    let of_b = |records: Vec<(String, String)>| {
+        records.into_iter().filter(|(_, text)| text.contains("who_waits.rs")).count()
+    };
+    assert_eq!(of_b(records(&store).await), 1, "told within 2.5 s");
+    waiting.abort();
+    tokio::time::sleep(1100 * MS).await;
+    assert_eq!(of_b(records(&store).await), 0, "taken back within a second");
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_can_be_chosen_and_turned_off() {
+    let store = MemoryBackend::new();
+    let described = ClientDescription::new().program("nightly\u{1b}[2J").host("h");
+    let shown = Locks::builder(store.clone()).description(described).build().unwrap();
+    let hidden = Locks::builder(store.clone()).description(None).build().unwrap();
+    let _shown = shown.lock("a").acquire().await.unwrap();
+    let _hidden = hidden.lock("b").acquire().await.unwrap();
+    let _waiting = tokio::spawn(hidden.lock("a").acquire());
+    tokio::time::sleep(5 * SECOND).await;
+    let records = records(&store).await;
+    assert_eq!(records.len(), 1);
+    assert!(records[0].1.contains("nightly\u{fffd}[2J"), "{records:?}");
+    assert_eq!(hidden.waits().await.unwrap().waiting().len(), 1, "it knows of itself");
+    assert_eq!(shown.waits().await.unwrap().waiting().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_cannot_be_written_disturb_nothing() {
+    for fault in [
+        Fault::Refuse(BackendErrorKind::Auth),
+        Fault::LostReply,
+        Fault::NeverAnswer,
+        Fault::Delay(3 * SECOND),
+    ] {
+        let backend = Faulty::new(MemoryBackend::new());
+        let faults = backend.faults();
+        let locks = Locks::new(backend.clone());
+        faults.every(Op::PutClient, fault);
+        faults.every(Op::RemoveClient, fault);
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let waiting = tokio::spawn(locks.lock("a").acquire());
+        tokio::time::sleep(100 * SECOND).await;
+        assert!(guard.is_held(), "{fault:?}: it is renewed meanwhile");
+        let calls = faults.calls(Op::PutClient);
+        assert!((2..=40).contains(&calls), "{fault:?}: {calls} attempts");
+        guard.release().await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
+        let start = Instant::now();
+        locks.close().await.unwrap();
+        assert!(start.elapsed() <= SECOND + 10 * MS, "{fault:?}: {:?}", start.elapsed());
+        drop(guard);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_logged_once_and_the_record_is_written_when_they_are_over() {
+    let (log, _log) = Log::start();
+    let store = MemoryBackend::new();
+    let backend = Faulty::new(store.clone());
+    let faults = backend.faults();
+    let locks = Locks::new(backend);
+    faults.every(Op::PutClient, Fault::Refuse(BackendErrorKind::Connection));
+    let _guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(50 * SECOND).await;
+    let line = log.line_with("record of this client");
+    assert!(line.contains("DEBUG"), "{line}");
+    faults.heal();
+    tokio::time::sleep(65 * SECOND).await;
+    assert_eq!(records(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_one_request_of_a_record_is_under_way_and_none_keeps_the_client() {
+    let store = MemoryBackend::new();
+    let backend = Faulty::new(store.clone());
+    let faults = backend.faults();
+    let locks = Locks::new(backend);
+    faults.every(Op::PutClient, Fault::NeverAnswer);
+    let guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(4500 * MS).await;
+    assert_eq!(faults.calls(Op::PutClient), 1, "it takes 5 s to give it up");
+    drop((guard, locks));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(store.names_in_use(), 0, "released by the background");
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(faults.calls(Op::PutClient), 1, "the client is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_of_ten_thousand_waiters_is_bounded_and_has_those_that_hold_something() {
+    let (store, a, b) = two_clients();
+    let _held = a.lock("x").acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..9_999 {
+        waiting.push(tokio::spawn(b.lock("x").acquire()));
+    }
+    tokio::time::sleep(SECOND).await;
+    let _last = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    tokio::time::sleep(4 * SECOND).await;
+    let records = records(&store).await;
+    let largest = records.iter().map(|(_, text)| text.len()).max().unwrap();
+    assert!((10_000..=64 * 1024).contains(&largest), "{largest}");
+    let waits = a.waits().await.unwrap();
+    assert_eq!(waits.waiting().len() as u64 + waits.omitted(), 10_000);
+    assert_eq!(waits.waiting()[0].holds().len(), 1, "although it came last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_of_strangers_are_skipped_one_by_one() {
+    let (store, a, b) = two_clients();
+    let _one = holds_and_waits(a.lock("x"), a.lock("y")).await;
+    let _two = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    let huge = "x".repeat(70_000);
+    let forged = r#"{"v":1,"waits":[{"number":1,"lock":"p","mode":"write","holds":[
+        {"lock":"p","mode":"write","wire":"w","renewed":true}]}]}"#;
+    for (id, text) in [
+        ("garbage", "{"),
+        ("later", r#"{"v":99}"#),
+        ("huge", huge.as_str()),
+        ("not an id", r#"{"v":1}"#),
+        ("forged", forged),
+        ("friend", r#"{"v":1,"host":"h","unknown":[{}]}"#),
+    ] {
+        directory(&store).put_client(id, text, 60 * SECOND).await.unwrap();
+    }
+    let (cycles, _) = reported(&a).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock], "and not the forged one, whose hold is not");
+    let waits = a.waits().await.unwrap();
+    assert_eq!((waits.unreadable(), waits.clients().len()), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_of_a_store_that_fails_fails_and_can_be_dropped() {
+    let backend = Faulty::new(MemoryBackend::new());
+    let faults = backend.faults();
+    let locks = Locks::new(backend);
+    faults.next(Op::Clients, Fault::Refuse(BackendErrorKind::Connection));
+    assert!(matches!(locks.waits().await, Err(LockError::Backend(_))));
+    faults.next(Op::Clients, Fault::NeverAnswer);
+    let dropped = tokio::time::timeout(SECOND, locks.waits()).await;
+    assert!(dropped.is_err());
+    assert!(locks.waits().await.unwrap().waiting().is_empty());
+}
+
+// ---- inside one client
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_inside_one_client_is_warned_of_once() {
+    let (log, _log) = Log::start();
+    let locks = Locks::new(MemoryBackend::new());
+    let (x, y) = (holds(locks.lock("x")).await, holds(locks.lock("y")).await);
+    let _one = x.and_waits(locks.lock("y"));
+    let _two = holds_and_waits(locks.rw_lock("z").write(), locks.lock("x")).await;
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(log.lines_with("wait for each other"), Vec::<String>::new());
+    let _three = y.and_waits(locks.rw_lock("z").read());
+    tokio::time::sleep(4 * SECOND).await;
+    let line = log.line_with("wait for each other");
+    assert!(line.contains("WARN") && line.contains("owner #"), "{line}");
+    for name in ["`x`", "`y`", "`z`", "who_waits.rs:"] {
+        assert!(line.contains(name), "{name}: {line}");
+    }
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(log.lines_with("wait for each other").len(), 1, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_that_ends_by_itself_is_not_warned_of() {
+    let (log, _log) = Log::start();
+    let locks = Locks::new(MemoryBackend::new());
+    let owner = Owner::new();
+    let held = locks.lock("x").owned_by(&owner).acquire().await.unwrap();
+    let _limited = waits_with(held, locks.lock("y").owned_by(&owner).acquire_timeout(30 * SECOND));
+    let other = holds_and_waits(locks.lock("y"), locks.lock("x")).await;
+    tokio::time::sleep(40 * SECOND).await;
+    assert!(other.is_finished(), "the time limit has ended it");
+    assert_eq!(log.lines_with("wait for each other"), Vec::<String>::new());
+}
+
+/// A waiter that is not first has no timer and no request, so that only the look of the background
+/// sees it. It must do so as well after the client was idle.
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_after_a_pause_is_seen_again() {
+    let (store, a, b) = two_clients();
+    for round in 0..3 {
+        let held = a.lock("x").acquire().await.unwrap();
+        let waiting = tokio::spawn(b.lock("x").acquire());
+        tokio::time::sleep(3 * SECOND).await;
+        let waits = Locks::new(store.clone()).waits().await.unwrap();
+        assert_eq!(waits.waiting().len(), 1, "round {round}");
+        drop(held);
+        drop(waiting.await.unwrap().unwrap());
+        tokio::time::sleep(200 * SECOND).await;
+        assert_eq!(records(&store).await, [], "round {round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_client_leaves_its_record_as_a_crash_does() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(store.clone());
+    let _guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    locks.abandon();
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(records(&store).await.len(), 1, "as after a crash");
+    tokio::time::sleep(12 * SECOND).await;
+    assert_eq!(records(&store).await, []);
+}
