@@ -1,19 +1,24 @@
 //! `lockctl doctor`.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
-use lockcore::{Diagnosis, Finding, Severity};
+use lockcore::{BackendErrorKind, CycleKind, Diagnosis, Finding, LockError, Locks, Severity};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::{
     cli::Common,
     exit::{Exit, Failure},
     output::{self, escaped, without_passwords},
+    store::StoreUrl,
 };
+
+/// How long it may take to read who waits for whom.
+const LONGEST_LOOK: Duration = Duration::from_secs(15);
 
 const AFTER_HELP: &str = "\
 It looks at version, role, persistence, limits, replicas, clock, latency, rights, messages, locks
-that nobody cleans up, and the state of a cluster. Each finding says what was seen, why it matters
+that nobody cleans up, the state of a cluster, and who waits for whom. Each finding says what was seen, why it matters
 and what to do. docs/OPERATING.md lists all of them.
 
 Nothing stays at the store. On Redis the keys are looked at with SCAN, with pauses, and for at most
@@ -52,13 +57,55 @@ struct FindingReport {
 }
 
 pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure> {
-    let diagnosis = common.store()?.diagnose().await?;
+    let store = common.store()?;
+    let mut diagnosis = store.diagnose().await?;
+    look_for_deadlocks(&store, &mut diagnosis).await;
     let report = Report::of(&diagnosis);
     match args.json {
         true => output::print_json(&report)?,
         false => output::print(report.text())?,
     }
     Ok(if diagnosis.has_problems() { Exit::UNFIT } else { Exit::SUCCESS })
+}
+
+/// Adds what clients have told of waiting for each other.
+async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
+    // A store that refuses clients has its finding already.
+    let Ok(store) = store.open().await else { return };
+    let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
+    let unknown = match found {
+        Ok(Ok(found)) => return found.into_iter().for_each(|finding| diagnosis.add(finding)),
+        Ok(Err(error)) => Failure::from(error).to_string(),
+        Err(_) => format!("the store did not answer within {LONGEST_LOOK:?}"),
+    };
+    if !diagnosis.is_sound() {
+        // What was found may be the reason.
+        return;
+    }
+    diagnosis.add(
+        Finding::new("deadlock", Severity::Unknown, unknown)
+            .because("it is not known whether clients wait for each other for ever")
+            .to_do("allow this user to read the records of clients, or look again"),
+    );
+}
+
+async fn deadlocks(locks: &Locks) -> Result<Vec<Finding>, LockError> {
+    let waits = match locks.waits().await {
+        Err(LockError::Backend(error)) if error.kind() == BackendErrorKind::Unsupported => {
+            return Ok(Vec::new());
+        }
+        waits => waits?,
+    };
+    let cycles = waits.cycles().iter().filter(|cycle| cycle.kind() != CycleKind::Passing);
+    let finding = |cycle: &lockcore::WaitCycle| {
+        Finding::new("deadlock", Severity::Problem, cycle.to_string())
+            .because("they wait for each other, and nobody gets any further")
+            .to_do(
+                "stop one of these processes now; acquire locks in the same order everywhere, or \
+                 together with `multi_lock`, or with a time limit",
+            )
+    };
+    Ok(cycles.map(finding).collect())
 }
 
 impl Report {

@@ -2,11 +2,15 @@
 
 use std::{
     fs,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use lockcore::{Locks, Owner};
+use lockcore_redis::RedisBackend;
 use lockcore_testkit::{Conditions, Proxy, RedisCluster, RedisSentinel, RedisServer};
 use serde_json::Value;
+use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::{
     answering::{AnsweringProxy, bulk},
@@ -91,6 +95,39 @@ async fn nothing_is_found_on_servers_that_are_sound() {
     let url = format!("redis+cluster://{}", cluster.addresses().join(","));
     assert_eq!(found(&url), (0, vec![]));
     assert_eq!(found(&cluster.node(0).url()), (0, vec![]), "by one of its nodes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_wait_for_each_other_are_found() {
+    let server = server(&[]);
+    let backend = RedisBackend::connect(server.url()).await.unwrap();
+    // Holds its name once the first barrier is passed, and then wants that of the next one.
+    let barrier = Arc::new(Barrier::new(3));
+    let mut waiting = JoinSet::new();
+    for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        let (locks, barrier) = (Locks::new(backend.clone()), barrier.clone());
+        waiting.spawn(Owner::new().scope(async move {
+            let _from = locks.lock(from).acquire().await.unwrap();
+            barrier.wait().await;
+            drop(locks.lock(to).acquire().await);
+        }));
+    }
+    let began = Instant::now();
+    let finding = loop {
+        let report = report(&end(&server.url(), &["doctor", "--json"]));
+        let findings = report["findings"].as_array().unwrap().clone();
+        match findings.into_iter().find(|finding| finding["id"] == "deadlock") {
+            Some(finding) => break finding,
+            None => assert!(began.elapsed() < LONG, "{report}"),
+        }
+    };
+    assert_eq!(finding["severity"], "problem");
+    let seen = finding["seen"].as_str().unwrap();
+    let pid = format!("process {}", std::process::id());
+    for part in ["`a`", "`b`", "`c`", &pid, "doctor.rs:", "a deadlock"] {
+        assert!(seen.contains(part), "{part} is not in {seen}");
+    }
+    waiting.shutdown().await;
 }
 
 #[test]
