@@ -146,8 +146,8 @@ impl Tasks {
         let (ready, mut is_ready) = mpsc::channel(pairs.len());
         for pair in pairs.iter().cloned() {
             let (ready, mut told) = (ready.clone(), go.subscribe());
-            let go = async move { drop(told.wait_for(|go| *go).await) };
-            let is_ready = move || drop(ready.try_send(()));
+            let go = async move { _ = told.wait_for(|go| *go).await };
+            let is_ready = move || _ = ready.try_send(());
             tasks.spawn(transfer(Locks::new(store.clone()), pair, is_ready, go));
         }
         for _ in pairs {
@@ -209,10 +209,10 @@ async fn process(pair: &str, url: &str) -> Result<(), Failure> {
     let locks = Locks::builder(RedisBackend::connect(url).await?).lease(LEASE).build()?;
     let (told, mut hears) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        stdin().lines().map_while(Result::ok).for_each(|_| drop(told.send(())));
+        stdin().lines().map_while(Result::ok).for_each(|_| _ = told.send(()));
         // Whoever has started this process is gone.
         std::process::exit(1)
     });
-    let go = async move { drop(hears.recv().await) };
+    let go = async move { _ = hears.recv().await };
     transfer(locks, (from.to_owned(), to.to_owned()), || println!("ready"), go).await
 }

@@ -31,7 +31,7 @@ pub(super) async fn examine(
     let began = Instant::now();
     let mut endless = Found::default();
     let of_locks = format!("{}*", glob_escaped(scope.key_prefix));
-    let mut scan = Scan::new(&["MATCH", &of_locks, "TYPE", "hash"], began);
+    let mut scan = KeyScan::new(&["MATCH", &of_locks, "TYPE", "hash"], began);
     while let Some(keys) = scan.next(session).await? {
         for key in endless_locks(session, keys).await? {
             endless.add(key);
@@ -51,7 +51,7 @@ pub(super) async fn examine(
 
     let mut dead = Found::default();
     let of_queues = format!("{TIMEOUTS}*");
-    let mut scan = Scan::new(&["MATCH", &of_queues, "TYPE", "zset"], began);
+    let mut scan = KeyScan::new(&["MATCH", &of_queues, "TYPE", "zset"], began);
     while let Some(keys) = scan.next(session).await? {
         for key in dead_queues(session, keys).await? {
             dead.add(name_of(&key).to_owned());
@@ -98,7 +98,7 @@ impl Found {
 
 /// A walk over the keys, in small steps.
 #[derive(Debug)]
-struct Scan {
+struct KeyScan {
     options: Vec<String>,
     /// `None` at the end.
     cursor: Option<String>,
@@ -108,7 +108,7 @@ struct Scan {
     end: Option<&'static str>,
 }
 
-impl Scan {
+impl KeyScan {
     fn new(options: &[&str], began: Instant) -> Self {
         Self {
             options: options.iter().map(|&option| option.to_owned()).collect(),
@@ -145,7 +145,7 @@ impl Scan {
     }
 }
 
-fn report_end(scan: &Scan, address: &str, diagnosis: &mut Diagnosis) {
+fn report_end(scan: &KeyScan, address: &str, diagnosis: &mut Diagnosis) {
     if let Some(reason) = scan.end {
         diagnosis.add(
             Finding::new("names", Severity::Unknown, format!("{address}: {reason}"))

@@ -193,7 +193,7 @@ pub(super) async fn ask_for_configuration(
     diagnosis: &mut Diagnosis,
 ) -> Result<(), BackendError> {
     let address = session.address().to_owned();
-    let mut settings = Settings::default();
+    let mut settings = ServerSettings::default();
     for name in ["save", "appendfsync", "min-replicas-to-write", "timeout", PUBSUB_BUFFER] {
         match session.words::<HashMap<String, String>>(&["CONFIG", "GET", name]).await? {
             Ok(told) => settings.0.extend(told.into_values().map(|value| (name, value))),
@@ -220,9 +220,9 @@ const PUBSUB_BUFFER: &str = "client-output-buffer-limit";
 
 /// The settings that were told.
 #[derive(Debug, Default)]
-struct Settings(Vec<(&'static str, String)>);
+struct ServerSettings(Vec<(&'static str, String)>);
 
-impl Settings {
+impl ServerSettings {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
@@ -245,7 +245,7 @@ fn without_configuration(facts: Option<&Facts>, address: &str) -> Finding {
         )
 }
 
-fn persistence(facts: Option<&Facts>, settings: &Settings, address: &str) -> Option<Finding> {
+fn persistence(facts: Option<&Facts>, settings: &ServerSettings, address: &str) -> Option<Finding> {
     let has_log = facts?.text("aof_enabled") == "1";
     let tokens = "fencing tokens go on from the server's clock";
     if has_log {
@@ -271,7 +271,7 @@ fn persistence(facts: Option<&Facts>, settings: &Settings, address: &str) -> Opt
     Some(found)
 }
 
-fn replicas(facts: Option<&Facts>, settings: &Settings, address: &str) -> Option<Finding> {
+fn replicas(facts: Option<&Facts>, settings: &ServerSettings, address: &str) -> Option<Finding> {
     let facts = facts?;
     let connected = facts.number("connected_slaves").unwrap_or(0);
     // Is there only if a number is set.
@@ -299,7 +299,7 @@ fn replicas(facts: Option<&Facts>, settings: &Settings, address: &str) -> Option
     Some(found)
 }
 
-fn idle_limit(settings: &Settings, address: &str) -> Option<Finding> {
+fn idle_limit(settings: &ServerSettings, address: &str) -> Option<Finding> {
     let seconds = settings.number("timeout").filter(|seconds| (1..60).contains(seconds))?;
     let found = advice("timeout", format!("{address} has timeout {seconds}"))
         .because(
@@ -310,7 +310,7 @@ fn idle_limit(settings: &Settings, address: &str) -> Option<Finding> {
     Some(found)
 }
 
-fn pubsub_buffer(settings: &Settings, address: &str) -> Option<Finding> {
+fn pubsub_buffer(settings: &ServerSettings, address: &str) -> Option<Finding> {
     let mut words = settings.text(PUBSUB_BUFFER)?.split_whitespace().skip_while(|w| *w != "pubsub");
     let limits: Vec<u64> = words.by_ref().skip(1).take(2).filter_map(|w| w.parse().ok()).collect();
     let least = limits.iter().copied().filter(|limit| *limit > 0).min()?;
@@ -349,7 +349,7 @@ mod tests {
         let mut diagnosis = Diagnosis::new();
         judge(&facts, "host:1", scope, &mut diagnosis);
         let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
-        let settings = Settings(settings.collect());
+        let settings = ServerSettings(settings.collect());
         let told = [
             persistence(Some(&facts), &settings, "host:1"),
             replicas(Some(&facts), &settings, "host:1"),

@@ -45,7 +45,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         }
     }
     stage.note(
-        "the commands are those of all pairs together, without the three of the hold around them",
+        "the commands are those of all pairs together, without the three of the hold around them; the record of the client, \
+         which is written every 10 s, may be among them",
     );
     let of = |subject| times.iter().find(|(of, _)| *of == subject).map(|(_, p50)| *p50);
     stage.less_than(
