@@ -24,7 +24,11 @@ async fn clients_of(cluster: &EtcdCluster) -> Vec<Locks> {
     clients
 }
 
-async fn nothing_is_left(cluster: &EtcdCluster) {
+async fn nothing_is_left(cluster: &EtcdCluster, clients: Vec<Locks>) {
+    for locks in clients {
+        // Its record would stay for a while.
+        locks.close().await.unwrap();
+    }
     let client = cluster.client().await;
     until("the last release", async || keys(&client).await.is_empty()).await;
 }
@@ -38,7 +42,7 @@ async fn contend(fair: bool, members: usize) {
     };
     let entries = critical::contend(&clients, lock, TASKS, ROUNDS).await;
     assert!(entries > CLIENTS * TASKS, "{entries}");
-    nothing_is_left(&cluster).await;
+    nothing_is_left(&cluster, clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,8 +64,9 @@ async fn fair() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_write() {
     let cluster = EtcdCluster::start(1);
-    readers::read_and_write(&clients_of(&cluster).await, TASKS as usize, 7).await;
-    nothing_is_left(&cluster).await;
+    let clients = clients_of(&cluster).await;
+    readers::read_and_write(&clients, TASKS as usize, 7).await;
+    nothing_is_left(&cluster, clients).await;
 }
 
 async fn load_on(cluster: &EtcdCluster) -> Load {
