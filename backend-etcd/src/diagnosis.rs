@@ -224,7 +224,9 @@ async fn others(
     let endpoints: Vec<&str> = (0..members.len()).map(|index| members.address(index)).collect();
     for member in listed.members().iter().filter(|member| !known.contains(&member.id())) {
         let urls = member.client_urls();
-        let is_endpoint = |url: &String| endpoints.iter().any(|known| url.ends_with(*known));
+        let authority = |url: &str| url.rsplit_once("//").map_or(url, |(_, rest)| rest).to_owned();
+        let is_endpoint =
+            |url: &String| endpoints.iter().any(|known| authority(url) == authority(known));
         if urls.iter().any(is_endpoint) {
             // It was asked, and is down.
             continue;
@@ -238,6 +240,15 @@ async fn others(
             );
             continue;
         };
+        if members.has_user() {
+            // A password goes to the endpoints only. Others are what the cluster says they are.
+            diagnosis.add(
+                Finding::new("members", Severity::Unknown, format!("{name} was not looked at"))
+                    .because("it is no endpoint, and the password goes to endpoints only")
+                    .to_do("name all members as endpoints"),
+            );
+            continue;
+        }
         match status(members.connect_to(url), &name, limit).await {
             Ok((_, status)) => judge(&status, &name, diagnosis),
             // Only those that are given have to be reached from here.
@@ -255,8 +266,8 @@ async fn rights(
     diagnosis: &mut Diagnosis,
 ) {
     let key = format!("{prefix}lockcore_probe");
-    let counting = Some(GetOptions::new().with_prefix().with_count_only());
-    let read = within(limit, "reading", address, client.get(prefix, counting)).await.err();
+    let one = Some(GetOptions::new().with_prefix().with_keys_only().with_limit(1));
+    let read = within(limit, "reading", address, client.get(prefix, one)).await.err();
     // Nothing is deleted, so that the revision stays.
     let written = within(limit, "writing", address, client.delete(key, None)).await.err();
     let refused = |error: &BackendError| error.kind() == BackendErrorKind::Permission;

@@ -111,6 +111,11 @@ impl Members {
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Whether a user and a password go along with requests.
+    pub(crate) fn has_user(&self) -> bool {
+        self.has_user
+    }
+
     pub(crate) fn address(&self, index: usize) -> &str {
         &self.members[index].address
     }

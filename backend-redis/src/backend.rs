@@ -215,11 +215,13 @@ impl RedisBackend {
     }
 
     /// Deletes the last fencing token of a name that is not in use any more, which would stay for a
-    /// day. Returns `true` if there was one, and `false` without effect while the lock is held.
+    /// day. Returns `true` if there was one, and `false` without effect while the lock is held or
+    /// has a queue, if the token is ahead of the server's clock, or if it is kept for ever because
+    /// Redisson has written it.
     ///
     /// The tokens of a later hold follow the clock of the server, and are greater nevertheless,
-    /// unless that clock was set back, or tokens had been
-    /// [raised](lockcore::backend::Backend::raise_token). So this is for names that are used once.
+    /// unless that clock is set back, or the server is replaced by one whose clock is behind. The
+    /// names `x` and `{x}` have one token. So this is for names that are used once.
     ///
     /// # Errors
     /// Those of any request.
@@ -237,7 +239,8 @@ impl RedisBackend {
     /// ```
     pub async fn forget(&self, name: &LockName) -> Result<bool, BackendError> {
         let keys = self.keys(name)?;
-        let keys = vec![keys.lock(), keys.token().to_string()];
+        let [queue, _] = keys.queue();
+        let keys = vec![keys.lock(), keys.token().to_string(), queue];
         let call = ScriptCall { script: &script::FORGET, keys, args: Vec::new(), optional: 0 };
         self.call(&call, |reply| reply::flag(&reply, "forget")).await
     }

@@ -218,7 +218,7 @@ script!(
     "now" "exists" "not_moving" "holds" "permits" "inspect_read_write" "inspect_permits" "inspect"
 );
 script!(RAISE_TOKEN, "raise_token", "store_token" "raise_token");
-script!(FORGET, "forget", "forget");
+script!(FORGET, "forget", "now" "forget");
 script!(RESIZE, "resize", "now" "permits" "semaphore" "resize");
 script!(LATCH_SET, "set_count", "now" "exists" "latch" "latch_set");
 script!(LATCH_COUNT_DOWN, "count_down", "now" "exists" "latch" "latch_count_down");

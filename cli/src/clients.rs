@@ -35,14 +35,18 @@ pub(crate) struct Wait {
     pub(crate) client: Who,
 }
 
+/// Whether an error says that there are no records, or that this user may not read them.
+fn is_beside(kind: BackendErrorKind) -> bool {
+    matches!(kind, BackendErrorKind::Unsupported | BackendErrorKind::Permission)
+}
+
 impl Clients {
     /// Reads the records. A store without a directory has none.
     pub(crate) async fn read(store: &Store, pace: &mut Pace) -> Result<Self, LockError> {
         pace.take(1).await;
         let waits = match pace.in_time(store.locks.waits()).await {
-            Err(LockError::Backend(error)) if error.kind() == BackendErrorKind::Unsupported => {
-                Waits::default()
-            }
+            // The locks can be shown without them.
+            Err(LockError::Backend(error)) if is_beside(error.kind()) => Waits::default(),
             waits => waits?,
         };
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();

@@ -44,13 +44,14 @@ DECLARE
 BEGIN
     PERFORM lockcore.begin_request();
     v_now := clock_timestamp();
+    -- At first: whoever waits for its own row has none of others.
+    INSERT INTO lockcore.client VALUES (
+        p_id, p_record, v_now + p_lifetime * interval '1 microsecond'
+    ) ON CONFLICT (id) DO UPDATE SET record = excluded.record, until = excluded.until;
     DELETE FROM lockcore.client WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM lockcore.client
             WHERE until <= v_now AND id <> p_id LIMIT 10 FOR UPDATE SKIP LOCKED
     ));
-    INSERT INTO lockcore.client VALUES (
-        p_id, p_record, v_now + p_lifetime * interval '1 microsecond'
-    ) ON CONFLICT (id) DO UPDATE SET record = excluded.record, until = excluded.until;
 END $$;
 
 CREATE FUNCTION lockcore.remove_client(p_id text) RETURNS void

@@ -1,9 +1,9 @@
 -- Finds the names in use among the next keys of the server. Needs now.lua. Writes nothing.
 --
--- A name may have several keys. It is reported with the one that is there for as long as the name
--- is in use, so that a walk finds it although the others come and go: the last token, or what is
--- kept of a semaphore or latch. A lock that only Redisson has used may have no such key. Then it is
--- reported with its hash, or with its queue.
+-- A name may have several keys, and is reported with each. One of them is there for as long as the
+-- name is in use, so that a walk finds it although the others come and go: the last token, or what
+-- is kept of a semaphore or latch. A lock that only Redisson has used, or that has been held for
+-- longer than a day, may have its hash or its queue only.
 --
 -- ARGV  1 the cursor of SCAN
 --       2 about how many keys to look at
@@ -36,12 +36,6 @@ end
 -- Returns true if the sorted set has a time that has not come yet.
 local function has_later(key)
     return (ask('ZCOUNT', key, string.format('(%.0f', now), '+inf') or 0) > 0
-end
-
--- Returns true if the key will certainly be there until the walk is over.
-local function is_lasting(key)
-    local ms = ask('PTTL', key)
-    return ms and (ms == -1 or ms > 3600000)
 end
 
 local function is_number(text)
@@ -151,8 +145,7 @@ end
 
 -- Returns true if Redisson has taken permits that have a lease.
 local function has_leased_permits(lock)
-    return not is_lasting(own('lockcore_permits', lock)) and is_number(ask('GET', lock))
-        and has_later(suffixed(lock, 'timeout'))
+    return is_number(ask('GET', lock)) and has_later(suffixed(lock, 'timeout'))
 end
 
 -- Returns true if the latch is closed. A number without this mark may be anything.
@@ -174,13 +167,6 @@ local function is_in_use(lock)
     return is_held(lock) or is_awaited(lock)
 end
 
--- Unless the token tells.
-local function without_token(is_used)
-    return function(lock)
-        return is_used(lock) and not is_lasting(derived('redisson_lock_token', lock))
-    end
-end
-
 local function look_at(key)
     local part = string.match(key, '^redisson_lock_token:(.*)$')
     if part then
@@ -192,10 +178,10 @@ local function look_at(key)
     part = string.match(key, '^redisson_lock_queue:(.*)$')
     if part then
         for _, lock in ipairs(locks_of(part)) do
-            report_if(without_token(is_awaited), lock)
+            report_if(is_awaited, lock)
         end
     elseif string.sub(key, 1, 9) == 'lockcore_' then
-        report_if(without_token(is_awaited), own_lock(key, 'lockcore_writer'))
+        report_if(is_awaited, own_lock(key, 'lockcore_writer'))
         report_if(is_semaphore, own_lock(key, 'lockcore_permits'))
         report_if(is_latch, own_lock(key, 'lockcore_latch'))
     elseif string.sub(key, 1, 22) == 'redisson_lock_timeout:'
@@ -203,7 +189,7 @@ local function look_at(key)
         or string.find(key, ':rwlock_timeout:', 1, true) then
         return
     else
-        report_if(without_token(is_held), key)
+        report_if(is_held, key)
         part = string.match(key, '^(.*):timeout$')
         for _, lock in ipairs(part and locks_of(part) or {}) do
             report_if(has_leased_permits, lock)

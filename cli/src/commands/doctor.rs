@@ -2,7 +2,9 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use lockcore::{BackendErrorKind, CycleKind, Diagnosis, Finding, LockError, Locks, Severity};
+use lockcore::{
+    BackendErrorKind, CycleKind, Diagnosis, Finding, LockError, Locks, Severity, WaitCycle,
+};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -97,13 +99,19 @@ async fn deadlocks(locks: &Locks) -> Result<Vec<Finding>, LockError> {
         waits => waits?,
     };
     let cycles = waits.cycles().iter().filter(|cycle| cycle.kind() != CycleKind::Passing);
-    let finding = |cycle: &lockcore::WaitCycle| {
-        Finding::new("deadlock", Severity::Problem, cycle.to_string())
+    let finding = |cycle: &WaitCycle| match cycle.kind() {
+        CycleKind::Deadlock => Finding::new("deadlock", Severity::Problem, cycle.to_string())
             .because("they wait for each other, and nobody gets any further")
             .to_do(
                 "stop one of these processes now; acquire locks in the same order everywhere, or \
                  together with `multi_lock`, or with a time limit",
+            ),
+        _ => Finding::new("deadlock", Severity::Unknown, cycle.to_string())
+            .because(
+                "it is one unless a task does several things side by side, or has given its guard \
+                 to another task",
             )
+            .to_do("look whether these processes get any further; if not, stop one of them"),
     };
     Ok(cycles.map(finding).collect())
 }

@@ -182,7 +182,7 @@ impl Top {
     }
 
     fn event(&mut self, event: Event) -> Result<Option<Exit>, Failure> {
-        // Others, such as a new size, are reasons to draw.
+        // Others, such as a new size or pasted text, are reasons to draw.
         let Event::Key(key) = event else { return Ok(None) };
         match keys::press(&mut self.model, key, Instant::now()) {
             None => {}

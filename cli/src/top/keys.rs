@@ -35,7 +35,8 @@ pub(crate) fn press(model: &mut Model, key: KeyEvent, now: Instant) -> Option<Re
         Dialog::Filter => type_filter(model, key.code),
         Dialog::Release(release) => {
             model.dialog = Dialog::None;
-            if matches!(key.code, KeyCode::Char('y' | 'Y')) {
+            let is_plain = !key.modifiers.intersects(!KeyModifiers::SHIFT);
+            if is_plain && matches!(key.code, KeyCode::Char('y' | 'Y')) {
                 return Some(Request::Release(release));
             }
             model.say("nothing was released", now);

@@ -10,7 +10,9 @@ use std::{
 };
 
 use crossterm::{
-    cursor, execute,
+    cursor,
+    event::{DisableBracketedPaste, EnableBracketedPaste},
+    execute,
     terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
@@ -81,14 +83,17 @@ fn take() -> io::Result<()> {
     // Before the first step: what a failed one has done is undone.
     IS_OPEN.store(true, Ordering::SeqCst);
     let taken = terminal::enable_raw_mode()
-        .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, cursor::Hide));
+        // Pasted text is no row of commands.
+        .and_then(|()| {
+            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)
+        });
     taken.inspect_err(|_| give_back())
 }
 
 /// Does nothing if the terminal was given back. There is nothing to do about a failure.
 fn give_back() {
     if IS_OPEN.swap(false, Ordering::SeqCst) {
-        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let _ = execute!(io::stdout(), DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
         let _ = io::stdout().flush();
     }

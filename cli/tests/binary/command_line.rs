@@ -180,7 +180,7 @@ fn help_pages_and_completions_are_written() {
     assert_eq!(code("", &["--version"]), 0);
     assert!(end("", &["man"]).stdout.contains(".TH lockctl 1"));
     assert_eq!(code("", &["man", "--dir", folder.to_str().unwrap()]), 0);
-    assert_eq!(fs::read_dir(folder).unwrap().count(), 8);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 10);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(end("", &["completions", shell]).stdout.contains("at-least"), "{shell}");
     }

@@ -25,6 +25,9 @@ use crate::{
     time::{Lease, Moment},
 };
 
+/// Whoever waits for longer is said to wait for ever: nobody looks at a deadlock for so long.
+const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
+
 /// The acquisition that the user asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
@@ -86,7 +89,7 @@ impl Acquisition {
         if let Some(held) = self.enter_at_once(owner.as_ref())? {
             return Ok(held);
         }
-        let asker = Asker { has_limit: true, ..self.asker(owner, true) };
+        let asker = Asker { has_limit: limit < LONGEST_LIMIT, ..self.asker(owner, true) };
         let asking = Box::pin(async move {
             // Until it has left: `close()` waits for that.
             let _acquiring = self.client.acquiring();

@@ -26,6 +26,9 @@ const LIFETIMES: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 /// The longest pause after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// The same while the store may show waits.
+const LISTED_PAUSE: Duration = Duration::from_secs(2);
+
 /// The record of a client at the store, as far as this client knows.
 #[derive(Debug)]
 pub(super) struct Presence {
@@ -211,7 +214,9 @@ impl Drop for Writing {
             }
             return;
         }
-        let pause = Duration::from_secs(1 << state.failures.min(10)).min(LONGEST_PAUSE);
+        // Waits that are over must not stay there for long.
+        let longest = if state.lists_waits(self.sent) { LISTED_PAUSE } else { LONGEST_PAUSE };
+        let pause = Duration::from_secs(1 << state.failures.min(10)).min(longest);
         state.not_before = Some(self.sent.after(pause));
         state.failures = state.failures.saturating_add(1);
         let is_first = state.failures == 1;

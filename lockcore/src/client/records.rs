@@ -21,6 +21,7 @@ impl Client {
     /// in `writes`, and do not keep the client.
     pub(super) fn tick(self: &Arc<Self>, writes: &mut JoinSet<()>) {
         if self.is_closed() {
+            self.calendar.unwatch();
             return;
         }
         let now = self.clock.now();
@@ -29,9 +30,13 @@ impl Client {
             true => self.scan(now),
             false => Scan::default(),
         };
+        // Before the backend is asked, which may panic.
+        if scan.is_anybody_waiting {
+            self.calendar.watch();
+        }
         self.warn_of_cycles(&scan, now);
         self.keep_record(&scan, now, writes);
-        if scan.is_anybody_waiting || self.presence.may_list_waits(now) {
+        if self.presence.may_list_waits(now) {
             self.calendar.watch();
         }
     }

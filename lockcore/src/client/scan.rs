@@ -23,6 +23,9 @@ use crate::{
 /// How long an acquisition has to wait before others are told.
 const LONG: Duration = Duration::from_millis(1500);
 
+/// The most holds of one owner, and of one task, that are looked at.
+const MOST_LOOKED_AT: usize = 256;
+
 /// The most holds that are told beside one wait.
 const MOST_HOLDS: usize = 32;
 
@@ -53,6 +56,8 @@ struct LongWait {
     owner: Owner,
     task: TaskKey,
     since: Moment,
+    /// The same in milliseconds of Unix time.
+    since_unix: u64,
     site: &'static Location<'static>,
     is_limited: bool,
 }
@@ -62,7 +67,8 @@ struct LongWait {
 struct HoldsBeside {
     /// Each with its task.
     by_owner: HashMap<Owner, Vec<HoldRecord>>,
-    /// Each with its owner.
+    /// Each with its owner, of tasks that wait for one thing only. One that waits for several does
+    /// things side by side, and may go on although one of them waits.
     by_task: HashMap<TaskKey, Vec<(Owner, HoldRecord)>>,
 }
 
@@ -87,7 +93,7 @@ impl Client {
             (holding.iter().take(MOST_HOLDING), others.iter().take(MOST_OTHERS));
         scan.holding = holding.len();
         let told = holding.chain(others);
-        scan.waits.extend(told.map(|wait| beside.record(wait, &cells[wait.cell], &self.presence)));
+        scan.waits.extend(told.map(|wait| beside.record(wait, &cells[wait.cell])));
         scan.omitted = (all - scan.waits.len()) as u64;
         scan
     }
@@ -122,6 +128,7 @@ fn long_waits(
                 owner: asker.owner.clone(),
                 task: wait.task,
                 since: wait.since,
+                since_unix: presence.unix(wait.since),
                 site: wait.site,
                 is_limited: asker.has_limit,
             });
@@ -134,18 +141,24 @@ impl HoldsBeside {
     /// The live holds of the owners and tasks that wait.
     fn of(cells: &[Arc<LaneCell>], long: &[LongWait], presence: &Presence, now: Moment) -> Self {
         let owners: HashSet<&Owner> = long.iter().map(|wait| &wait.owner).collect();
-        let tasks: HashSet<TaskKey> = long.iter().map(|wait| wait.task).collect();
+        let mut tasks: HashMap<TaskKey, usize> = HashMap::new();
+        long.iter().for_each(|wait| *tasks.entry(wait.task).or_default() += 1);
+        let is_one_wait = |task: &TaskKey| tasks.get(task) == Some(&1);
         let mut beside = Self::default();
         for cell in cells {
             cell.look(|lane| {
                 for hold in lane.holds().iter().filter(|hold| hold.is_live(now)) {
                     if owners.contains(&hold.owner) {
                         let holds = beside.by_owner.entry(hold.owner.clone()).or_default();
-                        holds.push(record(hold, cell, false, presence));
+                        if holds.len() < MOST_LOOKED_AT {
+                            holds.push(record(hold, cell, false, presence));
+                        }
                     }
-                    if tasks.contains(&hold.facts.task) {
+                    if is_one_wait(&hold.facts.task) {
                         let holds = beside.by_task.entry(hold.facts.task).or_default();
-                        holds.push((hold.owner.clone(), record(hold, cell, true, presence)));
+                        if holds.len() < MOST_LOOKED_AT {
+                            holds.push((hold.owner.clone(), record(hold, cell, true, presence)));
+                        }
                     }
                 }
             });
@@ -161,7 +174,10 @@ impl HoldsBeside {
     /// The holds beside a wait.
     fn beside<'a>(&'a self, wait: &'a LongWait) -> impl Iterator<Item = &'a HoldRecord> {
         let by_task = self.by_task.get(&wait.task).into_iter().flatten();
-        let by_task = by_task.filter(|(owner, _)| *owner != wait.owner).map(|(_, hold)| hold);
+        // What the task has acquired since it waits, it has acquired in another part of itself.
+        let is_before = |hold: &HoldRecord| hold.since <= wait.since_unix;
+        let by_task = by_task.filter(move |(owner, hold)| *owner != wait.owner && is_before(hold));
+        let by_task = by_task.map(|(_, hold)| hold);
         self.by_owner.get(&wait.owner).into_iter().flatten().chain(by_task)
     }
 
@@ -169,7 +185,7 @@ impl HoldsBeside {
         self.beside(wait).next().is_some()
     }
 
-    fn record(&self, wait: &LongWait, cell: &LaneCell, presence: &Presence) -> WaitRecord {
+    fn record(&self, wait: &LongWait, cell: &LaneCell) -> WaitRecord {
         let name = wait.owner.name();
         let holds: Vec<HoldRecord> = self.beside(wait).take(MOST_HOLDS).cloned().collect();
         let omitted = (self.beside(wait).count() - holds.len()) as u64;
@@ -180,7 +196,7 @@ impl HoldsBeside {
             owner: name.map_or_else(|| wait.owner.to_string(), str::to_owned),
             named: name.is_some(),
             site: site_text(wait.site),
-            since: presence.unix(wait.since),
+            since: wait.since_unix,
             limited: wait.is_limited,
             holds,
             omitted,

@@ -60,15 +60,16 @@ async fn serve_until_gone(
             biased;
             () = due => {
                 let Some(client) = client.upgrade() else { break };
-                if tick.take_if(|tick| *tick <= clock.now()).is_some() {
-                    // A panic, be it one of the backend, must not end this task.
-                    let _ = catch_unwind(AssertUnwindSafe(|| client.tick(&mut writes)));
-                }
                 if clock.suspended() > suspended {
                     suspended = clock.suspended();
                     client.look_at_all();
                 }
                 client.look_at_due(&mut renewals);
+                // Behind the renewals, which wait for nobody.
+                if tick.take_if(|tick| *tick <= clock.now()).is_some() {
+                    // A panic, be it one of the backend, must not end this task.
+                    let _ = catch_unwind(AssertUnwindSafe(|| client.tick(&mut writes)));
+                }
             }
             job = jobs.recv() => match job {
                 Some(job) => {

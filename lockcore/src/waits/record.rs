@@ -131,6 +131,8 @@ impl ClientRecord {
         }
         record.waits.truncate(MOST_READ);
         record.waits.retain_mut(WaitRecord::is_readable);
+        // An empty object is two bytes of text, and a hundred times as much here.
+        record.waits.shrink_to_fit();
         Some(record)
     }
 }
@@ -148,6 +150,7 @@ impl WaitRecord {
             }
             LockName::new(hold.lock.as_str()).is_ok()
         });
+        self.holds.shrink_to_fit();
         LockName::new(self.lock.as_str()).is_ok()
     }
 }

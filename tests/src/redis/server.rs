@@ -377,14 +377,12 @@ impl RedisServer {
     /// # Panics
     /// If the server does not answer.
     pub async fn keys_without_expiry(&self) -> Vec<String> {
-        let keys: Vec<String> = self.query(&["KEYS", "*"]).await;
-        let mut endless = Vec::new();
-        for key in keys {
-            if self.query::<i64>(&["PTTL", &key]).await == -1 {
-                endless.push(key);
-            }
-        }
-        endless
+        // At once: tokens live on, so that a server may have thousands of keys.
+        let script = "local endless = {} \
+                      for _, key in ipairs(redis.call('KEYS', '*')) do \
+                      if redis.pcall('PTTL', key) == -1 then table.insert(endless, key) end end \
+                      return endless";
+        self.query(&["EVAL", script, "0"]).await
     }
 }
 

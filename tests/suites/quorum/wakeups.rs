@@ -94,9 +94,11 @@ async fn a_dropped_subscription_is_gone_at_every_member() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_costs_no_requests_while_nothing_happens() {
     let bench = Bench::new(3);
-    let holder = Locks::new(bench.other());
+    // Without records: the calls are counted.
+    let holder = Locks::builder(bench.other()).description(None).build().unwrap();
     let guard = holder.lock("a").acquire().await.unwrap();
-    let lock = Locks::new(bench.quorum.clone()).lock("a");
+    let waiter = Locks::builder(bench.quorum.clone()).description(None).build().unwrap();
+    let lock = waiter.lock("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     bench.faults[0].reached(Op::Acquire, 2).await;
     sleep(100 * MS).await;

@@ -82,8 +82,10 @@ async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alo
     let server = RedisServer::start();
     let proxy = Proxy::before(&server);
     let through = impatient(&server).url(format!("redis://127.0.0.1:{}", proxy.port));
-    let delayed = Locks::new(through.connect().await.unwrap());
-    let other = locks(&server).await;
+    // Without records: the calls are counted.
+    let delayed = Locks::builder(through.connect().await.unwrap());
+    let delayed = delayed.description(None).build().unwrap();
+    let other = builder(&server).await.description(None).build().unwrap();
     delayed.lock("warm").acquire().await.unwrap().release().await.unwrap();
 
     let shut = proxy.gate.lock().await;
