@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LONGEST: usize = 63;
 
 /// The files that make version 1 of the schema.
-const FIRST: [&str; 9] = [
+const FIRST: [&str; 10] = [
     include_str!("sql/tables.sql"),
     include_str!("sql/entering.sql"),
     include_str!("sql/permits.sql"),
@@ -27,14 +27,12 @@ const FIRST: [&str; 9] = [
     include_str!("sql/conditions.sql"),
     include_str!("sql/keeping.sql"),
     include_str!("sql/fencing.sql"),
+    include_str!("sql/directory.sql"),
 ];
-
-/// The files that make version 2 from it.
-const DIRECTORY: [&str; 1] = [include_str!("sql/directory.sql")];
 
 /// The files that make each version from the one before it. A published version is never changed,
 /// and a version takes nothing away: clients of earlier ones may still be running.
-const MIGRATIONS: [&[&str]; 2] = [&FIRST, &DIRECTORY];
+const MIGRATIONS: [&[&str]; 1] = [&FIRST];
 
 /// Excludes all who migrate at the same time, until the end of their transactions.
 const ENTER: &str = "SELECT pg_advisory_xact_lock(1819239276, 1)";

@@ -10,7 +10,7 @@ use crate::{
     deployment::{Deployment, ServerSetup, Servers},
     protocol::{Kind, PERMITS, Result, failure},
     report::{Measure, Report, Run},
-    scene::{LEASE, SLACK, Scene, Stall},
+    scene::{LEASE, SLACK, Scene, Stall, is_of_lock},
     store::{Connecting, Store},
 };
 
@@ -117,8 +117,7 @@ async fn held_keys(server: &RedisServer) -> Vec<String> {
     let mut held = Vec::new();
     for key in server.query::<Vec<String>>(&["KEYS", "*"]).await {
         let kind: String = server.query(&["TYPE", &key]).await;
-        let is_held =
-            kind != "none" && !key.starts_with("redisson_lock_token:") && !key.contains("sem");
+        let is_held = kind != "none" && is_of_lock(&key) && !key.contains("sem");
         if is_held || key.ends_with(":timeout") {
             held.push(key);
         }

@@ -28,6 +28,9 @@ const ENOUGH: u64 = 4 << 30;
 /// What the keys of all locks begin with.
 const PREFIX: &str = "lockcore/";
 
+/// What the keys of records of clients begin with.
+const RECORDS: &str = "lockcore//client/";
+
 /// A cluster of etcd.
 #[derive(Debug)]
 pub(crate) struct Etcd {
@@ -120,7 +123,10 @@ impl Etcd {
                 left.endless.push(key.clone());
             }
             used.insert(pair.lease());
-            left.keys.push(key);
+            // Records of clients go by themselves.
+            if !key.starts_with(RECORDS) {
+                left.keys.push(key);
+            }
         }
         let leases = client.leases().await?;
         let unused = leases.leases().iter().map(|lease| lease.id());

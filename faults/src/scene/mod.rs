@@ -20,7 +20,12 @@ use lockcore_testkit::{EventLog, RedisServer, What, checks::Vitals, monotonic};
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 
-pub(crate) use self::{judge::Judge, setup::Setup, stall::Stall, vitals::end_command_connections};
+pub(crate) use self::{
+    judge::Judge,
+    setup::Setup,
+    stall::Stall,
+    vitals::{end_command_connections, is_of_lock},
+};
 use crate::{
     deployment::{Deployment, MEMBERS, Network, Servers},
     monitor::Monitor,

@@ -119,7 +119,9 @@ async fn is_free_semaphore(server: &RedisServer, key: &str) -> Result<bool> {
     Ok(number.is_none_or(|number| number + ended == i64::from(PERMITS)))
 }
 
-/// All but tokens, which go by themselves, and what belongs to the battery.
-fn is_of_lock(key: &str) -> bool {
-    !key.starts_with("redisson_lock_token:") && !key.starts_with("battery:")
+/// All but tokens and records of clients, which go by themselves, and what belongs to the battery.
+pub(crate) fn is_of_lock(key: &str) -> bool {
+    const OTHERS: [&str; 4] =
+        ["redisson_lock_token:", "lockcore_client:", "lockcore_clients:", "battery:"];
+    !OTHERS.iter().any(|other| key.starts_with(other))
 }

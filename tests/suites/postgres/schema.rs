@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{
-    BackendErrorKind, LockName,
-    backend::{Backend, Start},
-};
+use lockcore::{BackendErrorKind, backend::Backend};
 use lockcore_postgres::PostgresBackend;
 use lockcore_testkit::PostgresServer;
 
@@ -107,29 +104,6 @@ async fn more_than_one_statement_deletes_is_deleted_by_several() {
     })
     .await;
     drop(backend);
-}
-
-/// Takes away what the second version has added.
-const BACK_TO_FIRST: &str = "
-    DROP FUNCTION lockcore.names_in_use, lockcore.put_client, lockcore.remove_client,
-        lockcore.clients;
-    DROP TABLE lockcore.client;
-    DELETE FROM lockcore.migration WHERE number = 2;";
-
-#[tokio::test]
-async fn a_schema_of_the_first_version_is_migrated_and_keeps_its_holds() {
-    let server = PostgresServer::start();
-    enters(&connect(&server).await, &request("order", "a")).await;
-    server.query(BACK_TO_FIRST).await;
-    let error = PostgresBackend::builder(server.url()).migrate(false).connect().await.unwrap_err();
-    assert!(error.to_string().contains("has version 1, and version 2 is needed"), "{error}");
-
-    let backend = connect(&server).await;
-    assert!(is_held(&backend, "order").await);
-    let directory = backend.directory().unwrap();
-    let names = directory.names(&Start::Beginning).await.unwrap();
-    assert_eq!(names.entries, [LockName::new("order").unwrap()]);
-    directory.put_client("id", "record", Duration::from_secs(60)).await.unwrap();
 }
 
 #[tokio::test]
