@@ -75,19 +75,30 @@ impl StoreUrl {
 
     /// Connects to the store.
     pub(crate) async fn connect(&self) -> Result<LocksBuilder, Failure> {
-        Ok(self.backend_and_locks().await?.1)
+        Ok(self.backend_and_locks(true).await?.1)
     }
 
     /// Connects to the store, to look at it.
     pub(crate) async fn open(&self) -> Result<Store, Failure> {
-        let (backend, locks) = self.backend_and_locks().await?;
+        let (backend, locks) = self.backend_and_locks(true).await?;
         Ok(Store { backend, locks: locks.build()? })
     }
 
-    async fn backend_and_locks(&self) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
+    /// The same, if everything is there that this needs: nothing is created.
+    pub(crate) async fn open_as_it_is(&self) -> Result<Store, Failure> {
+        let (backend, locks) = self.backend_and_locks(false).await?;
+        Ok(Store { backend, locks: locks.build()? })
+    }
+
+    async fn backend_and_locks(
+        &self,
+        migrates: bool,
+    ) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
         Ok(match self.kind {
             Kind::Redis => both(RedisBackend::connect(&self.url).await?),
-            Kind::Postgres => both(PostgresBackend::connect(&self.url).await?),
+            Kind::Postgres => {
+                both(PostgresBackend::builder(&self.url).migrate(migrates).connect().await?)
+            }
             Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
         })
     }

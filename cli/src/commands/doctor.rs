@@ -72,8 +72,9 @@ pub(crate) async fn doctor(args: &Args, common: &Common) -> Result<Exit, Failure
 
 /// Adds what clients have told of waiting for each other.
 async fn look_for_deadlocks(store: &StoreUrl, diagnosis: &mut Diagnosis) {
-    // A store that refuses clients has its finding already.
-    let Ok(store) = store.open().await else { return };
+    // A store that refuses clients has its finding already, and where no lock has ever been, nobody
+    // waits.
+    let Ok(store) = store.open_as_it_is().await else { return };
     let found = timeout(LONGEST_LOOK, deadlocks(&store.locks)).await;
     let unknown = match found {
         Ok(Ok(found)) => return found.into_iter().for_each(|finding| diagnosis.add(finding)),

@@ -27,7 +27,7 @@ const LIFETIMES: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The same while the store may show waits.
-const LISTED_PAUSE: Duration = Duration::from_secs(2);
+const LISTED_PAUSE: Duration = Duration::from_secs(4);
 
 /// The record of a client at the store, as far as this client knows.
 #[derive(Debug)]

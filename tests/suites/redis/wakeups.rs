@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use lockcore::{LockError, Locks};
 use lockcore_testkit::RedisServer;
 
-use crate::support::{assert_nothing_left, connect, listened_to, load_scripts, locks, soon, until};
+use crate::support::{
+    assert_nothing_left, builder, connect, listened_to, load_scripts, locks, soon, until,
+};
 
 /// What another process, without us, writes when it takes the lock.
 async fn hold_as_foreigner(server: &RedisServer, name: &str, lease_ms: &str) {
@@ -57,7 +59,9 @@ async fn a_release_wakes_the_waiter_of_another_client_with_one_message() {
 #[tokio::test]
 async fn fifty_waiters_of_four_seconds_cost_eight_commands_at_most() {
     let server = RedisServer::start();
-    let (holder, waiters) = (locks(&server).await, locks(&server).await);
+    // Without records: the commands are counted.
+    let client = async || builder(&server).await.description(None).build().unwrap();
+    let (holder, waiters) = (client().await, client().await);
     let guard = holder.lock("popular").acquire().await.unwrap();
     let before = server.client_commands().await;
     let tasks: Vec<_> = (0..50)
