@@ -12,8 +12,8 @@ use lockcore_testkit::{Feature, RedisServer, server_lacks};
 use crate::{
     batches::{begin, end, exclusive, is_granted, outcome},
     errors::{LEAST_RIGHTS, connect_as, set_user},
-    steps::{enters, exists, fill, keys, pttl, releases},
-    support::{connect, server_for_scripts, soon},
+    steps::{enters, exists, fill, keys, name, pttl, releases},
+    support::{connect, locks, server_for_scripts, soon},
 };
 
 const TOKEN: &str = "redisson_lock_token:{locks:a}";
@@ -372,4 +372,31 @@ async fn a_token_that_scripts_cannot_count_on_from_is_refused() {
         assert!(!error.is_outcome_unknown(), "{error}");
     }
     assert!(!exists(&server, TOKEN).await);
+}
+
+/// The last token of a name is forgotten only if the next one is greater all the same.
+#[tokio::test]
+async fn a_token_that_is_needed_is_not_forgotten() {
+    const TOKEN: &str = "redisson_lock_token:{once}";
+    let server = RedisServer::start();
+    let backend = connect(&server).await;
+    let (lock, once) = (locks(&server).await.lock("once"), name("once"));
+    assert!(!backend.forget(&once).await.unwrap(), "there is none");
+    let guard = lock.acquire().await.unwrap();
+    assert!(!backend.forget(&once).await.unwrap(), "the lock is held");
+    let first = guard.token();
+    guard.release().await.unwrap();
+    assert!(backend.forget(&once).await.unwrap());
+    assert!(!server.query::<bool>(&["EXISTS", TOKEN]).await);
+    let guard = lock.acquire().await.unwrap();
+    assert!(guard.token() > first);
+    guard.release().await.unwrap();
+
+    let _: i64 = server.query(&["PERSIST", TOKEN]).await;
+    assert!(!backend.forget(&once).await.unwrap(), "Redisson counts on from it");
+    let _: String = server.query(&["SET", TOKEN, "9000000000000000", "PX", "60000"]).await;
+    assert!(!backend.forget(&once).await.unwrap(), "it is ahead of the clock");
+    let _: String = server.query(&["SET", TOKEN, "5", "PX", "60000"]).await;
+    let _: i64 = server.query(&["RPUSH", "redisson_lock_queue:{once}", "a:1"]).await;
+    assert!(!backend.forget(&once).await.unwrap(), "somebody is in the queue");
 }
