@@ -130,7 +130,7 @@ fn no_leader(address: &str) -> Finding {
         .to_do("bring a majority of the members back, and see what separates them")
 }
 
-/// What a member says about itself.
+/// The status that a member reports.
 fn judge(status: &StatusResponse, address: &str, diagnosis: &mut Diagnosis) {
     if status.leader() == 0 {
         diagnosis.add(no_leader(address));
@@ -177,7 +177,7 @@ fn alarm(address: &str, said: &str) -> Finding {
     }
 }
 
-/// Whether a version lacks the repair. One that cannot be read does not.
+/// Returns `true` if a version lacks the repair. One that cannot be read counts as repaired.
 fn is_old(version: &str) -> bool {
     let release = version.split(['-', '+']).next().unwrap_or_default();
     let mut parts = release.split('.').map_while(|part| part.parse::<u32>().ok());

@@ -12,7 +12,7 @@ use std::{collections::HashSet, time::Duration};
 use etcd_client::{DeleteOptions, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::{join_all, try_join_all};
 use lockcore::{
-    BackendError, BackendErrorKind, LockName,
+    BackendError, LockName,
     backend::{Cursor, Page, Start},
 };
 
@@ -32,14 +32,9 @@ const KEYS_AT_ONCE: i64 = 100;
 /// The records in one page. Each has up to 64 KiB, and an answer up to 4 MiB.
 const RECORDS_AT_ONCE: i64 = 32;
 
-/// What cursors begin with. The next key, or the last id, follows.
+/// The beginning of a cursor. The next key, or the last id, follows.
 const FROM_KEY: &str = "from key ";
 const AFTER_CLIENT: &str = "after client ";
-
-fn refused(cursor: &Cursor) -> BackendError {
-    let message = format!("{cursor:?} is no cursor of this store");
-    BackendError::new(BackendErrorKind::Other, message).not_applied()
-}
 
 /// A range of keys, from `from` to the last one that begins with `prefix`.
 fn range(prefix: &str, from: &str, options: GetOptions) -> TxnOp {
@@ -75,7 +70,7 @@ pub(crate) async fn names(
         Start::Beginning => prefix,
         Start::At(cursor) => {
             let from = cursor.as_str().strip_prefix(FROM_KEY);
-            from.filter(|from| from.starts_with(prefix)).ok_or_else(|| refused(cursor))?
+            from.filter(|from| from.starts_with(prefix)).ok_or_else(|| cursor.refused())?
         }
     };
     let options = GetOptions::new().with_keys_only().with_limit(KEYS_AT_ONCE);
@@ -97,7 +92,7 @@ pub(crate) async fn names(
         Ok::<_, BackendError>(is_used.then_some(name))
     });
     let names = try_join_all(looking).await?.into_iter().flatten().collect();
-    // What comes after the names of this page, and in any case after its last key.
+    // The next page begins after the names of this one, and in any case after its last key.
     let last = pairs.last().map(|pair| String::from_utf8_lossy(pair.key()).into_owned() + "\0");
     let next = has_more.then(|| next.max(last)).flatten();
     Ok(Page::new(names, next.map(|next| Cursor::new(format!("{FROM_KEY}{next}")))))
@@ -119,8 +114,9 @@ impl Lease {
 /// Returns `true` if one of the leases of the name is there.
 ///
 /// A member that was stopped takes itself for the leader for a while, and knows of no lease that
-/// was granted since. So the name is read again, which needs a majority, after all leases were found to
-/// be gone. If nothing has changed, and they are gone again, they have ended: see `inspect`.
+/// was granted since. So the name is read again, which needs a majority, after all leases were
+/// found to be gone. If nothing has changed, and they are gone again, they have ended: see
+/// `inspect`.
 async fn is_in_use(
     members: &Members,
     keys: &Keys,
@@ -199,7 +195,8 @@ pub(crate) async fn clients(
     let from = match start {
         Start::Beginning => all.clone(),
         Start::At(cursor) => {
-            let last = cursor.as_str().strip_prefix(AFTER_CLIENT).ok_or_else(|| refused(cursor))?;
+            let last =
+                cursor.as_str().strip_prefix(AFTER_CLIENT).ok_or_else(|| cursor.refused())?;
             record_key(prefix, last) + "\0"
         }
     };

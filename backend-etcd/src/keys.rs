@@ -145,7 +145,7 @@ pub(crate) fn record_key(prefix: &str, id: &str) -> String {
     record_prefix(prefix) + id
 }
 
-/// What a key belongs to.
+/// A key's name, and where the next one begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Used {
     /// `None` if it is no name.

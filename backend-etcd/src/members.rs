@@ -111,7 +111,7 @@ impl Members {
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether a user and a password go along with requests.
+    /// Returns `true` if requests carry a user and a password.
     pub(crate) fn has_user(&self) -> bool {
         self.has_user
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName,
+    BackendError, LockName,
     backend::{Directory, Page, Start, async_trait},
 };
 use tokio::time::Instant;
@@ -39,10 +39,8 @@ impl ClientRecords {
 fn only_page<T>(start: &Start, entries: Vec<T>) -> Result<Page<T>, BackendError> {
     match start {
         Start::Beginning => Ok(Page::new(entries, None)),
-        Start::At(cursor) => {
-            let message = format!("{cursor:?} is of another store: a walk here has one page");
-            Err(BackendError::new(BackendErrorKind::Other, message).not_applied())
-        }
+        // It is of another store.
+        Start::At(cursor) => Err(cursor.refused()),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName,
+    BackendError, LockName,
     backend::{Cursor, Directory, Page, Start, async_trait},
 };
 use tokio_postgres::types::Type;
@@ -19,7 +19,7 @@ const NAMES_AT_ONCE: usize = 500;
 /// The records in one page. Each has up to 64 KiB.
 const RECORDS_AT_ONCE: usize = 32;
 
-/// What cursors begin with. The last entry of the page follows.
+/// The beginning of a cursor. The last entry of the page follows.
 const AFTER_NAME: &str = "after name ";
 const AFTER_CLIENT: &str = "after client ";
 
@@ -27,10 +27,7 @@ const AFTER_CLIENT: &str = "after client ";
 fn after<'a>(start: &'a Start, word: &str) -> Result<&'a str, BackendError> {
     match start {
         Start::Beginning => Ok(""),
-        Start::At(cursor) => cursor.as_str().strip_prefix(word).ok_or_else(|| {
-            let message = format!("{cursor:?} is no cursor of this store");
-            BackendError::new(BackendErrorKind::Other, message).not_applied()
-        }),
+        Start::At(cursor) => cursor.as_str().strip_prefix(word).ok_or_else(|| cursor.refused()),
     }
 }
 
@@ -107,6 +104,8 @@ impl Directory for PostgresBackend {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests may panic: that is how they fail")]
 mod tests {
+    use lockcore::BackendErrorKind;
+
     use super::*;
 
     #[test]

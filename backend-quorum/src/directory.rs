@@ -72,11 +72,6 @@ fn decode(stored: &str) -> Option<(u64, Option<&str>)> {
     }
 }
 
-fn refused(cursor: &Cursor) -> BackendError {
-    let message = format!("{cursor:?} is no cursor of this quorum");
-    BackendError::new(BackendErrorKind::Other, message).not_applied()
-}
-
 /// Where a walk goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
@@ -93,7 +88,7 @@ impl Place {
             Start::Beginning => {
                 Ok(Self { member: 0, missed: MemberSet::default(), start: Start::Beginning })
             }
-            Start::At(cursor) => Self::parse(cursor.as_str()).ok_or_else(|| refused(cursor)),
+            Start::At(cursor) => Self::parse(cursor.as_str()).ok_or_else(|| cursor.refused()),
         }
     }
 
@@ -229,7 +224,7 @@ impl Directory for Quorum {
         let place = Place::of(start)?;
         let Some(member) = self.inner.members.get(place.member) else {
             return Err(match start {
-                Start::At(cursor) => refused(cursor),
+                Start::At(cursor) => cursor.refused(),
                 Start::Beginning => Failures::default().into_error(self.inner.parts()),
             });
         };
@@ -263,7 +258,7 @@ impl Directory for Quorum {
     /// told theirs.
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
         if let Start::At(cursor) = start {
-            return Err(refused(cursor));
+            return Err(cursor.refused());
         }
         let (parts, mut failures) = (self.inner.parts(), Failures::default());
         let mut newest: BTreeMap<String, (u64, Option<String>)> = BTreeMap::new();

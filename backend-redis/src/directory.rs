@@ -83,7 +83,7 @@ impl Directory for RedisBackend {
             Start::Beginning => "-".to_owned(),
             Start::At(cursor) => match words(cursor).as_slice() {
                 [OF_CLIENT, id] => format!("({id}"),
-                _ => return Err(not_ours(cursor)),
+                _ => return Err(cursor.refused()),
             },
         };
         let keys = ClientKeys::of(self);
@@ -145,7 +145,7 @@ async fn names_of_server(
         Start::Beginning => 0,
         Start::At(cursor) => match words(cursor).as_slice() {
             [OF_SERVER, before, from] => {
-                let from = from.parse().map_err(|_| not_ours(cursor))?;
+                let from = from.parse().map_err(|_| cursor.refused())?;
                 if *before != process {
                     let message = "another server answers than the one where the walk began, or it \
                                    was restarted; begin the walk again";
@@ -153,7 +153,7 @@ async fn names_of_server(
                 }
                 from
             }
-            _ => return Err(not_ours(cursor)),
+            _ => return Err(cursor.refused()),
         },
     };
     let Scanned { entries, next } = scan(connection, prefix, from).await?;
@@ -196,12 +196,6 @@ fn scanned(reply: Value) -> Result<Scanned, BackendError> {
 /// The words of a cursor.
 pub(crate) fn words(cursor: &Cursor) -> Vec<&str> {
     cursor.as_str().split(' ').collect()
-}
-
-/// The error for a cursor that this backend did not give.
-pub(crate) fn not_ours(cursor: &Cursor) -> BackendError {
-    let message = format!("{cursor:?} is no cursor of this store");
-    BackendError::new(BackendErrorKind::Other, message).not_applied()
 }
 
 /// The error for a walk that cannot go on without missing names.

@@ -21,7 +21,7 @@ use redis::from_redis_value;
 
 use super::{Cluster, NodeAddress};
 use crate::{
-    directory::{Scanned, begin_again, not_ours, scan, words},
+    directory::{Scanned, begin_again, scan, words},
     error,
     server::CommandConnection,
 };
@@ -86,7 +86,7 @@ impl Place {
             }
             _ => None,
         };
-        parsed().ok_or_else(|| not_ours(cursor))
+        parsed().ok_or_else(|| cursor.refused())
     }
 
     fn cursor(&self) -> Cursor {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{BackendError, LockName, backend::async_trait};
+use crate::{BackendError, BackendErrorKind, LockName, backend::async_trait};
 
 /// The names in use at a store, and the records of its clients.
 ///
@@ -79,6 +79,13 @@ impl Cursor {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The error for a cursor that the store did not give.
+    #[must_use]
+    pub fn refused(&self) -> BackendError {
+        let message = format!("{self:?} is no cursor of this store");
+        BackendError::new(BackendErrorKind::Other, message).not_applied()
     }
 }
 
