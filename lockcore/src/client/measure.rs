@@ -190,6 +190,11 @@ impl ClientMetrics {
         let made = Arc::new(NameGroup::new(Some(label)));
         made.lost();
         let mut groups = self.0.groups.write().unwrap_or_else(PoisonError::into_inner);
+        // Other threads may have made some meanwhile, this one included.
+        if groups.len() >= MOST_GROUPS && label != OTHER && !groups.contains_key(label) {
+            drop(groups);
+            return self.group(OTHER);
+        }
         groups.entry(label).or_insert(made).clone()
     }
 
