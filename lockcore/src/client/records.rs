@@ -19,8 +19,8 @@ use crate::{
     waits::{Account, Candidate, Reading},
 };
 
-/// For how long the end of a client waits for a request that writes the record, and then for the one that
-/// removes it.
+/// For how long the end of a client waits for a request that writes the record, and then for the
+/// one that removes it.
 const REMOVE_WITHIN: Duration = Duration::from_millis(500);
 
 impl Client {

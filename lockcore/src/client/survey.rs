@@ -9,8 +9,8 @@ use crate::{
     waits::{Account, Candidate, ClientRecord, Reading, Waits, is_client_id},
 };
 
-/// The times between the looks at what may be a cycle. A client in one looks at itself every second,
-/// and a second such look is begun after the first one was answered.
+/// The times between the looks at what may be a cycle. A client in one looks at itself every
+/// second, and a second such look is begun after the first one was answered.
 const BETWEEN_LOOKS: [Duration; 3] =
     [Duration::from_millis(1500), Duration::from_millis(750), Duration::from_millis(750)];
 

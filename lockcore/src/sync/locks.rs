@@ -168,8 +168,8 @@ impl Locks {
     /// 1.5 s later both is done again, and up to twice more until each client in it has written its
     /// record anew. So a deadlock is reported within 5 s of its beginning, and neither a wait that
     /// is over meanwhile nor the record of a client that crashed, or cannot reach the store, is a
-    /// deadlock. It takes 3 s at most beside what the store takes, and without anything like a cycle
-    /// it returns at once. It only reports: nobody is cut off.
+    /// deadlock. It takes 3 s at most beside what the store takes, and without anything like a
+    /// cycle it returns at once. It only reports: nobody is cut off.
     ///
     /// The record of a client that crashed remains until it runs out, and its waits are reported as
     /// long. What is looked at is bounded: see [`Waits::is_partial`](crate::Waits::is_partial).

@@ -5,13 +5,13 @@
 //! so that the number of edges is the number of waits and holds, and not their product. What a
 //! named owner holds leads to all waits of that owner, in whichever client.
 //!
-//! A writer that waits for readers keeps new readers out (C25), in whichever order they came. So the
-//! need to have a name shared leads to each wait of a writer for that name as well.
+//! A writer that waits for readers keeps new readers out (C25), in whichever order they came. So
+//! the need to have a name shared leads to each wait of a writer for that name as well.
 //!
-//! Other places in a queue need no edge, be it the queue of a fair lock or the line of a client: who
-//! wants a name alone has the same holds in its way as those before it. So a cycle through such a
-//! place is one without it, too. The same goes for a reader behind a writer while a writer holds the
-//! name.
+//! Other places in a queue need no edge, be it the queue of a fair lock or the line of a client:
+//! who wants a name alone has the same holds in its way as those before it. So a cycle through such
+//! a place is one without it, too. The same goes for a reader behind a writer while a writer holds
+//! the name.
 
 use std::collections::{HashMap, VecDeque};
 

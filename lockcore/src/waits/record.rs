@@ -45,9 +45,9 @@ pub(crate) struct ClientRecord {
     pub(crate) waits: Vec<WaitRecord>,
     /// How many long waits there was no room for.
     pub(crate) omitted: u64,
-    /// One more than the records that the store had confirmed before, while there is a wait that may
-    /// be in a cycle, and else 0. So the record changes with each look, and a reader can tell that
-    /// the client still says so.
+    /// One more than the records that the store had confirmed before, while there is a wait that
+    /// may be in a cycle, and else 0. So the record changes with each look, and a reader can tell
+    /// that the client still says so.
     pub(crate) looks: u64,
 }
 

@@ -42,16 +42,16 @@ impl Waits {
         Some(&self.clients[at])
     }
 
-    /// The acquisitions that have waited for more than 1.5 s, of each client those first that may be
-    /// in a cycle, and of these the oldest first.
+    /// The acquisitions that have waited for more than 1.5 s, of each client those first that may
+    /// be in a cycle, and of these the oldest first.
     #[must_use]
     pub fn waiting(&self) -> &[Waiting] {
         &self.waiting
     }
 
-    /// The cycles of waiting. Each was looked at twice, more than a second apart, and each client in
-    /// it has written its record in between. Those that say the most come first; no acquisition is
-    /// in two of them.
+    /// The cycles of waiting. Each was looked at twice, more than a second apart, and each client
+    /// in it has written its record in between. Those that say the most come first; no acquisition
+    /// is in two of them.
     #[must_use]
     pub fn cycles(&self) -> &[WaitCycle] {
         &self.cycles
@@ -82,8 +82,8 @@ impl Waits {
 
 /// What a client says of itself.
 ///
-/// A host or a program may say anything. There are no control characters in it, and none that change
-/// the direction of text or take no room.
+/// A host or a program may say anything. There are no control characters in it, and none that
+/// change the direction of text or take no room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
     id: String,
@@ -275,8 +275,8 @@ pub struct WaitCycle {
 }
 
 impl WaitCycle {
-    /// The acquisitions. Each waits for what the next one holds, or for the next one to get in first,
-    /// and the last one waits for the first.
+    /// The acquisitions. Each waits for what the next one holds, or for the next one to get in
+    /// first, and the last one waits for the first.
     #[must_use]
     pub fn links(&self) -> &[WaitLink] {
         &self.links
