@@ -6,8 +6,9 @@ use lockcore::{
     BackendError, FencingToken, LockName, LockState, Mode,
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
-        Directory, Latches, Limits, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-        ResizeOutcome, ResizeRequest, SubscribeRequest, Wakeup, Wakeups, async_trait,
+        Directory, Latches, Limits, Page, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+        RenewRequest, ResizeOutcome, ResizeRequest, Start, SubscribeRequest, Wakeup, Wakeups,
+        async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -32,6 +33,8 @@ pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
     fn renew(&self, _: &[RenewRequest]) {}
 
     async fn release(&self) {}
+
+    fn remove_client(&self) {}
 
     /// `mode` is that of a lock, or `None` for a latch or a condition. Wake-ups take the place of
     /// the store's.
@@ -131,7 +134,38 @@ impl<H: Hooks> Backend for Hooked<H> {
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
-        self.store.directory()
+        Some(self)
+    }
+}
+
+impl<H: Hooks> Hooked<H> {
+    fn stored(&self) -> Result<&dyn Directory, BackendError> {
+        self.store.directory().ok_or_else(|| BackendError::unsupported("records of clients"))
+    }
+}
+
+#[async_trait]
+impl<H: Hooks> Directory for Hooked<H> {
+    async fn names(&self, start: &Start) -> Result<Page<LockName>, BackendError> {
+        self.stored()?.names(start).await
+    }
+
+    async fn put_client(
+        &self,
+        id: &str,
+        record: &str,
+        lifetime: Duration,
+    ) -> Result<(), BackendError> {
+        self.stored()?.put_client(id, record, lifetime).await
+    }
+
+    async fn remove_client(&self, id: &str) -> Result<(), BackendError> {
+        self.hooks.remove_client();
+        self.stored()?.remove_client(id).await
+    }
+
+    async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
+        self.stored()?.clients(start).await
     }
 }
 

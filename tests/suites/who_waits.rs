@@ -1,11 +1,11 @@
 //! Who waits for whom: the records of clients, and what `Locks::waits` makes of them.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use arbtest::arbitrary::Unstructured;
 use lockcore::{
     BackendErrorKind, ClientDescription, CycleKind, Lock, LockError, LockGuard, Locks, Owner,
-    WaitCycle,
+    WaitCycle, WaitLink,
     backend::{Backend, Directory, Start},
 };
 use lockcore_memory::MemoryBackend;
@@ -14,6 +14,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     clients::{SECOND, two_clients},
+    hooked::{Hooked, Hooks},
     log::Log,
 };
 
@@ -103,7 +104,7 @@ async fn three_owners_in_three_clients_are_reported_within_five_seconds() {
     assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
     let mut programs: Vec<&str> = Vec::new();
     for link in cycles[0].links() {
-        let (waiting, hold) = (link.waiting(), link.blocked_by());
+        let (waiting, hold) = (link.waiting(), link.blocked_by().unwrap());
         let client = waiting.client();
         programs.push(client.program());
         assert_eq!((client.host(), client.pid()), ("host-1", std::process::id()));
@@ -172,7 +173,7 @@ async fn tasks_with_fresh_owners_are_probably_a_deadlock() {
     let _tasks = (both(&a, "x", "y"), both(&b, "y", "x"));
     let (cycles, after) = reported(&b).await;
     assert_eq!(kinds(&cycles), [CycleKind::Probable]);
-    assert!(cycles[0].links().iter().all(|link| link.blocked_by().is_by_task()));
+    assert!(cycles[0].links().iter().all(|link| link.blocked_by().unwrap().is_by_task()));
     assert!(after <= 6 * SECOND, "{after:?}");
 }
 
@@ -200,7 +201,152 @@ async fn a_named_owner_is_the_same_in_all_clients() {
     assert!(owners.filter(|waiting| waiting.is_named()).all(|wait| wait.owner() == "job-7"));
 }
 
+/// A reader is kept out by a writer, which waits for another reader, which waits for the first one.
+#[tokio::test(start_paused = true)]
+async fn a_reader_behind_a_writer_that_waits_is_reported() {
+    for is_limited in [false, true] {
+        let (store, a, b) = two_clients();
+        let c = Locks::new(store);
+        let (reads, holds_m) = (holds(a.rw_lock("l").read()).await, holds(b.lock("m")).await);
+        let writer = c.rw_lock("l").write();
+        let _writes = tokio::spawn(async move {
+            match is_limited {
+                true => writer.acquire_timeout(60 * SECOND).await,
+                false => writer.acquire().await,
+            }
+        });
+        tokio::time::sleep(100 * MS).await;
+        let _reads = reads.and_waits(a.lock("m"));
+        let _behind = holds_m.and_waits(b.rw_lock("l").read());
+        let (cycles, after) = reported(&a).await;
+        let kind = if is_limited { CycleKind::Passing } else { CycleKind::Deadlock };
+        assert_eq!(kinds(&cycles), [kind]);
+        assert!(after <= 5 * SECOND, "{after:?}");
+        let links = cycles[0].links();
+        let modes =
+            |link: &WaitLink| (link.waiting().mode().to_owned(), link.blocked_by().is_some());
+        let modes: Vec<_> = links.iter().map(modes).collect();
+        for mode in [("exclusive", true), ("read", false), ("write", true)] {
+            assert!(modes.contains(&(mode.0.to_owned(), mode.1)), "{modes:?}");
+        }
+        assert!(cycles[0].to_string().contains("who waits to write"), "{}", cycles[0]);
+    }
+}
+
+/// The same in one client, where the writer has a place in the line.
+#[tokio::test(start_paused = true)]
+async fn a_reader_behind_a_writer_of_its_own_client_is_warned_of() {
+    let (log, _log) = Log::start();
+    let locks = Locks::new(MemoryBackend::new());
+    let lock = locks.rw_lock("l");
+    let (reads, other) = (holds(lock.read()).await, holds(locks.lock("m")).await);
+    let writing = tokio::spawn(lock.write().acquire());
+    tokio::time::sleep(100 * MS).await;
+    let _reads = reads.and_waits(locks.lock("m"));
+    let behind = other.and_waits(lock.read());
+    let (cycles, _) = reported(&locks).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+    assert!(log.line_with("wait for each other").contains("who waits to write"));
+    writing.abort();
+    tokio::time::timeout(SECOND, behind).await.expect("nothing else is in the way").unwrap();
+}
+
+/// Only 32 holds beside a wait were told, and the hold that mattered might be another one.
+#[tokio::test(start_paused = true)]
+async fn the_hold_that_matters_may_be_one_of_many() {
+    let (_, a, b) = two_clients();
+    let owner = Owner::new();
+    let mut held = Vec::new();
+    for at in 0..100 {
+        held.push(a.lock(format!("x{at}")).owned_by(&owner).acquire().await.unwrap());
+        tokio::time::sleep(MS).await;
+    }
+    let _other = holds_and_waits(b.lock("y"), b.lock("x99")).await;
+    let _waiting = tokio::spawn(a.lock("y").owned_by(&owner).acquire());
+    let (cycles, _) = reported(&b).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+}
+
+/// Each wait is in one cycle only, and what the store refutes was taken for one until the end.
+#[tokio::test(start_paused = true)]
+async fn records_that_the_store_refutes_hide_no_deadlock() {
+    let (store, a, b) = two_clients();
+    let _one = holds_and_waits(a.lock("x"), a.lock("y")).await;
+    let _two = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    // Whoever waits for `y` waits for each of these, which come first and are in shorter cycles.
+    for at in 0..70 {
+        let hold = |lock: &str| {
+            format!(r#"{{"lock":"{lock}","mode":"exclusive","wire":"gone:{at}","renewed":true}}"#)
+        };
+        let waits = format!(
+            r#"{{"number":1,"lock":"x","mode":"exclusive","holds":[{}]}},
+               {{"number":2,"lock":"z{at}","mode":"exclusive","holds":[{}]}}"#,
+            hold("y"),
+            hold(&format!("z{at}")),
+        );
+        let forged = format!(r#"{{"v":1,"looks":1,"waits":[{waits}]}}"#);
+        let id = format!("-{at}");
+        directory(&store).put_client(&id, &forged, 60 * SECOND).await.unwrap();
+    }
+    let (cycles, after) = reported(&a).await;
+    assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
+    assert!(after <= 6 * SECOND, "{after:?}");
+    let mut names = locks_of(&cycles[0]);
+    names.sort_unstable();
+    assert_eq!(names, ["x", "y"]);
+    assert!(cycles[0].links().iter().all(|link| !link.waiting().client().id().starts_with('-')));
+}
+
 // ---- what is none
+
+/// A client that holds `x`, and whose owner waits for `y`, which `b` holds and waits for `x`.
+async fn waits_for_each_other(a: &Locks, b: &Locks) -> (LockGuard, JoinHandle<()>, JoinHandle<()>) {
+    let job = Owner::named("job");
+    let guard = a.lock("x").owned_by(&job).acquire().await.unwrap();
+    let wanted = a.lock("y").owned_by(&job).acquire();
+    let waiter = tokio::spawn(async move { drop(wanted.await) });
+    let other = holds_and_waits(b.lock("y"), b.lock("x")).await;
+    tokio::time::sleep(4 * SECOND).await;
+    (guard, waiter, other)
+}
+
+/// Two looks at a record that nobody has written since saw the same.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_nobody_tells_of_any_more_is_no_deadlock() {
+    let store = MemoryBackend::new();
+    let backend = Faulty::new(store.clone());
+    let faults = backend.faults();
+    let (a, b) = (Locks::new(backend), Locks::new(store));
+    let (guard, waiter, _other) = waits_for_each_other(&a, &b).await;
+    faults.every(Op::PutClient, Fault::Delay(300 * MS));
+    assert_eq!(kinds(b.waits().await.unwrap().cycles()), [CycleKind::Deadlock], "a slow store");
+    faults.every(Op::PutClient, Fault::Refuse(BackendErrorKind::Connection));
+    waiter.abort();
+    tokio::time::sleep(400 * MS).await;
+    let start = Instant::now();
+    let waits = b.waits().await.unwrap();
+    assert!(start.elapsed() <= 3 * SECOND, "{:?}", start.elapsed());
+    assert_eq!(waits.waiting().len(), 2, "it is still in the record");
+    assert!(guard.is_held());
+    assert_eq!(kinds(waits.cycles()), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_restarted_does_not_wait_for_what_it_waited_for_before() {
+    let (store, a, b) = two_clients();
+    let (_guard, _waiter, _other) = waits_for_each_other(&a, &b).await;
+    a.abandon();
+    let again = Locks::new(store);
+    let job = Owner::named("job");
+    let _guard = again.lock("x").owned_by(&job).acquire().await.unwrap();
+    let _elsewhere = b.lock("elsewhere").acquire().await.unwrap();
+    let _waits = tokio::spawn(again.lock("elsewhere").owned_by(&job).acquire());
+    tokio::time::sleep(4 * SECOND).await;
+    let waits = b.waits().await.unwrap();
+    let of_job = waits.waiting().iter().filter(|waiting| waiting.owner() == "job");
+    assert_eq!(of_job.count(), 2, "the record of the old process is still there");
+    assert_eq!(kinds(waits.cycles()), []);
+}
 
 #[tokio::test(start_paused = true)]
 async fn what_ends_by_itself_is_no_deadlock() {
@@ -342,7 +488,7 @@ async fn run_in_order(u: &mut Unstructured<'_>) -> usize {
 // ---- records
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_dropped_leaves_a_record_that_runs_out_and_closing_removes_it() {
+async fn a_client_that_is_closed_or_dropped_removes_its_record() {
     let (store, locks, other) = two_clients();
     let guard = locks.lock("a").acquire().await.unwrap();
     let kept = other.lock("b").acquire().await.unwrap();
@@ -353,11 +499,48 @@ async fn a_client_that_is_dropped_leaves_a_record_that_runs_out_and_closing_remo
 
     other.close().await.unwrap();
     assert_eq!(records(&store).await.len(), 1, "closed");
-    drop((guard, locks, kept));
-    tokio::time::sleep(19 * SECOND).await;
-    assert_eq!(records(&store).await.len(), 1, "not yet");
-    tokio::time::sleep(12 * SECOND).await;
-    assert_eq!(records(&store).await, [], "run out");
+    drop((locks, kept));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(records(&store).await.len(), 1, "a guard keeps the client");
+    drop(guard);
+    tokio::time::sleep(MS).await;
+    assert_eq!(records(&store).await, [], "dropped");
+}
+
+/// Panics when a record is removed.
+#[derive(Debug)]
+struct NoRemoval;
+
+impl Hooks for NoRemoval {
+    fn remove_client(&self) {
+        panic!("a panic on purpose");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_when_the_record_is_removed_stays_there() {
+    let store = MemoryBackend::new();
+    let locks = Locks::new(Hooked::new(store.clone(), Arc::new(NoRemoval)));
+    let _guard = locks.lock("a").acquire().await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    locks.close().await.unwrap();
+    assert_eq!(store.names_in_use(), 0, "released");
+    assert_eq!(records(&store).await.len(), 1, "it runs out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_records_than_are_read_are_said_to_be_there() {
+    let (store, a, _b) = two_clients();
+    for at in 0..10_000 {
+        directory(&store).put_client(&at.to_string(), r#"{"v":1}"#, 60 * SECOND).await.unwrap();
+    }
+    let waits = a.waits().await.unwrap();
+    assert_eq!((waits.clients().len(), waits.is_partial()), (10_001, false), "with itself");
+    for id in ["one-more", "and-another"] {
+        directory(&store).put_client(id, r#"{"v":1}"#, 60 * SECOND).await.unwrap();
+    }
+    let waits = a.waits().await.unwrap();
+    assert_eq!((waits.clients().len(), waits.is_partial()), (10_001, true));
 }
 
 #[tokio::test(start_paused = true)]

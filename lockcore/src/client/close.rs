@@ -63,7 +63,7 @@ impl Client {
         let is_done = tokio::time::timeout(patience, self.pending_releases.none()).await.is_ok();
         // A place in a condition lapses by itself, and is no release.
         let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
-        self.remove_record().await;
+        self.leftover().remove().await;
         self.background.dismiss();
         if !is_done {
             let message = "releases that began before `close()` are not confirmed yet";

@@ -51,6 +51,8 @@ pub(super) struct Presence {
 struct AtStore {
     /// The last record that was certainly written, and when that was asked for.
     written: Option<(String, Moment)>,
+    /// How many were certainly written.
+    confirmed: u64,
     is_writing: bool,
     /// Until when the store may have a record.
     exists_until: Option<Moment>,
@@ -97,6 +99,12 @@ impl Presence {
             let described = self.description.as_ref().map(ClientDescription::resolve);
             ClientRecord::new(described.unwrap_or_default(), self.origin.1)
         })
+    }
+
+    /// The number of the next look that the store is told of: one more than the records that were
+    /// certainly written.
+    pub(super) fn next_look(&self) -> u64 {
+        self.state().confirmed.saturating_add(1)
     }
 
     /// A number that no other wait of this client has. Drawn for long waits only.
@@ -208,6 +216,7 @@ impl Drop for Writing {
         state.is_writing = false;
         if let Some(Ok(())) = self.outcome {
             state.written = Some((std::mem::take(&mut self.text), self.sent));
+            state.confirmed += 1;
             (state.failures, state.not_before) = (0, None);
             if !self.has_waits {
                 state.lists_waits_until = None;
@@ -252,7 +261,9 @@ mod tests {
         let begin = |seconds| presence.begin("a".into(), false, true, at(seconds));
         let first = begin(1);
         assert!(begin(2).is_none(), "one at a time");
+        assert_eq!(presence.next_look(), 1);
         answer(first, Ok(()));
+        assert_eq!(presence.next_look(), 2);
         assert!(begin(10).is_none());
         answer(begin(11), Ok(()));
         assert!(presence.begin("a".into(), false, false, at(40)).is_none(), "nothing is in use");

@@ -1,19 +1,26 @@
 //! The record of a client at the store: written now and then while the client is in use, and
-//! removed when it is closed. And the warning about cycles of waiting in one client.
+//! removed when it is closed or gone. And the warning about cycles of waiting in one client.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
-use super::{answer::answer, foreign::foreign, presence::Writing, scan::Scan, shared::Client};
+use super::{
+    answer::answer,
+    foreign::foreign,
+    presence::{Presence, Writing},
+    scan::Scan,
+    shared::Client,
+};
 use crate::{
     CycleKind,
-    time::Moment,
-    waits::{Candidate, Reading},
+    backend::Backend,
+    time::{Clock, Moment},
+    waits::{Account, Candidate, Reading},
 };
 
-/// For how long `close()` waits for a request that writes the record, and then for the one that
-/// removes it.
+/// For how long the end of a client waits for a request that writes the record, and then for the
+/// one that removes it.
 const REMOVE_WITHIN: Duration = Duration::from_millis(500);
 
 impl Client {
@@ -50,7 +57,8 @@ impl Client {
         if !is_in_use && !presence.may_list_waits(now) {
             return;
         }
-        let text = presence.record().text_with(&scan.waits, scan.omitted);
+        let looks = if scan.linked > 0 { presence.next_look() } else { 0 };
+        let text = presence.record().text_with(&scan.waits, scan.omitted, looks);
         let begun = presence.begin(text, !scan.waits.is_empty(), is_in_use, now);
         let Some(mut writing) = begun else { return };
         let (backend, id) = (self.backend.clone(), self.client_id().to_owned());
@@ -67,11 +75,10 @@ impl Client {
     /// a task that waits for itself was warned of when it began.
     fn warn_of_cycles(&self, scan: &Scan, now: Moment) {
         let (mut reading, mut cycles) = (Reading::default(), Vec::new());
-        if scan.holding > 1 {
-            let waits = scan.waits.iter().take(scan.holding).cloned().collect();
-            let record = self.presence.record().with(waits, 0);
-            reading.add(self.client_id().to_owned(), Some(record));
-            cycles = reading.cycles();
+        if scan.linked > 1 {
+            let waits = scan.waits.iter().take(scan.linked).cloned().collect();
+            reading.add_own(self.client_id(), self.presence.record().with(waits, 0));
+            cycles = reading.cycles(&Account::default());
             cycles.retain(|cycle| cycle.links.len() > 1);
         }
         let numbers = cycles.iter().map(Candidate::numbers);
@@ -84,21 +91,49 @@ impl Client {
         }
     }
 
+    /// What is left to do at the end of the client. It does not keep the client.
+    pub(super) fn leftover(&self) -> RecordLeftover {
+        let (backend, presence) = (self.backend.clone(), self.presence.clone());
+        RecordLeftover {
+            backend,
+            presence,
+            clock: self.clock.clone(),
+            id: self.client_id().to_owned(),
+        }
+    }
+}
+
+/// The record that a client leaves when it ends.
+pub(super) struct RecordLeftover {
+    backend: Arc<dyn Backend>,
+    presence: Arc<Presence>,
+    clock: Clock,
+    id: String,
+}
+
+impl RecordLeftover {
     /// The record is written no more, and removed. Takes a bounded time, whatever the backend does.
-    pub(super) async fn remove_record(&self) {
-        if !self.presence.close(self.clock.now()) {
+    pub(super) async fn remove(self) {
+        let Self { backend, presence, clock, id } = self;
+        if !presence.close(clock.now()) {
             return;
         }
-        let Some(directory) = self.backend.directory() else { return };
         // A request that is under way must not come after the other one.
-        let _ = tokio::time::timeout(REMOVE_WITHIN, self.presence.writing.none()).await;
-        let removal = directory.remove_client(self.client_id());
-        match tokio::time::timeout(REMOVE_WITHIN, removal).await {
-            Ok(Ok(())) => self.presence.removed(),
-            Ok(Err(error)) => {
+        let _ = tokio::time::timeout(REMOVE_WITHIN, presence.writing.none()).await;
+        // A task of its own: a panic of the backend is a failure like any other.
+        let mut removal = JoinSet::new();
+        removal.spawn(async move {
+            match backend.directory() {
+                Some(directory) => directory.remove_client(&id).await,
+                None => Ok(()),
+            }
+        });
+        match tokio::time::timeout(REMOVE_WITHIN, removal.join_next()).await {
+            Ok(Some(Ok(Ok(())))) => presence.removed(),
+            Ok(Some(Ok(Err(error)))) => {
                 foreign(|| tracing::debug!(%error, "the record of this client runs out"));
             }
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -26,12 +26,14 @@ const LONG: Duration = Duration::from_millis(1500);
 /// The most holds of one owner, and of one task, that are looked at.
 const MOST_LOOKED_AT: usize = 256;
 
-/// The most holds that are told beside one wait.
-const MOST_HOLDS: usize = 32;
+/// How many holds are looked at beside all waits together, and beside each one at least. A record
+/// has no room for more.
+const MOST_HOLDS: usize = 1024;
+const FEWEST_HOLDS: usize = 32;
 
-/// The most waits that are told: of those that hold something, which may be in a cycle, and of the
-/// others, so that a name with many waiters does not make for a large record each second.
-const MOST_HOLDING: usize = 2000;
+/// The most waits that are told: of those that may be in a cycle, and of the others, so that a name
+/// with many waiters does not make for a large record each second.
+const MOST_LINKED: usize = 2000;
 const MOST_OTHERS: usize = 100;
 
 /// The long waits of a client.
@@ -39,10 +41,10 @@ const MOST_OTHERS: usize = 100;
 pub(super) struct Scan {
     /// Somebody waits, for however long.
     pub(super) is_anybody_waiting: bool,
-    /// Those that hold something first, and of these the oldest first.
+    /// Those that may be in a cycle first, and of these the oldest first.
     pub(super) waits: Vec<WaitRecord>,
-    /// How many of them hold something.
-    pub(super) holding: usize,
+    /// How many of them may be in a cycle.
+    pub(super) linked: usize,
     /// How many there were too many.
     pub(super) omitted: u64,
 }
@@ -65,11 +67,33 @@ struct LongWait {
 /// The holds of those who wait for long.
 #[derive(Default)]
 struct HoldsBeside {
-    /// Each with its task.
-    by_owner: HashMap<Owner, Vec<HoldRecord>>,
-    /// Each with its owner, of tasks that wait for one thing only. One that waits for several does
-    /// things side by side, and may go on although one of them waits.
-    by_task: HashMap<TaskKey, Vec<(Owner, HoldRecord)>>,
+    by_owner: HashMap<Owner, Few>,
+    /// Of tasks that wait for one thing only. One that waits for several does things side by side,
+    /// and may go on although one of them waits.
+    by_task: HashMap<TaskKey, Few>,
+}
+
+/// The holds of one owner, or of one task, each with its owner.
+#[derive(Default)]
+struct Few {
+    holds: Vec<(Owner, HoldRecord)>,
+    /// How many more there are.
+    omitted: u64,
+}
+
+impl Few {
+    fn add(&mut self, hold: &Hold<HoldFacts>, record: impl FnOnce() -> HoldRecord) {
+        match self.holds.len() < MOST_LOOKED_AT {
+            true => self.holds.push((hold.owner.clone(), record())),
+            false => self.omitted += 1,
+        }
+    }
+
+    /// In an order that does not change from look to look.
+    fn sort(&mut self) {
+        self.holds
+            .sort_by_cached_key(|(_, hold)| (hold.since, hold.lock.clone(), hold.wire.clone()));
+    }
 }
 
 impl Client {
@@ -86,14 +110,20 @@ impl Client {
         }
         long.sort_unstable_by_key(|wait| (wait.since, wait.number));
         let beside = HoldsBeside::of(&cells, &long, &self.presence, now);
-        let (holding, others): (Vec<_>, Vec<_>) =
-            long.into_iter().partition(|wait| beside.has_any(wait));
-        let all = holding.len() + others.len();
-        let (holding, others) =
-            (holding.iter().take(MOST_HOLDING), others.iter().take(MOST_OTHERS));
-        scan.holding = holding.len();
-        let told = holding.chain(others);
-        scan.waits.extend(told.map(|wait| beside.record(wait, &cells[wait.cell])));
+        let mut writers = HashSet::new();
+        let (linked, others): (Vec<_>, Vec<_>) = long.into_iter().partition(|wait| {
+            // What a named owner holds may be in another client. And the first writer in a line
+            // keeps readers out, with the first one that does not give up.
+            beside.has_any(wait)
+                || wait.owner.name().is_some()
+                || wait.mode == Mode::Write && writers.insert((wait.cell, wait.is_limited))
+        });
+        let all = linked.len() + others.len();
+        let (linked, others) = (linked.iter().take(MOST_LINKED), others.iter().take(MOST_OTHERS));
+        scan.linked = linked.len();
+        let most = (MOST_HOLDS / scan.linked.max(1)).clamp(FEWEST_HOLDS, MOST_LOOKED_AT);
+        let told = linked.chain(others);
+        scan.waits.extend(told.map(|wait| beside.record(wait, &cells[wait.cell], most)));
         scan.omitted = (all - scan.waits.len()) as u64;
         scan
     }
@@ -150,45 +180,44 @@ impl HoldsBeside {
                 for hold in lane.holds().iter().filter(|hold| hold.is_live(now)) {
                     if owners.contains(&hold.owner) {
                         let holds = beside.by_owner.entry(hold.owner.clone()).or_default();
-                        if holds.len() < MOST_LOOKED_AT {
-                            holds.push(record(hold, cell, false, presence));
-                        }
+                        holds.add(hold, || record(hold, cell, false, presence));
                     }
                     if is_one_wait(&hold.facts.task) {
                         let holds = beside.by_task.entry(hold.facts.task).or_default();
-                        if holds.len() < MOST_LOOKED_AT {
-                            holds.push((hold.owner.clone(), record(hold, cell, true, presence)));
-                        }
+                        holds.add(hold, || record(hold, cell, true, presence));
                     }
                 }
             });
         }
-        // In an order that does not change from look to look.
-        let order = |hold: &HoldRecord| (hold.since, hold.lock.clone(), hold.wire.clone());
-        beside.by_owner.values_mut().for_each(|holds| holds.sort_by_cached_key(order));
-        let by_task = beside.by_task.values_mut();
-        by_task.for_each(|holds| holds.sort_by_cached_key(|(_, hold)| order(hold)));
+        beside.by_owner.values_mut().chain(beside.by_task.values_mut()).for_each(Few::sort);
         beside
     }
 
     /// The holds beside a wait.
     fn beside<'a>(&'a self, wait: &'a LongWait) -> impl Iterator<Item = &'a HoldRecord> {
-        let by_task = self.by_task.get(&wait.task).into_iter().flatten();
+        let by_task = self.by_task.get(&wait.task).into_iter().flat_map(|few| &few.holds);
         // What the task has acquired since it waits, it has acquired in another part of itself.
         let is_before = |hold: &HoldRecord| hold.since <= wait.since_unix;
         let by_task = by_task.filter(move |(owner, hold)| *owner != wait.owner && is_before(hold));
-        let by_task = by_task.map(|(_, hold)| hold);
-        self.by_owner.get(&wait.owner).into_iter().flatten().chain(by_task)
+        let by_owner = self.by_owner.get(&wait.owner).into_iter().flat_map(|few| &few.holds);
+        by_owner.chain(by_task).map(|(_, hold)| hold)
+    }
+
+    /// How many holds beside a wait there are at least, of which nothing else is known.
+    fn omitted(&self, wait: &LongWait) -> u64 {
+        let by_owner = self.by_owner.get(&wait.owner).map_or(0, |few| few.omitted);
+        by_owner.max(self.by_task.get(&wait.task).map_or(0, |few| few.omitted))
     }
 
     fn has_any(&self, wait: &LongWait) -> bool {
         self.beside(wait).next().is_some()
     }
 
-    fn record(&self, wait: &LongWait, cell: &LaneCell) -> WaitRecord {
+    /// The record of a wait with at most so many holds.
+    fn record(&self, wait: &LongWait, cell: &LaneCell, most: usize) -> WaitRecord {
         let name = wait.owner.name();
-        let holds: Vec<HoldRecord> = self.beside(wait).take(MOST_HOLDS).cloned().collect();
-        let omitted = (self.beside(wait).count() - holds.len()) as u64;
+        let holds: Vec<HoldRecord> = self.beside(wait).take(most).cloned().collect();
+        let omitted = (self.beside(wait).count() - holds.len()) as u64 + self.omitted(wait);
         WaitRecord {
             number: wait.number,
             lock: cell.name().as_str().into(),

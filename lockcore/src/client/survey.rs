@@ -1,94 +1,124 @@
 //! Who waits for whom, from the records of all clients.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use super::shared::Client;
 use crate::{
     BackendError, LockError, LockName, LockState,
     backend::Start,
-    waits::{Candidate, ClientRecord, Reading, Waits, is_client_id},
+    waits::{Account, Candidate, ClientRecord, Reading, Waits, is_client_id},
 };
 
-/// The time between two looks: a client that takes a wait back does so every second.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1500);
+/// The times between the looks at what may be a cycle. A client in one looks at itself every
+/// second, and a second such look is begun after the first one was answered.
+const BETWEEN_LOOKS: [Duration; 3] =
+    [Duration::from_millis(1500), Duration::from_millis(750), Duration::from_millis(750)];
+
+/// The most records that are read, the most bytes of all of them, and the most pages. Whoever can
+/// write to the store can write more.
+const MOST_RECORDS: usize = 10_000;
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MOST_PAGES: usize = 20_000;
+
+/// The most locks that the store is asked for at one look, and the most searches.
+const MOST_LOCKS: usize = 1000;
+const MOST_SEARCHES: usize = 100;
 
 impl Client {
-    /// Who waits for whom. What looks like a cycle is looked at twice.
+    /// Who waits for whom. What looks like a cycle is looked at again, until all clients in it have
+    /// said it once more, or had the time to do so.
     pub(crate) async fn waits(&self) -> Result<Waits, LockError> {
-        let mut reading = self.read_records().await?;
-        let mut cycles = self.still_held(reading.cycles()).await?;
-        if !cycles.is_empty() {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
-            reading = self.read_records().await?;
-            reading.retain_those_there(&mut cycles);
-            cycles = self.still_held(cycles).await?;
+        let mut first = self.read_records().await?;
+        let mut cycles = self.true_cycles(&mut first, &mut Account::default()).await?;
+        if cycles.is_empty() {
+            return Ok(self.report(first, cycles));
         }
-        Ok(reading.report(cycles, self.presence.unix(self.clock.now())))
+        let mut reading = Reading::default();
+        for pause in BETWEEN_LOOKS {
+            tokio::time::sleep(pause).await;
+            reading = self.read_records().await?;
+            let (mut there, mut account) = (reading.also_in(&first), Account::default());
+            let may_be = self.true_cycles(&mut there, &mut account).await?.len();
+            there.retain_confirmed(&first);
+            cycles = self.true_cycles(&mut there, &mut account).await?;
+            reading.is_partial |= first.is_partial || there.is_partial;
+            if cycles.len() >= may_be {
+                break;
+            }
+        }
+        Ok(self.report(reading, cycles))
     }
 
-    /// All records, and of this client what is true now.
+    fn report(&self, reading: Reading, cycles: Vec<Candidate>) -> Waits {
+        reading.report(cycles, self.presence.unix(self.clock.now()))
+    }
+
+    /// The records of all clients, as many as are looked at, and of this client what is true now.
     async fn read_records(&self) -> Result<Reading, LockError> {
         let Some(directory) = self.backend.directory() else {
             return Err(BackendError::unsupported("records of clients").into());
         };
         let (mut reading, mut start) = (Reading::default(), Start::Beginning);
-        loop {
+        let (mut pages, mut bytes) = (0, 0);
+        'pages: loop {
             let page = self.answer(directory.clients(&start)).await?;
             for (id, text) in page.entries {
                 if id == self.client_id() {
                     continue;
                 }
+                bytes += text.len();
+                if reading.len() >= MOST_RECORDS || bytes > MOST_BYTES {
+                    reading.is_partial = true;
+                    break 'pages;
+                }
                 let record = ClientRecord::parse(&text).filter(|_| is_client_id(&id));
                 reading.add(id, record);
             }
+            pages += 1;
             match page.next {
-                Some(next) => start = Start::At(next),
+                Some(next) if pages < MOST_PAGES => start = Start::At(next),
+                Some(_) => {
+                    reading.is_partial = true;
+                    break;
+                }
                 None => break,
             }
         }
         let scan = self.scan(self.clock.now());
-        let own = self.presence.record().with(scan.waits, scan.omitted);
-        reading.add(self.client_id().to_owned(), Some(own));
+        reading.add_own(self.client_id(), self.presence.record().with(scan.waits, scan.omitted));
         Ok(reading)
     }
 
-    /// The cycles of which each hold is there, by the store's account.
-    async fn still_held(&self, cycles: Vec<Candidate>) -> Result<Vec<Candidate>, LockError> {
-        let (mut states, mut held) = (HashMap::new(), Vec::new());
-        for cycle in cycles {
-            if self.has_its_holds(&cycle, &mut states).await? {
-                held.push(cycle);
-            }
-        }
-        Ok(held)
-    }
-
-    async fn has_its_holds(
+    /// The cycles of which the store confirms everything that it knows. What it refutes is taken
+    /// out before the next search, so that it hides no cycle behind it. The `account` is what the
+    /// store has said at this look.
+    async fn true_cycles(
         &self,
-        cycle: &Candidate,
-        states: &mut HashMap<String, Option<Arc<LockState>>>,
-    ) -> Result<bool, LockError> {
-        for (_, _, held) in &cycle.links {
-            let state = match states.get(&held.lock) {
-                Some(state) => state.clone(),
-                None => {
-                    let state = self.look_at_store(&held.lock).await?.map(Arc::new);
-                    states.insert(held.lock.clone(), state.clone());
-                    state
+        reading: &mut Reading,
+        account: &mut Account,
+    ) -> Result<Vec<Candidate>, LockError> {
+        let mut cycles = Vec::new();
+        for _ in 0..MOST_SEARCHES {
+            cycles = reading.cycles(account);
+            let locks: BTreeSet<String> =
+                cycles.iter().flat_map(Candidate::locks).map(str::to_owned).collect();
+            let mut is_settled = true;
+            for lock in locks.into_iter().filter(|lock| !account.knows(lock)).collect::<Vec<_>>() {
+                if account.len() >= MOST_LOCKS {
+                    break;
                 }
-            };
-            let is_writer = held.mode == "write";
-            let is_there = state.is_some_and(|state| {
-                state.holders().iter().any(|holder| {
-                    let writes = holder.mode() == crate::Mode::Write;
-                    holder.owner() == held.wire && writes == is_writer
-                })
-            });
-            if !is_there {
-                return Ok(false);
+                let state = self.look_at_store(&lock).await?;
+                account.add(lock, state);
+                is_settled = false;
+            }
+            if is_settled {
+                break;
             }
         }
-        Ok(true)
+        let found = cycles.len();
+        cycles.retain(|cycle| cycle.is_confirmed(account));
+        reading.is_partial |= cycles.len() < found;
+        Ok(cycles)
     }
 
     /// The state of a lock. `None` if the store refuses to tell: records come from strangers, and

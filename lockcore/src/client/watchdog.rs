@@ -32,12 +32,16 @@ const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 /// The body of the background task of a client.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
-        let Some((calendar, clock)) =
-            client.upgrade().map(|client| (client.calendar.clone(), client.clock.clone()))
+        let Some((calendar, clock, record)) = client
+            .upgrade()
+            .map(|client| (client.calendar.clone(), client.clock.clone(), client.leftover()))
         else {
             return;
         };
-        serve_until_gone(client, &calendar, &clock, jobs).await;
+        // Requests that write the record of the client. Nobody waits long for them at the end.
+        let mut writes = JoinSet::new();
+        serve_until_gone(client, &calendar, &clock, jobs, &mut writes).await;
+        record.remove().await;
     })
 }
 
@@ -46,12 +50,11 @@ async fn serve_until_gone(
     calendar: &Calendar,
     clock: &Clock,
     mut jobs: UnboundedReceiver<Job>,
+    writes: &mut JoinSet<()>,
 ) {
     // Renewals end with this task: nothing is held any more.
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
-    // Requests that write the record of the client. Nobody waits for them at the end.
-    let mut writes = JoinSet::new();
     let mut suspended = clock.suspended();
     let mut tick = None;
     loop {
@@ -68,7 +71,7 @@ async fn serve_until_gone(
                 // Behind the renewals, which wait for nobody.
                 if tick.take_if(|tick| *tick <= clock.now()).is_some() {
                     // A panic, be it one of the backend, must not end this task.
-                    let _ = catch_unwind(AssertUnwindSafe(|| client.tick(&mut writes)));
+                    let _ = catch_unwind(AssertUnwindSafe(|| client.tick(writes)));
                 }
             }
             job = jobs.recv() => match job {

@@ -185,9 +185,11 @@ impl LocksBuilder {
     /// meanwhile, and where in the source both were called: [`Locks::waits`] reads that.
     ///
     /// The background writes it every third of its lifetime, which is the lease, and at least 30 s
-    /// and at most 1 h, and within a second when the waits change. A client that neither holds nor
-    /// waits writes nothing, [`Locks::close`] removes the record, and that of a crashed client runs
-    /// out. No lock depends on it, and failures are only logged.
+    /// and at most 1 h, and within a second when the waits change. It does so every second while
+    /// somebody who holds something, has a name or wants to write has waited for more than 1.5 s. A
+    /// client that neither holds nor waits writes nothing. [`Locks::close`] removes the record, and
+    /// so does the end of the last handle and guard, if the runtime goes on for a moment. That of a
+    /// crashed client runs out. No lock depends on it, and failures are only logged.
     pub fn description(mut self, description: impl Into<Option<ClientDescription>>) -> Self {
         self.description = description.into();
         self

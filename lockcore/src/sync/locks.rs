@@ -165,12 +165,14 @@ impl Locks {
     /// An acquisition is in the report when it has waited for more than 1.5 s, and is told of
     /// within another second. Latches and conditions are not. A cycle of acquisitions that wait for
     /// each other is looked at twice: the records are read, the store is asked for the holds, and
-    /// 1.5 s later both is done again. So a deadlock is reported within 5 s of its beginning, and a
-    /// wait that is over meanwhile is no deadlock. Without anything like a cycle, this returns at
-    /// once. It only reports: nobody is cut off.
+    /// 1.5 s later both is done again, and up to twice more until each client in it has written its
+    /// record anew. So a deadlock is reported within 5 s of its beginning, and neither a wait that
+    /// is over meanwhile nor the record of a client that crashed, or cannot reach the store, is a
+    /// deadlock. It takes 3 s at most beside what the store takes, and without anything like a
+    /// cycle it returns at once. It only reports: nobody is cut off.
     ///
-    /// The records of a client that crashed, or that cannot reach the store, remain until they run
-    /// out. A cycle of which it is a part is reported for as long as the store has its holds.
+    /// The record of a client that crashed remains until it runs out, and its waits are reported as
+    /// long. What is looked at is bounded: see [`Waits::is_partial`](crate::Waits::is_partial).
     ///
     /// # Errors
     /// [`LockError::Backend`] if the backend does not respond, and with the kind

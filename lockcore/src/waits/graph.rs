@@ -4,6 +4,14 @@
 //! shared, or alone. A need leads to every wait beside which a hold is kept that is in its way,
 //! so that the number of edges is the number of waits and holds, and not their product. What a
 //! named owner holds leads to all waits of that owner, in whichever client.
+//!
+//! A writer that waits for readers keeps new readers out (C25), in whichever order they came. So
+//! the need to have a name shared leads to each wait of a writer for that name as well.
+//!
+//! Other places in a queue need no edge, be it the queue of a fair lock or the line of a client:
+//! who wants a name alone has the same holds in its way as those before it. So a cycle through such
+//! a place is one without it, too. The same goes for a reader behind a writer while a writer holds
+//! the name.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -28,10 +36,25 @@ pub(crate) enum Level {
 /// beside the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundCycle {
-    /// The index of a wait, and the hold that is in its way, as the index of the wait beside which
-    /// it is kept, and its own there.
-    pub(crate) links: Vec<(usize, (usize, usize))>,
+    /// The index of a wait, and what is in its way.
+    pub(crate) links: Vec<(usize, Blocker)>,
     pub(crate) level: Level,
+}
+
+/// What is in the way of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocker {
+    /// A hold: the index of the wait beside which it is kept, and its own there.
+    Hold(usize, usize),
+    /// The next wait of the cycle: of a writer, for the same name.
+    Place,
+}
+
+/// What was found not to be so, and is left out of the graph.
+pub(crate) struct Refuted<'a> {
+    pub(crate) hold: &'a dyn Fn(&HoldRecord) -> bool,
+    /// That the wait with this index, of a writer, keeps readers out.
+    pub(crate) place: &'a dyn Fn(usize) -> bool,
 }
 
 /// What is asked of a name.
@@ -78,11 +101,11 @@ impl Level {
     }
 }
 
-/// An edge, and the hold that it is there for.
+/// An edge, and what it is there for, if it comes from a need.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     to: usize,
-    hold: Option<(usize, usize)>,
+    by: Option<Blocker>,
 }
 
 /// The first nodes are the waits.
@@ -94,11 +117,11 @@ struct Graph {
 
 /// Finds cycles: at least one if there is any, and none with a wait of another one. Those that say
 /// the most are looked for first.
-pub(crate) fn cycles(waits: &[&WaitRecord]) -> Vec<FoundCycle> {
+pub(crate) fn cycles(waits: &[&WaitRecord], refuted: &Refuted<'_>) -> Vec<FoundCycle> {
     let mut is_free: Vec<bool> = vec![true; waits.len()];
     let mut found = Vec::new();
     for level in Level::ALL {
-        let graph = Graph::new(waits, level, &is_free);
+        let graph = Graph::new(waits, refuted, level, &is_free);
         graph.find(level, &mut is_free, &mut found);
     }
     found
@@ -106,7 +129,7 @@ pub(crate) fn cycles(waits: &[&WaitRecord]) -> Vec<FoundCycle> {
 
 impl Graph {
     /// The graph of those waits that are free.
-    fn new(waits: &[&WaitRecord], level: Level, is_free: &[bool]) -> Self {
+    fn new(waits: &[&WaitRecord], refuted: &Refuted<'_>, level: Level, is_free: &[bool]) -> Self {
         let mut graph = Self { next: vec![Vec::new(); waits.len()], waits: waits.len() };
         let mut needs: HashMap<(&str, Need), usize> = HashMap::new();
         let mut owners: HashMap<&str, usize> = HashMap::new();
@@ -117,23 +140,30 @@ impl Graph {
         for (at, wait) in taken() {
             if let Some(need) = Need::of(&wait.mode) {
                 let to = *needs.entry((&wait.lock, need)).or_insert_with(|| graph.add());
-                graph.next[at].push(Edge { to, hold: None });
+                graph.next[at].push(Edge { to, by: None });
             }
             if wait.named {
                 let owner = *owners.entry(&wait.owner).or_insert_with(|| graph.add());
-                graph.next[owner].push(Edge { to: at, hold: None });
+                graph.next[owner].push(Edge { to: at, by: None });
             }
         }
         for (at, wait) in taken() {
-            let holds = wait.holds.iter().enumerate().filter(|(_, hold)| level.takes_hold(hold));
+            let holds = wait.holds.iter().enumerate();
+            let holds = holds.filter(|(_, hold)| level.takes_hold(hold) && !(refuted.hold)(hold));
             for (number, hold) in holds {
                 let owner = owners.get(wait.owner.as_str()).filter(|_| wait.named && !hold.task);
-                let edge = Edge { to: owner.copied().unwrap_or(at), hold: Some((at, number)) };
+                let by = Some(Blocker::Hold(at, number));
+                let edge = Edge { to: owner.copied().unwrap_or(at), by };
                 for need in Need::against(&hold.mode) {
                     if let Some(need) = needs.get(&(hold.lock.as_str(), *need)) {
                         graph.next[*need].push(edge);
                     }
                 }
+            }
+            let readers = needs.get(&(wait.lock.as_str(), Need::Shared));
+            if let Some(readers) = readers.filter(|_| wait.mode == "write" && !(refuted.place)(at))
+            {
+                graph.next[*readers].push(Edge { to: at, by: Some(Blocker::Place) });
             }
         }
         graph
@@ -206,7 +236,7 @@ impl Graph {
     }
 
     /// The links of the shortest cycle through `start`. None if there is no such cycle.
-    fn shortest(&self, start: usize, is_alive: &[bool]) -> Vec<(usize, (usize, usize))> {
+    fn shortest(&self, start: usize, is_alive: &[bool]) -> Vec<(usize, Blocker)> {
         let mut came: Vec<Option<(usize, Edge)>> = vec![None; self.next.len()];
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
@@ -220,16 +250,16 @@ impl Graph {
                 break;
             }
         }
-        // From the end to the beginning: each edge out of a need has the hold, and the wait that
-        // has the need comes before it.
-        let (mut links, mut hold, mut node) = (Vec::new(), None, start);
+        // From the end to the beginning: each edge out of a need says what it is there for, and the
+        // wait that has the need comes before it.
+        let (mut links, mut by, mut node) = (Vec::new(), None, start);
         let mut first_wait = None;
         while let Some((from, edge)) = came[node] {
-            hold = edge.hold.or(hold);
+            by = edge.by.or(by);
             if from < self.waits {
-                match hold.take() {
-                    Some(hold) => links.push((from, hold)),
-                    // The hold is on the part of the way that is looked at last.
+                match by.take() {
+                    Some(by) => links.push((from, by)),
+                    // The edge is on the part of the way that is looked at last.
                     None => first_wait = Some(from),
                 }
             }
@@ -238,7 +268,7 @@ impl Graph {
                 break;
             }
         }
-        links.extend(first_wait.zip(hold));
+        links.extend(first_wait.zip(by));
         links.reverse();
         // With the wait that comes first in the input.
         let least = links.iter().enumerate().min_by_key(|(_, (wait, _))| *wait);
@@ -264,8 +294,13 @@ mod tests {
         WaitRecord { lock, mode, holds, ..Default::default() }
     }
 
+    fn all_cycles(waits: &[WaitRecord]) -> Vec<FoundCycle> {
+        let nothing = Refuted { hold: &|_| false, place: &|_| false };
+        cycles(&waits.iter().collect::<Vec<_>>(), &nothing)
+    }
+
     fn found(waits: &[WaitRecord]) -> Vec<(Level, Vec<usize>)> {
-        let cycles = cycles(&waits.iter().collect::<Vec<_>>());
+        let cycles = all_cycles(waits);
         let of = |cycle: &FoundCycle| cycle.links.iter().map(|(wait, _)| *wait).collect();
         cycles.iter().map(|cycle| (cycle.level, of(cycle))).collect()
     }
@@ -279,9 +314,53 @@ mod tests {
             wait("a", "write", &[hold("other", "read"), hold("c", "exclusive")]),
         ];
         assert_eq!(found(&waits), [(Level::Owners, vec![0, 2, 3])]);
-        let cycle = &cycles(&waits.iter().collect::<Vec<_>>())[0];
-        let blockers: Vec<_> = cycle.links.iter().map(|(_, hold)| *hold).collect();
-        assert_eq!(blockers, [(2, 0), (3, 1), (0, 0)]);
+        let cycle = &all_cycles(&waits)[0];
+        let blockers: Vec<_> = cycle.links.iter().map(|(_, by)| *by).collect();
+        assert_eq!(blockers, [Blocker::Hold(2, 0), Blocker::Hold(3, 1), Blocker::Hold(0, 0)]);
+    }
+
+    #[test]
+    fn a_reader_waits_for_a_writer_that_waits_for_other_readers() {
+        let waits = [
+            wait("m", "exclusive", &[hold("l", "read")]),
+            wait("l", "read", &[hold("m", "exclusive")]),
+            wait("l", "write", &[]),
+        ];
+        assert_eq!(found(&waits), [(Level::Owners, vec![0, 1, 2])]);
+        let blockers: Vec<_> = all_cycles(&waits)[0].links.iter().map(|(_, by)| *by).collect();
+        assert_eq!(blockers, [Blocker::Hold(1, 0), Blocker::Place, Blocker::Hold(0, 0)]);
+        assert_eq!(found(&waits[..2]), [], "without a writer, readers are together");
+        let mut elsewhere = waits.clone();
+        elsewhere[2].lock = "k".into();
+        assert_eq!(found(&elsewhere), [], "the writer wants another name");
+        let mut limited = waits;
+        limited[2].limited = true;
+        assert_eq!(found(&limited)[0].0, Level::Any, "the writer gives up");
+    }
+
+    #[test]
+    fn what_is_refuted_hides_nothing() {
+        let waits = [
+            wait("b", "exclusive", &[hold("a", "exclusive")]),
+            wait("a", "exclusive", &[hold("b", "exclusive"), hold("l", "read")]),
+            wait("a", "write", &[hold("b", "write")]),
+            wait("l", "write", &[]),
+            wait("l", "read", &[hold("a", "exclusive")]),
+        ];
+        assert_eq!(found(&waits)[0].1, [0, 1]);
+        let waits: Vec<&WaitRecord> = waits.iter().collect();
+        let without_hold = Refuted {
+            hold: &|hold| hold.lock == "b" && hold.mode == "exclusive",
+            place: &|_| false,
+        };
+        let again = cycles(&waits, &without_hold);
+        assert_eq!(again[0].links, [(0, Blocker::Hold(2, 0)), (2, Blocker::Hold(0, 0))]);
+        let is_b = |hold: &HoldRecord| hold.lock == "b";
+        let without_holds = Refuted { hold: &is_b, place: &|_| false };
+        let third = &cycles(&waits, &without_holds)[0].links;
+        assert_eq!(third.iter().map(|(wait, _)| *wait).collect::<Vec<_>>(), [1, 4, 3]);
+        let nothing_left = Refuted { hold: &is_b, place: &|wait| wait == 3 };
+        assert_eq!(cycles(&waits, &nothing_left), []);
     }
 
     #[test]
@@ -372,6 +451,9 @@ mod tests {
                 && (alone.contains(&wanted) && (alone.contains(&held) || held == "read")
                     || wanted == "read" && alone.contains(&held))
         };
+        if from.mode == "read" && to.mode == "write" && from.lock == to.lock {
+            return true;
+        }
         let is_same = |other: &WaitRecord| to.named && other.named && other.owner == to.owner;
         to.holds.iter().filter(|hold| hold.task || !to.named).any(is_in_the_way)
             || all
@@ -401,21 +483,27 @@ mod tests {
         let (mut with, mut without) = (0, 0);
         arbtest(|u| {
             let waits = random(u)?;
-            let found = cycles(&waits.iter().collect::<Vec<_>>());
+            let found = all_cycles(&waits);
             assert_eq!(!found.is_empty(), has_cycle(&waits), "{waits:#?}");
             *(if found.is_empty() { &mut without } else { &mut with }) += 1;
             let mut seen = vec![false; waits.len()];
             for cycle in &found {
                 let nexts = cycle.links.iter().cycle().skip(1);
-                for ((from, (keeper, hold)), (to, _)) in cycle.links.iter().zip(nexts) {
+                for ((from, by), (to, _)) in cycle.links.iter().zip(nexts) {
                     assert!(!std::mem::replace(&mut seen[*from], true), "a wait is in one cycle");
+                    assert!(!waits[*from].limited || cycle.level == Level::Any);
+                    assert!(waits_for(&waits[*from], &waits[*to], &waits));
+                    let Blocker::Hold(keeper, hold) = by else {
+                        let modes = (waits[*from].mode.as_str(), waits[*to].mode.as_str());
+                        assert_eq!(modes, ("read", "write"));
+                        assert_eq!(waits[*from].lock, waits[*to].lock);
+                        continue;
+                    };
                     let (keeper, to) = (&waits[*keeper], &waits[*to]);
                     let hold = &keeper.holds[*hold];
                     assert_eq!(hold.lock, waits[*from].lock);
                     assert!(std::ptr::eq(keeper, to) || keeper.named && keeper.owner == to.owner);
-                    assert!(waits_for(&waits[*from], to, &waits));
-                    let says_more = !waits[*from].limited && hold.renewed;
-                    assert!(says_more || cycle.level == Level::Any);
+                    assert!(hold.renewed || cycle.level == Level::Any);
                     assert!(!hold.task || cycle.level != Level::Owners);
                 }
             }

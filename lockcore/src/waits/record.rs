@@ -23,6 +23,12 @@ const LONGEST_TEXT: usize = 256;
 /// was written by this library.
 const MOST_READ: usize = 4096;
 
+/// How many holds beside each wait are told: as many of these as leave room for all waits.
+const MOST_HOLDS: [usize; 7] = [256, 128, 64, 32, 16, 8, 4];
+
+/// The same if none does.
+const CROWDED_HOLDS: usize = 32;
+
 /// What a client says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -39,6 +45,10 @@ pub(crate) struct ClientRecord {
     pub(crate) waits: Vec<WaitRecord>,
     /// How many long waits there was no room for.
     pub(crate) omitted: u64,
+    /// One more than the records that the store had confirmed before, while there is a wait that
+    /// may be in a cycle, and else 0. So the record changes with each look, and a reader can tell
+    /// that the client still says so.
+    pub(crate) looks: u64,
 }
 
 /// An acquisition that has waited for long.
@@ -86,8 +96,8 @@ impl ClientRecord {
     pub(crate) fn new((host, program): (String, String), since: u64) -> Self {
         let (version, pid) = (env!("CARGO_PKG_VERSION").into(), std::process::id());
         let (host, program) = (plain(host), plain(program));
-        let (waits, omitted) = (Vec::new(), 0);
-        Self { version_of_format: VERSION, host, program, pid, version, since, waits, omitted }
+        let record = Self { version_of_format: VERSION, host, program, pid, ..Self::default() };
+        Self { version, since, ..record }
     }
 
     /// This record with these waits.
@@ -95,19 +105,34 @@ impl ClientRecord {
         Self { waits, omitted, ..self.clone() }
     }
 
+    /// Whether the client has certainly looked who waits since somebody read `before`: the store
+    /// has confirmed another record in between, and this one was begun after that.
+    pub(crate) fn is_later_than(&self, before: &Self) -> bool {
+        before.looks > 0 && self.looks >= before.looks.saturating_add(2)
+    }
+
     /// The text of this record with as many of `waits` as there is room for, the first ones first.
     /// It has no control characters.
-    pub(crate) fn text_with(&self, waits: &[WaitRecord], omitted: u64) -> String {
-        let mut record = Self { omitted: u64::MAX, ..self.clone() };
+    ///
+    /// Each wait has as many of its holds as leave room for all. If there is no room with a few
+    /// each, the first waits have more: what is in a cycle waits longest. One that does not fit is
+    /// told with fewer holds, or left out if there is no room for one either, and the next may fit.
+    pub(crate) fn text_with(&self, waits: &[WaitRecord], omitted: u64, looks: u64) -> String {
+        let mut record = Self { omitted: u64::MAX, looks, ..self.clone() };
         let mut room = LARGEST_RECORD.saturating_sub(record.text().len());
-        for wait in waits {
-            // Each has a comma behind it.
-            let length = text(wait).len() + 1;
-            if length > room {
-                break;
-            }
+        let lengths: Vec<Lengths> = waits.iter().map(Lengths::of).collect();
+        let fits =
+            |most: &usize| lengths.iter().map(|lengths| lengths.with(*most)).sum::<usize>() <= room;
+        let most = MOST_HOLDS.into_iter().find(fits).unwrap_or(CROWDED_HOLDS);
+        for (wait, lengths) in waits.iter().zip(&lengths) {
+            let fewer = |most: &usize| Some(most / 2).filter(|most| *most > 0);
+            let counts = std::iter::successors(Some(wait.holds.len().min(most)), fewer);
+            let told = counts.map(|count| (count, lengths.with(count)));
+            let Some((count, length)) = told.into_iter().find(|(_, length)| *length <= room) else {
+                continue;
+            };
             room -= length;
-            record.waits.push(wait.clone());
+            record.waits.push(wait.with_holds(count));
         }
         record.omitted = omitted.saturating_add((waits.len() - record.waits.len()) as u64);
         record.text()
@@ -138,6 +163,21 @@ impl ClientRecord {
 }
 
 impl WaitRecord {
+    /// What tells it from all other waits, if it is one of the client `id`.
+    pub(super) fn key<'a>(&'a self, id: &'a str) -> (&'a str, u64, &'a str, &'a str) {
+        (id, self.number, &self.lock, &self.mode)
+    }
+
+    /// This one with the first holds only.
+    fn with_holds(&self, most: usize) -> Self {
+        let holds = self.holds.iter().take(most).cloned().collect::<Vec<_>>();
+        let omitted = self.omitted.saturating_add((self.holds.len() - holds.len()) as u64);
+        let Self { number, named, since, limited, .. } = *self;
+        let [lock, mode, owner, site] =
+            [&self.lock, &self.mode, &self.owner, &self.site].map(String::clone);
+        Self { number, lock, mode, owner, named, site, since, limited, holds, omitted }
+    }
+
     /// Whether it is about a lock that there can be. What is only text is made harmless.
     fn is_readable(&mut self) -> bool {
         for text in [&mut self.mode, &mut self.owner, &mut self.site] {
@@ -155,17 +195,50 @@ impl WaitRecord {
     }
 }
 
-/// The JSON of a record or a part of it. JSON leaves some control characters as they are; here,
-/// none is.
+impl HoldRecord {
+    /// What tells it from all other holds, if the client `id` says that it is there.
+    pub(super) fn key<'a>(&'a self, id: &'a str) -> (&'a str, &'a str, &'a str, &'a str, u64) {
+        (id, &self.wire, &self.lock, &self.mode, self.since)
+    }
+}
+
+/// The most bytes that a wait takes in the text of a record.
+struct Lengths {
+    /// Without holds.
+    wait: usize,
+    /// With the first hold, with the first two, and so on: what is added to that.
+    holds: Vec<usize>,
+}
+
+impl Lengths {
+    fn of(wait: &WaitRecord) -> Self {
+        let bare = WaitRecord { omitted: u64::MAX, ..wait.with_holds(0) };
+        let holds = wait.holds.iter().scan(0, |sum, hold| {
+            *sum += text(hold).len() + 1;
+            Some(*sum)
+        });
+        // Each has a comma behind it.
+        Self { wait: text(&bare).len() + 1, holds: holds.collect() }
+    }
+
+    /// With so many holds at most.
+    fn with(&self, most: usize) -> usize {
+        let last = most.min(self.holds.len()).checked_sub(1);
+        self.wait + last.map_or(0, |last| self.holds[last])
+    }
+}
+
+/// The JSON of a record or a part of it. JSON leaves some characters as they are that a terminal
+/// obeys; here, none is.
 fn text(record: &impl Serialize) -> String {
     // Only a map with keys that are no text could fail.
     let json = serde_json::to_string(record).unwrap_or_default();
-    if !json.contains(char::is_control) {
+    if !json.contains(is_obeyed) {
         return json;
     }
     let mut escaped = String::with_capacity(json.len() + 16);
     for character in json.chars() {
-        match character.is_control() {
+        match is_obeyed(character) {
             // Those below U+0020 are escaped already, and the others have four digits.
             true => {
                 let _ = write!(escaped, "\\u{:04x}", u32::from(character));
@@ -176,16 +249,23 @@ fn text(record: &impl Serialize) -> String {
     escaped
 }
 
-/// `text` without control characters, cut off where it becomes too long.
+/// Whether a terminal obeys it instead of showing it: a control character, or one that changes the
+/// direction of text or takes no room.
+fn is_obeyed(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// `text` without such characters, cut off where it becomes too long.
 fn plain(text: String) -> String {
-    let is_plain = text.len() <= LONGEST_TEXT && !text.contains(char::is_control);
-    if is_plain {
+    if text.len() <= LONGEST_TEXT && !text.contains(is_obeyed) {
         return text;
     }
     let mut plain = String::new();
     for character in text.chars() {
-        let character =
-            if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+        let character = if is_obeyed(character) { char::REPLACEMENT_CHARACTER } else { character };
         if plain.len() + character.len_utf8() > LONGEST_TEXT {
             break;
         }
@@ -227,7 +307,7 @@ mod tests {
     #[test]
     fn a_record_reads_as_it_was_written_and_has_no_control_characters() {
         let waits = [wait(1, "a\u{1b}[2Jb\u{85}"), wait(2, "\"quoted\\")];
-        let text = record().text_with(&waits, 3);
+        let text = record().text_with(&waits, 3, 0);
         assert!(!text.contains(char::is_control), "{text:?}");
         let read = ClientRecord::parse(&text).unwrap();
         assert_eq!((read.waits.as_slice(), read.omitted), (waits.as_slice(), 3));
@@ -239,11 +319,73 @@ mod tests {
     fn a_record_never_outgrows_its_limit_and_says_what_is_left_out() {
         let name = "\"".repeat(LockName::MAX_LEN);
         let waits: Vec<WaitRecord> = (0..10_000).map(|number| wait(number, &name)).collect();
-        let text = record().text_with(&waits, 7);
+        let text = record().text_with(&waits, 7, 0);
         assert!((60_000..=LARGEST_RECORD).contains(&text.len()), "{}", text.len());
         let read = ClientRecord::parse(&text).unwrap();
         assert_eq!(read.waits.len() as u64 + read.omitted, 10_007);
         assert_eq!(read.waits, waits[..read.waits.len()], "the first ones");
+    }
+
+    fn with_holds(number: u64, lock: &str, count: usize) -> WaitRecord {
+        let wait = wait(number, lock);
+        WaitRecord { holds: vec![wait.holds[0].clone(); count], ..wait }
+    }
+
+    fn told(waits: &[WaitRecord]) -> (Vec<(u64, usize, u64)>, u64) {
+        let text = record().text_with(waits, 0, 1);
+        assert!(text.len() <= LARGEST_RECORD, "{}", text.len());
+        let read = ClientRecord::parse(&text).unwrap();
+        let waits = read.waits.iter().map(|wait| (wait.number, wait.holds.len(), wait.omitted));
+        (waits.collect(), read.omitted)
+    }
+
+    #[test]
+    fn a_wait_too_large_is_told_with_fewer_holds_and_keeps_no_other_one_out() {
+        assert_eq!(told(&[with_holds(1, "a", 200)]), (vec![(1, 200, 0)], 0), "there is room");
+        let long = "\"".repeat(LockName::MAX_LEN);
+        let huge = |number| {
+            let mut wait = with_holds(number, &long, 40);
+            wait.holds.iter_mut().for_each(|hold| hold.lock.clone_from(&long));
+            wait
+        };
+        let (waits, omitted) = told(&[huge(1), huge(2), huge(3), wait(4, "a")]);
+        assert_eq!(waits, [(1, 16, 24), (2, 16, 24), (3, 16, 24), (4, 1, 0)], "room for all");
+        assert_eq!(omitted, 0);
+        let crowd: Vec<WaitRecord> = (0..60).map(huge).collect();
+        let (waits, omitted) = told(&crowd);
+        assert!(waits[0].1 == 32 && waits.len() as u64 + omitted == 60, "{waits:?}");
+        let one_hold =
+            |number| WaitRecord { holds: huge(number).holds[..1].to_vec(), ..huge(number) };
+        let full: Vec<WaitRecord> = (0..60).map(one_hold).chain([wait(60, "a")]).collect();
+        let (waits, omitted) = told(&full);
+        assert_eq!(waits.last(), Some(&(60, 1, 0)), "it fits although others before it do not");
+        assert!(omitted > 10 && waits.len() as u64 + omitted == 61, "{omitted}");
+    }
+
+    #[test]
+    fn characters_that_change_or_hide_text_are_neither_written_nor_read() {
+        for hostile in ["\u{202e}", "\u{2066}", "\u{2069}", "\u{200b}", "\u{200f}", "\u{feff}"] {
+            let text = format!("a{hostile}b");
+            let record = ClientRecord::new((text.clone(), String::new()), 0);
+            assert_eq!(record.host, "a\u{fffd}b");
+            let wait = WaitRecord { site: text.clone(), ..wait(1, &text) };
+            let written = record.text_with(&[wait], 0, 0);
+            assert!(!written.contains(hostile), "{written:?}");
+            let read = ClientRecord::parse(&written).unwrap();
+            assert_eq!(
+                (read.waits[0].lock.as_str(), read.waits[0].site.as_str()),
+                (text.as_str(), "a\u{fffd}b"),
+                "a name is as it is"
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_is_later_only_if_another_one_was_confirmed_in_between() {
+        let at = |looks| ClientRecord { looks, ..record() };
+        assert!(!at(5).is_later_than(&at(5)) && !at(6).is_later_than(&at(5)));
+        assert!(at(7).is_later_than(&at(5)));
+        assert!(!at(7).is_later_than(&at(0)) && !at(0).is_later_than(&at(5)));
     }
 
     #[test]
@@ -278,7 +420,7 @@ mod tests {
 
     #[test]
     fn no_mutation_of_a_record_makes_reading_panic_or_lets_control_characters_through() {
-        let good = record().text_with(&[wait(1, "a"), wait(2, "b")], 0).into_bytes();
+        let good = record().text_with(&[wait(1, "a"), wait(2, "b")], 0, 5).into_bytes();
         arbtest(|u| {
             let mut bytes = good.clone();
             for _ in 0..u.int_in_range(0..=8)? {
@@ -293,7 +435,7 @@ mod tests {
                 let waits = read.waits.iter();
                 let texts = waits.flat_map(|wait| [&wait.owner, &wait.site, &wait.mode]);
                 for text in texts.chain([&read.host, &read.program, &read.version]) {
-                    assert!(!text.contains(char::is_control) && text.len() <= LONGEST_TEXT);
+                    assert!(!text.contains(is_obeyed) && text.len() <= LONGEST_TEXT);
                 }
             }
             Ok(())

@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    graph::{FoundCycle, Level, cycles},
+    account::Account,
+    graph::{Blocker, FoundCycle, Level, Refuted, cycles},
     record::{ClientRecord, HoldRecord, WaitRecord},
 };
 
@@ -20,6 +21,7 @@ pub struct Waits {
     cycles: Vec<WaitCycle>,
     omitted: u64,
     unreadable: usize,
+    is_partial: bool,
 }
 
 impl Waits {
@@ -40,22 +42,23 @@ impl Waits {
         Some(&self.clients[at])
     }
 
-    /// The acquisitions that have waited for more than 1.5 s, of each client those first that hold
-    /// something, and of these the oldest first.
+    /// The acquisitions that have waited for more than 1.5 s, of each client those first that may
+    /// be in a cycle, and of these the oldest first.
     #[must_use]
     pub fn waiting(&self) -> &[Waiting] {
         &self.waiting
     }
 
-    /// The cycles of waiting. Each was looked at twice, more than a second apart. Those that say
-    /// the most come first; no acquisition is in two of them.
+    /// The cycles of waiting. Each was looked at twice, more than a second apart, and each client
+    /// in it has written its record in between. Those that say the most come first; no acquisition
+    /// is in two of them.
     #[must_use]
     pub fn cycles(&self) -> &[WaitCycle] {
         &self.cycles
     }
 
     /// The number of acquisitions that have waited for long, and that there was no room for in the
-    /// records. Those that hold nothing are left out first: they are in no cycle.
+    /// records. Those that can be in no cycle are left out first.
     #[must_use]
     pub fn omitted(&self) -> u64 {
         self.omitted
@@ -67,11 +70,20 @@ impl Waits {
     pub fn unreadable(&self) -> usize {
         self.unreadable
     }
+
+    /// Returns `true` if there was more than one report looks at: it reads at most 10,000 records,
+    /// of 64 MiB together, and asks the store for at most 1,000 locks of what looks like cycles.
+    /// Clients, waits and cycles may be missing then.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
+    }
 }
 
 /// What a client says of itself.
 ///
-/// A host or a program may say anything. There are no control characters in it.
+/// A host or a program may say anything. There are no control characters in it, and none that
+/// change the direction of text or take no room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
     id: String,
@@ -253,7 +265,7 @@ impl HeldBeside {
     }
 }
 
-/// A circle of acquisitions of which each waits for a hold of the next one.
+/// A circle of acquisitions of which each waits for the next one.
 ///
 /// The text form is one line for people, with the names escaped.
 #[derive(Clone, Debug)]
@@ -263,8 +275,8 @@ pub struct WaitCycle {
 }
 
 impl WaitCycle {
-    /// The acquisitions. Each waits for what the next one holds, and the last for what the first
-    /// one holds.
+    /// The acquisitions. Each waits for what the next one holds, or for the next one to get in
+    /// first, and the last one waits for the first.
     #[must_use]
     pub fn links(&self) -> &[WaitLink] {
         &self.links
@@ -281,7 +293,7 @@ impl WaitCycle {
 #[derive(Clone, Debug)]
 pub struct WaitLink {
     waiting: Waiting,
-    blocked_by: HeldBeside,
+    blocked_by: Option<HeldBeside>,
 }
 
 impl WaitLink {
@@ -291,10 +303,12 @@ impl WaitLink {
         &self.waiting
     }
 
-    /// The hold that is in its way. It belongs to the next acquisition of the cycle.
+    /// The hold that is in its way. It belongs to the next acquisition of the cycle. `None` if that
+    /// one holds nothing that is in the way, but is a writer that waits for the same lock: it keeps
+    /// new readers out.
     #[must_use]
-    pub fn blocked_by(&self) -> &HeldBeside {
-        &self.blocked_by
+    pub fn blocked_by(&self) -> Option<&HeldBeside> {
+        self.blocked_by.as_ref()
     }
 }
 
@@ -333,17 +347,20 @@ impl fmt::Display for WaitCycle {
             let next = &self.links[(at + 1) % self.links.len()].waiting;
             write!(
                 f,
-                "{separator}owner {} ({}) waits for `{}` ({}) at {}, which owner {} ({}) holds \
-                 since {}",
+                "{separator}owner {} ({}) waits for `{}` ({}) at {}, ",
                 waiting.owner(),
                 waiting.client,
                 waiting.lock().escape_debug(),
                 waiting.mode(),
                 waiting.site(),
-                next.owner(),
-                next.client,
-                blocked_by.site(),
             )?;
+            let (owner, client) = (next.owner(), &next.client);
+            match blocked_by {
+                Some(hold) => {
+                    write!(f, "which owner {owner} ({client}) holds since {}", hold.site())?;
+                }
+                None => write!(f, "behind owner {owner} ({client}), who waits to write")?,
+            }
         }
         Ok(())
     }
@@ -364,6 +381,10 @@ impl From<Level> for CycleKind {
 pub(crate) struct Reading {
     records: BTreeMap<String, ClientRecord>,
     unreadable: usize,
+    /// The client that reads. What it says of itself is true now.
+    own: Option<String>,
+    /// There was more than was looked at.
+    pub(crate) is_partial: bool,
 }
 
 impl Reading {
@@ -375,19 +396,37 @@ impl Reading {
         }
     }
 
+    /// Adds what the client that reads says of itself.
+    pub(crate) fn add_own(&mut self, id: &str, record: ClientRecord) {
+        self.own = Some(id.to_owned());
+        self.add(id.to_owned(), Some(record));
+    }
+
+    /// The number of records, be they readable or not.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len() + self.unreadable
+    }
+
     /// All waits, with the ids of their clients.
     fn waits(&self) -> impl Iterator<Item = (&String, &WaitRecord)> {
         self.records.iter().flat_map(|(id, record)| record.waits.iter().map(move |wait| (id, wait)))
     }
 
-    /// The cycles, each as what tells it from others.
-    pub(crate) fn cycles(&self) -> Vec<Candidate> {
+    /// The cycles in which nothing is refuted by the store's account.
+    pub(crate) fn cycles(&self, account: &Account) -> Vec<Candidate> {
         let waits: Vec<(&String, &WaitRecord)> = self.waits().collect();
-        let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>());
+        let refuted = Refuted {
+            hold: &|hold| account.refutes_hold(hold),
+            place: &|wait| account.refutes_place(waits[wait].0, waits[wait].1),
+        };
+        let found = cycles(&waits.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), &refuted);
         let candidate = |FoundCycle { links, level }: FoundCycle| {
-            let links = links.into_iter().map(|(wait, (keeper, hold))| {
+            let links = links.into_iter().map(|(wait, by)| {
                 let (id, wait) = waits[wait];
-                let hold = waits[keeper].1.holds[hold].clone();
+                let hold = match by {
+                    Blocker::Hold(keeper, hold) => Some(waits[keeper].1.holds[hold].clone()),
+                    Blocker::Place => None,
+                };
                 (id.clone(), wait.clone(), hold)
             });
             Candidate { links: links.collect(), level }
@@ -395,26 +434,37 @@ impl Reading {
         found.into_iter().map(candidate).collect()
     }
 
-    /// Keeps those of which each wait is still there, and each hold is still kept by somebody who
-    /// waits.
-    pub(crate) fn retain_those_there(&self, candidates: &mut Vec<Candidate>) {
-        let waits: HashSet<(&str, u64, &str)> =
-            self.waits().map(|(id, wait)| (id.as_str(), wait.number, wait.lock.as_str())).collect();
-        let holds = self.waits().flat_map(|(_, wait)| &wait.holds);
-        let holds: HashSet<(&str, &str, &str)> = holds
-            .map(|hold| (hold.wire.as_str(), hold.lock.as_str(), hold.mode.as_str()))
-            .collect();
-        candidates.retain(|candidate| {
-            candidate.links.iter().all(|(id, wait, hold)| {
-                waits.contains(&(id, wait.number, &wait.lock))
-                    && holds.contains(&(&hold.wire, &hold.lock, &hold.mode))
-            })
+    /// Those waits, and holds beside them, that were in `first` already.
+    pub(crate) fn also_in(&self, first: &Self) -> Self {
+        let waits: HashSet<_> = first.waits().map(|(id, wait)| wait.key(id)).collect();
+        let holds = first.waits();
+        let holds: HashSet<_> =
+            holds.flat_map(|(id, wait)| wait.holds.iter().map(move |hold| hold.key(id))).collect();
+        let mut both = Self { own: self.own.clone(), ..Self::default() };
+        for (id, record) in &self.records {
+            let there = record.waits.iter().filter(|wait| waits.contains(&wait.key(id)));
+            let there = there.cloned().map(|mut wait| {
+                wait.holds.retain(|hold| holds.contains(&hold.key(id)));
+                wait
+            });
+            both.records.insert(id.clone(), record.with(there.collect(), 0));
+        }
+        both
+    }
+
+    /// Keeps the records of clients that have looked at themselves since `first` was read.
+    pub(crate) fn retain_confirmed(&mut self, first: &Self) {
+        let own = self.own.clone();
+        self.records.retain(|id, record| {
+            own.as_ref() == Some(id)
+                || first.records.get(id).is_some_and(|before| record.is_later_than(before))
         });
     }
 
     /// The report, with the cycles that were confirmed. It is `now` in milliseconds of Unix time.
     pub(crate) fn report(self, cycles: Vec<Candidate>, now: u64) -> Waits {
-        let mut waits = Waits { unreadable: self.unreadable, ..Waits::default() };
+        let Self { unreadable, is_partial, .. } = self;
+        let mut waits = Waits { unreadable, is_partial, ..Waits::default() };
         for (id, record) in self.records {
             waits.omitted = waits.omitted.saturating_add(record.omitted);
             let ClientRecord { host, program, pid, version, since, waits: records, .. } = record;
@@ -427,10 +477,10 @@ impl Reading {
             waits.clients.push(client);
         }
         let cycle = |Candidate { links, level }: Candidate| {
-            let link = |(id, record, hold): (String, WaitRecord, HoldRecord)| {
+            let link = |(id, record, hold): (String, WaitRecord, Option<HoldRecord>)| {
                 let at = waits.clients.binary_search_by(|client| client.id.cmp(&id)).ok()?;
                 let waiting = waiting(&waits.clients[at], record, now);
-                Some(WaitLink { waiting, blocked_by: beside(hold, now) })
+                Some(WaitLink { waiting, blocked_by: hold.map(|hold| beside(hold, now)) })
             };
             let links = links.into_iter().map(link).collect::<Option<_>>()?;
             Some(WaitCycle { links, kind: level.into() })
@@ -440,14 +490,32 @@ impl Reading {
     }
 }
 
-/// A cycle that may be there: the clients and waits, and the hold that is in the way of each.
+/// A cycle that may be there: the clients and waits, and the hold that is in the way of each, if it
+/// is no place in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) links: Vec<(String, WaitRecord, HoldRecord)>,
+    pub(crate) links: Vec<(String, WaitRecord, Option<HoldRecord>)>,
     level: Level,
 }
 
 impl Candidate {
+    /// The locks that the store has to be asked for.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().map(|(_, wait, _)| wait.lock.as_str())
+    }
+
+    /// Whether the store was asked for all of them, and refutes nothing.
+    pub(crate) fn is_confirmed(&self, account: &Account) -> bool {
+        let nexts = self.links.iter().cycle().skip(1);
+        self.links.iter().zip(nexts).all(|((_, wait, hold), (id, next, _))| {
+            let is_refuted = match hold {
+                Some(hold) => account.refutes_hold(hold),
+                None => account.refutes_place(id, next),
+            };
+            account.knows(&wait.lock) && !is_refuted
+        })
+    }
+
     /// The numbers of its waits, which tell it from other cycles of one client.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.links.iter().map(|(_, wait, _)| wait.number).collect();

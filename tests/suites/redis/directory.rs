@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use lockcore::{
-    BackendError, BackendErrorKind, LockName, Mode,
+    BackendError, BackendErrorKind, CycleKind, LockName, Locks, Mode, Owner,
     backend::{Backend, Directory, Page, ResizeRequest, Start},
 };
 use lockcore_redis::RedisBackend;
@@ -290,4 +290,36 @@ async fn ids_of_clients_that_are_gone_are_forgotten() {
     let ids: Vec<String> = server.query(&["ZRANGE", "lockcore_clients:{clients}", "0", "-1"]).await;
     assert_eq!(ids, ["a", "z"]);
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
+}
+
+/// The edge from a reader to the writer that keeps it out needs the store's word: the queue of the
+/// writers.
+#[tokio::test]
+async fn a_reader_behind_a_writer_is_in_the_cycles_of_all_clients() {
+    let server = RedisServer::start();
+    let clients = [connect(&server).await, connect(&server).await, connect(&server).await];
+    let [a, b, c] = clients.map(Locks::new);
+    let (reader, other) = (Owner::new(), Owner::new());
+    let _reads = a.rw_lock("l").read().owned_by(&reader).acquire().await.unwrap();
+    let _holds = b.lock("m").owned_by(&other).acquire().await.unwrap();
+    let _writes = tokio::spawn(c.rw_lock("l").write().acquire());
+    until("the writer in the queue", || async {
+        !a.rw_lock("l").read().state().await.unwrap().waiters().is_empty()
+    })
+    .await;
+    let _waits = tokio::spawn(a.lock("m").owned_by(&reader).acquire());
+    let _behind = tokio::spawn(b.rw_lock("l").read().owned_by(&other).acquire());
+    let waits = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let waits = a.waits().await.unwrap();
+            if !waits.cycles().is_empty() {
+                break waits;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await
+    .expect("a cycle");
+    assert_eq!(waits.cycles()[0].kind(), CycleKind::Deadlock, "{}", waits.cycles()[0]);
+    assert_eq!(waits.cycles()[0].links().len(), 3);
 }
