@@ -15,6 +15,7 @@ use std::{
 
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use crate::{
     exit::{Exit, Failure},
@@ -118,7 +119,7 @@ fn without_secret_parameters(url: &str) -> String {
 }
 
 /// How many messages wait for a stderr that takes none.
-const LONGEST_BACKLOG: usize = 64;
+const LONGEST_BACKLOG: usize = 1024;
 
 /// How long the end of the program waits for a stderr that takes nothing.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
@@ -226,13 +227,13 @@ impl Display for Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| cell.width()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {
             // The formatter refuses widths above 65,535, and an owner can be longer.
             let cells = row.iter().zip(&widths).map(|(cell, width)| {
-                let padding = width.saturating_sub(cell.chars().count());
+                let padding = width.saturating_sub(cell.width());
                 format!("{cell}{}", " ".repeat(padding))
             });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
@@ -291,6 +292,17 @@ mod tests {
         table.row(["x".repeat(70_000).as_str(), "read"]);
         table.row(["y", "read"]);
         assert!(table.to_string().lines().all(|line| line.len() == 70_006));
+    }
+
+    #[test]
+    fn wide_characters_and_accents_do_not_shift_columns() {
+        let mut table = Table::default();
+        for name in ["NAME", "e\u{301}te\u{301}", "\u{6ce8}\u{6587}", "a\u{202e}\u{2066}"] {
+            table.row([name, "|"]);
+        }
+        let ends: Vec<_> = table.to_string().lines().map(UnicodeWidthStr::width).collect();
+        assert_eq!(ends, [20; 4], "{table}");
+        assert!(table.to_string().contains("a\\u{202e}\\u{2066}"));
     }
 
     #[test]

@@ -196,6 +196,7 @@ clauses! {
     broken_steps_of_walks_are_caught "C42"
     broken_records_are_caught "C43"
     broken_separation_of_records_is_caught "C44"
+    broken_looks_at_the_storage_are_caught "C45"
 }
 
 #[test]

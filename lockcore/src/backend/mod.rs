@@ -19,7 +19,7 @@ pub use async_trait::async_trait;
 pub use self::{
     capabilities::Capabilities,
     conditions::{ConditionId, Conditions, Departure},
-    directory::{Cursor, Directory, Page, Start},
+    directory::{Cursor, Directory, Page, Start, StoredEntry, StoredKind},
     latches::Latches,
     limits::Limits,
     requests::{
@@ -199,7 +199,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
 ///   a token greater than the raised one. Whoever holds the name keeps the hold and its token.
 ///
-/// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C44 in
+/// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C45 in
 /// [`Directory`].
 ///
 /// # Errors and time-outs
