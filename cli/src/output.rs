@@ -50,10 +50,18 @@ static GIVEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let arguments = env::args_os().skip(1);
     let variables = STORE_VARIABLES.iter().filter_map(env::var_os);
     let texts = arguments.chain(variables).map(|text| text.to_string_lossy().into_owned());
-    let mut given: Vec<(String, String)> = texts.filter_map(|text| shown_url(&text)).collect();
+    let urls = texts.filter_map(|text| shown_url(&text));
+    let mut given: Vec<(String, String)> = urls.flat_map(|url| as_written(&url)).collect();
     given.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
     given
 });
+
+/// A URL as it is, and as events write it: with escapes.
+fn as_written((url, shown): &(String, String)) -> [(String, String); 3] {
+    let quoted = format!("{url:?}");
+    let quoted = quoted.trim_matches('"').to_owned();
+    [url.clone(), url.escape_debug().to_string(), quoted].map(|url| (url, shown.clone()))
+}
 
 /// A URL that `text` is or ends with, if it has a login, and how it is shown.
 fn shown_url(text: &str) -> Option<(String, String)> {
@@ -282,6 +290,10 @@ mod tests {
         let given = vec![shown_url(&format!("--url={url}")).unwrap()];
         let shown = without_passwords_of(&format!("no `{url}`, and {url}"), &given);
         assert_eq!(shown, "no `redis://***@h/1?pass=***`, and redis://***@h/1?pass=***");
+        let given: Vec<_> = given.iter().flat_map(as_written).collect();
+        let events = format!("lock={} name={url:?}", url.escape_debug());
+        let shown = "lock=redis://***@h/1?pass=*** name=\"redis://***@h/1?pass=***\"";
+        assert_eq!(without_passwords_of(&events, &given), shown);
         assert_eq!(shown_url("redis://host/1"), None);
         assert_eq!(shown_url("me:p@host"), None);
     }

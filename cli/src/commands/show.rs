@@ -264,9 +264,9 @@ mod tests {
         for line in [
             "last token  17",
             "condition   ready: 3 wait",
-            "STORED         FOR              NUMBER  TIME TO LIVE",
+            "STORED        FOR              NUMBER  TIME TO LIVE",
             "lock\\u{9b}2J  hold             -       12.0 s",
-            "token          last token       17      no end",
+            "token         last token       17      no end",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
         }
