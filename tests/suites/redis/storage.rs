@@ -127,7 +127,8 @@ async fn the_last_token_and_the_counts_are_told() {
 #[tokio::test]
 async fn the_node_that_has_a_name_tells_of_its_keys() {
     let cluster = RedisCluster::builder().replicas_each(0).start().await;
-    let backend = RedisBackend::connect(&cluster.url()).await.unwrap();
+    let url = format!("redis+cluster://{}", cluster.addresses().join(","));
+    let backend = RedisBackend::connect(url).await.unwrap();
     for lock in ["a", "b", "c", "{tag}:d"] {
         uses(&backend, lock, 1).await;
         let entries = stored(&backend, &name(lock), &[]).await;
