@@ -10,6 +10,7 @@ mod directory;
 mod latches;
 mod limits;
 mod requests;
+mod stored;
 
 use std::{fmt, time::Duration};
 
@@ -19,7 +20,7 @@ pub use async_trait::async_trait;
 pub use self::{
     capabilities::Capabilities,
     conditions::{ConditionId, Conditions, Departure},
-    directory::{Cursor, Directory, Page, Start, StoredEntry, StoredKind},
+    directory::{Cursor, Directory, Page, Start},
     latches::Latches,
     limits::Limits,
     requests::{
@@ -27,6 +28,7 @@ pub use self::{
         RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
         Wakeup,
     },
+    stored::{StoredEntry, StoredKind},
 };
 use crate::{BackendError, FencingToken, LockName, LockState};
 
