@@ -7,7 +7,7 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Awaited, Backend, Capabilities, Conditions, Directory,
         HoldId, Latches, Limits, Page, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-        ResizeOutcome, ResizeRequest, Start, SubscribeRequest, Wakeups, async_trait,
+        ResizeOutcome, ResizeRequest, Start, StoredEntry, SubscribeRequest, Wakeups, async_trait,
     },
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -24,6 +24,7 @@ use crate::{
     release,
     renew::{READ_TOGETHER, renew},
     requests::{Count, GrantLease, GrantedLease},
+    storage,
 };
 
 /// The name of a request that is refused: a token is the revision of the cluster, which cannot be
@@ -320,5 +321,15 @@ impl Directory for EtcdBackend {
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
         let clients = directory::clients(&self.inner.members, &self.inner.prefix, start);
         self.within("listing clients", clients).await.map_err(BackendError::not_applied)
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        _: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let keys = Keys::new(&self.inner.prefix, name);
+        let stored = storage::of(&self.inner.members, &keys);
+        self.within(storage::DOING, stored).await.map_err(BackendError::not_applied)
     }
 }

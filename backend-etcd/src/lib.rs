@@ -19,6 +19,7 @@ mod release;
 mod renew;
 mod requests;
 mod seen;
+mod storage;
 mod together;
 
 pub use crate::{backend::EtcdBackend, builder::EtcdBackendBuilder};

@@ -8,11 +8,14 @@ use std::{
 
 use lockcore::{
     BackendError, LockName,
-    backend::{Directory, Page, Start, async_trait},
+    backend::{Directory, Page, Start, StoredEntry, StoredKind, async_trait},
 };
 use tokio::time::Instant;
 
-use crate::{MemoryBackend, state::NameState};
+use crate::{
+    MemoryBackend,
+    state::{ConditionQueue, NameState},
+};
 
 /// The records of clients, by their ids.
 #[derive(Debug, Default)]
@@ -71,6 +74,23 @@ impl Directory for MemoryBackend {
         let records = self.clients.live();
         let entries = records.iter().map(|(id, record)| (id.clone(), record.text.clone()));
         only_page(start, entries.collect())
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        _: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let mut entries = self.names.update(name, |state, now| state.stored(now));
+        for condition in self.conditions.keys(|_| true) {
+            if condition.lock == *name {
+                let (waiters, left) = self.conditions.update(&condition, ConditionQueue::waiters);
+                let kind = StoredKind::Condition(condition.name);
+                let entry = StoredEntry::new("waiters", kind).with_number(Some(waiters));
+                entries.push(entry.with_left(left));
+            }
+        }
+        Ok(entries)
     }
 }
 

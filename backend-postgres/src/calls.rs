@@ -7,6 +7,33 @@ use crate::schema::Schema;
 /// 100 years: longer leases are cut, so that the end has a date.
 const LONGEST: i64 = 100 * 365 * 86_400 * 1_000_000;
 
+/// The rows of a name that count: what they are, what tells them from others, their number, and
+/// what is left of them in microseconds. It is no function, so that it needs no other version of the
+/// schema.
+const STORAGE: &str = "
+    SELECT 'hold', id, token, lockcore.microseconds(until - clock_timestamp())
+        FROM lockcore.hold WHERE name = $1 AND until > clock_timestamp()
+    UNION ALL
+    SELECT 'place', '', count(*), lockcore.microseconds(max(until) - clock_timestamp())
+        FROM lockcore.place WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
+    UNION ALL
+    SELECT 'semaphore', '', permits, NULL FROM lockcore.semaphore WHERE name = $1
+    UNION ALL
+    SELECT 'latch', '', count, NULL FROM lockcore.latch WHERE name = $1
+    UNION ALL
+    SELECT 'waiter', condition, count(*), lockcore.microseconds(max(until) - clock_timestamp())
+        FROM lockcore.waiter WHERE name = $1 AND until > clock_timestamp() GROUP BY condition
+    UNION ALL
+    SELECT 'undone', '', NULL, lockcore.microseconds(max(until) - clock_timestamp())
+        FROM lockcore.undone WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
+    UNION ALL
+    SELECT 'reply', '', NULL, lockcore.microseconds(max(until) - clock_timestamp())
+        FROM lockcore.reply WHERE name = $1 AND until > clock_timestamp() HAVING count(*) > 0
+    UNION ALL
+    SELECT 'fence', '', token, NULL FROM lockcore.fence WHERE name = $1
+    UNION ALL
+    SELECT 'proposed', '', token, NULL FROM lockcore.proposed WHERE name = $1";
+
 /// The statements, for one schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
@@ -28,6 +55,7 @@ pub(crate) struct Calls {
     pub(crate) put_client: String,
     pub(crate) remove_client: String,
     pub(crate) clients: String,
+    pub(crate) storage: String,
     pub(crate) sweep: String,
     pub(crate) raise_tokens_to_clock: String,
 }
@@ -57,6 +85,7 @@ impl Calls {
             put_client: rows("put_client", 3),
             remove_client: rows("remove_client", 1),
             clients: rows("clients", 2),
+            storage: schema.sql(STORAGE),
             sweep: rows("sweep", 2),
             raise_tokens_to_clock: rows("raise_tokens_to_clock", 0),
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use lockcore::{
     BackendError, LockName,
-    backend::{Cursor, Directory, Page, Start, async_trait},
+    backend::{Cursor, Directory, Page, Start, StoredEntry, StoredKind, async_trait},
 };
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
 use crate::{PostgresBackend, backend::field, calls::microseconds, connection::Parameter, error};
 
@@ -44,7 +44,7 @@ impl PostgresBackend {
         sql: &str,
         after: &str,
         most: usize,
-    ) -> Result<Vec<tokio_postgres::Row>, BackendError> {
+    ) -> Result<Vec<Row>, BackendError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let parameters: [Parameter<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
         let answer = self.connection_at("").call(doing, sql, &parameters).await;
@@ -99,6 +99,44 @@ impl Directory for PostgresBackend {
         let next = next(entries.len(), RECORDS_AT_ONCE, AFTER_CLIENT, last);
         Ok(Page::new(entries, next))
     }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        _: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let parameters: [Parameter<'_>; 1] = [(&name.as_str(), Type::TEXT)];
+        let connection = self.connection(name);
+        let rows = connection.call(LOOKING, &self.calls().storage, &parameters).await;
+        rows.map_err(BackendError::not_applied)?.iter().map(stored).collect()
+    }
+}
+
+/// What is done, in errors.
+const LOOKING: &str = "looking at what is stored";
+
+/// A row of a name, called by its table.
+fn stored(row: &Row) -> Result<StoredEntry, BackendError> {
+    let (table, id): (&str, &str) = (field(row, 0, LOOKING)?, field(row, 1, LOOKING)?);
+    let kind = match table {
+        "hold" => StoredKind::Hold,
+        "place" => StoredKind::Queue,
+        "semaphore" => StoredKind::Permits,
+        "latch" => StoredKind::Latch,
+        "waiter" => {
+            let condition = LockName::new(id);
+            StoredKind::Condition(condition.map_err(|_| error::unexpected(LOOKING))?)
+        }
+        "fence" => StoredKind::Fence,
+        "proposed" => StoredKind::LastToken,
+        _ => StoredKind::Request,
+    };
+    let key = if id.is_empty() { table.to_owned() } else { format!("{table} {id}") };
+    let number: Option<i64> = field(row, 2, LOOKING)?;
+    let left: Option<i64> = field(row, 3, LOOKING)?;
+    let left = left.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0)));
+    let number = number.and_then(|number| u64::try_from(number).ok());
+    Ok(StoredEntry::new(key, kind).with_number(number).with_left(left))
 }
 
 #[cfg(test)]

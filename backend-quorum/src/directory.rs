@@ -18,7 +18,7 @@ use std::{
 use futures_util::future::{join_all, try_join_all};
 use lockcore::{
     BackendError, BackendErrorKind, LockName,
-    backend::{Backend, Cursor, Directory, Page, Start, async_trait},
+    backend::{Backend, Cursor, Directory, Page, Start, StoredEntry, async_trait},
 };
 use tokio::time::Instant;
 
@@ -142,6 +142,18 @@ impl Member {
         let asking = async {
             let backend = self.backend()?;
             directory_of(&*backend)?.clients(start).await
+        };
+        self.answer(asking).await
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let asking = async {
+            let backend = self.backend()?;
+            directory_of(&*backend)?.storage(name, conditions).await
         };
         self.answer(asking).await
     }
@@ -285,6 +297,33 @@ impl Directory for Quorum {
         }
         let records = newest.into_iter().filter_map(|(id, (_, record))| Some((id, record?)));
         Ok(Page::new(records.collect(), None))
+    }
+
+    /// What each member that answers has. A majority has to answer.
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let (parts, mut failures) = (self.inner.parts(), Failures::default());
+        let (mut answers, mut entries) = (0, Vec::new());
+        let asking = self.inner.members.iter().map(|member| member.storage(name, conditions));
+        for (at, answer) in join_all(asking).await.into_iter().enumerate() {
+            match answer {
+                Ok(stored) => {
+                    answers += 1;
+                    entries.extend(stored.into_iter().map(|mut entry| {
+                        entry.key = format!("member {at}: {}", entry.key);
+                        entry
+                    }));
+                }
+                Err(error) => failures.add(at, error),
+            }
+        }
+        if answers < parts.majority {
+            return Err(failures.into_error(parts).not_applied());
+        }
+        Ok(entries)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockcore::{
     BackendError, BackendErrorKind, LockName,
-    backend::{Cursor, Directory, Page, Start, async_trait},
+    backend::{Cursor, Directory, Page, Start, StoredEntry, async_trait},
 };
 use redis::Value;
 
@@ -24,6 +24,7 @@ use crate::{
     reply::text,
     script::{self, ScriptCall},
     server::CommandConnection,
+    storage::Stored,
     wire::millis,
 };
 
@@ -90,6 +91,17 @@ impl Directory for RedisBackend {
         let args = vec![from, RECORDS_AT_ONCE.to_string(), keys.prefix.clone()];
         let call = keys.call(&script::CLIENTS, None, args);
         self.call(&call, clients_page).await.map_err(with_rights_to_records)
+    }
+
+    /// A server cannot list the conditions of a name without looking at all of its keys.
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let stored = Stored::new(&self.keys(name)?, conditions);
+        let looked = self.call(&stored.call(), |reply| stored.entries(reply)).await;
+        looked.map_err(|error| with_rights(error, "+exists +type +pttl +hget +hkeys"))
     }
 }
 

@@ -118,6 +118,11 @@ impl LockKeys {
         format!("{}{field}{LEASE}1", self.lease_prefix())
     }
 
+    /// The rest of the lease keys behind the field. The number of the hold follows.
+    pub(crate) fn lease_part() -> &'static str {
+        LEASE
+    }
+
     /// The waiting writers that block new readers.
     pub(crate) fn writers(&self) -> String {
         self.own("lockcore_writer")

@@ -207,6 +207,7 @@ mod restore;
 mod script;
 mod sentinel;
 mod server;
+mod storage;
 #[cfg(test)]
 mod token_expiry;
 mod url;

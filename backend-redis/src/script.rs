@@ -226,6 +226,7 @@ script!(LATCH_COUNT, "count", "now" "exists" "latch" "latch_count");
 script!(LATCH_OPEN, "open", "now" "exists" "latch" "latch_open");
 script!(PROBE, "probe", "probe");
 script!(NAMES, "names", "now" "names");
+script!(STORAGE, "storage", "now" "exists" "storage");
 script!(CLIENT_PUT, "put_client", "not_moving" "client_put");
 script!(CLIENT_REMOVE, "remove_client", "client_remove");
 script!(CLIENTS, "clients", "not_moving" "clients");
@@ -342,6 +343,7 @@ mod tests {
             &INSPECT,
             &RAISE_TOKEN,
             &FORGET,
+            &STORAGE,
             &RESIZE,
             &LATCH_SET,
             &LATCH_COUNT_DOWN,

@@ -1,6 +1,10 @@
 //! [`Cli`]: the command line.
 
-use std::{ffi::OsString, future::Future, io};
+use std::{
+    ffi::OsString,
+    future::Future,
+    io::{self, IsTerminal},
+};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Builder;
@@ -10,6 +14,7 @@ use crate::{
     exit::{Exit, Failure},
     output,
     store::StoreUrl,
+    verbose,
 };
 
 const AFTER_HELP: &str = "\
@@ -49,14 +54,15 @@ pub(crate) struct Common {
     /// The store. Default: LOCKCTL_URL or REDIS_URL of the environment.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Says on stderr what is done, and why a lock could not be had.
+    /// Says on stderr what goes on at the store: where it was connected to, what was found there,
+    /// and each request with its time and its outcome. Passwords are not shown.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }
 
 impl Common {
     pub(crate) fn store(&self) -> Result<StoreUrl, Failure> {
-        StoreUrl::find(self.url.as_deref())
+        StoreUrl::find(self.url.as_deref(), self.verbose)
     }
 }
 
@@ -84,6 +90,11 @@ pub(crate) fn start(arguments: impl Iterator<Item = OsString>) -> Result<Exit, F
         Ok(cli) => cli,
         Err(error) => return explain(&error),
     };
+    // The lines would be written over the picture.
+    let is_drawn_over = matches!(command, Command::Top(_)) && io::stderr().is_terminal();
+    if common.verbose && !is_drawn_over {
+        verbose::start();
+    }
     match command {
         Command::Run(args) => block_on(run::run(args, &common)),
         Command::Ls(args) => block_on(ls::ls(&args, &common)),

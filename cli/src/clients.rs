@@ -41,10 +41,11 @@ fn is_beside(kind: BackendErrorKind) -> bool {
 }
 
 impl Clients {
-    /// Reads the records. A store without a directory has none.
+    /// Reads the records. A store without a directory has none. Each request has the limit of the
+    /// library, 5 s, however many there are.
     pub(crate) async fn read(store: &Store, pace: &mut Pace) -> Result<Self, LockError> {
         pace.take(1).await;
-        let waits = match pace.in_time(store.locks.waits()).await {
+        let waits = match store.locks.waits().await {
             // The locks can be shown without them.
             Err(LockError::Backend(error)) if is_beside(error.kind()) => Waits::default(),
             waits => waits?,

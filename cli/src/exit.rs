@@ -93,7 +93,7 @@ fn exit_of(kind: BackendErrorKind) -> Exit {
 }
 
 /// The messages of an error and of its causes, which do not repeat each other.
-fn with_sources(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -16,6 +16,8 @@ mod report;
 mod store;
 mod sweep;
 mod top;
+mod verbose;
+mod watched;
 
 use std::{env, process::ExitCode};
 

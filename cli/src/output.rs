@@ -15,6 +15,7 @@ use std::{
 
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use crate::{
     exit::{Exit, Failure},
@@ -49,10 +50,18 @@ static GIVEN: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let arguments = env::args_os().skip(1);
     let variables = STORE_VARIABLES.iter().filter_map(env::var_os);
     let texts = arguments.chain(variables).map(|text| text.to_string_lossy().into_owned());
-    let mut given: Vec<(String, String)> = texts.filter_map(|text| shown_url(&text)).collect();
+    let urls = texts.filter_map(|text| shown_url(&text));
+    let mut given: Vec<(String, String)> = urls.flat_map(|url| as_written(&url)).collect();
     given.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
     given
 });
+
+/// A URL as it is, and as events write it: with escapes.
+fn as_written((url, shown): &(String, String)) -> [(String, String); 3] {
+    let quoted = format!("{url:?}");
+    let quoted = quoted.trim_matches('"').to_owned();
+    [url.clone(), url.escape_debug().to_string(), quoted].map(|url| (url, shown.clone()))
+}
 
 /// A URL that `text` is or ends with, if it has a login, and how it is shown.
 fn shown_url(text: &str) -> Option<(String, String)> {
@@ -118,7 +127,7 @@ fn without_secret_parameters(url: &str) -> String {
 }
 
 /// How many messages wait for a stderr that takes none.
-const LONGEST_BACKLOG: usize = 64;
+const LONGEST_BACKLOG: usize = 1024;
 
 /// How long the end of the program waits for a stderr that takes nothing.
 const LONGEST_FLUSH: Duration = Duration::from_secs(1);
@@ -226,13 +235,13 @@ impl Display for Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| cell.width()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for row in &self.rows {
             // The formatter refuses widths above 65,535, and an owner can be longer.
             let cells = row.iter().zip(&widths).map(|(cell, width)| {
-                let padding = width.saturating_sub(cell.chars().count());
+                let padding = width.saturating_sub(cell.width());
                 format!("{cell}{}", " ".repeat(padding))
             });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
@@ -281,6 +290,10 @@ mod tests {
         let given = vec![shown_url(&format!("--url={url}")).unwrap()];
         let shown = without_passwords_of(&format!("no `{url}`, and {url}"), &given);
         assert_eq!(shown, "no `redis://***@h/1?pass=***`, and redis://***@h/1?pass=***");
+        let given: Vec<_> = given.iter().flat_map(as_written).collect();
+        let events = format!("lock={} name={url:?}", url.escape_debug());
+        let shown = "lock=redis://***@h/1?pass=*** name=\"redis://***@h/1?pass=***\"";
+        assert_eq!(without_passwords_of(&events, &given), shown);
         assert_eq!(shown_url("redis://host/1"), None);
         assert_eq!(shown_url("me:p@host"), None);
     }
@@ -291,6 +304,17 @@ mod tests {
         table.row(["x".repeat(70_000).as_str(), "read"]);
         table.row(["y", "read"]);
         assert!(table.to_string().lines().all(|line| line.len() == 70_006));
+    }
+
+    #[test]
+    fn wide_characters_and_accents_do_not_shift_columns() {
+        let mut table = Table::default();
+        for name in ["NAME", "e\u{301}te\u{301}", "\u{6ce8}\u{6587}", "a\u{202e}\u{2066}"] {
+            table.row([name, "|"]);
+        }
+        let ends: Vec<_> = table.to_string().lines().map(UnicodeWidthStr::width).collect();
+        assert_eq!(ends, [20; 4], "{table}");
+        assert!(table.to_string().contains("a\\u{202e}\\u{2066}"));
     }
 
     #[test]

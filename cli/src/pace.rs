@@ -12,16 +12,19 @@ pub(crate) const DEFAULT_RATE: u32 = 200;
 /// What goes with the options of this kind, for their help.
 pub(crate) const RATE_HELP: &str = "\
 Asks the store at most so often in a second, for a page of names or for the state of a name; a page
-that takes long counts for up to 20. The default keeps Redis busy for less than 2 % of its time, and
+counts for 4 to 20, by the names in it. The default keeps Redis busy for less than 2 % of its time, and
 10,000 names take more than a minute then. With 0 there is no limit.";
 
 /// How long a store that does not answer is waited for.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
-/// What the state of a name costs the store.
-const USUAL_COST: Duration = Duration::from_micros(40);
+/// What a page without names counts for: a hundred keys of other applications.
+const PAGE: u32 = 4;
 
-/// The most that one request counts for: a page of a hundred keys, all of them of locks.
+/// How many names of a page cost as much as the state of one name.
+const NAMES_A_REQUEST: usize = 5;
+
+/// The most that a page counts for: a hundred keys, all of them of locks.
 const MOST_CHARGED: u32 = 20;
 
 /// How many requests are under way at a time.
@@ -61,13 +64,14 @@ impl Pace {
         self.free_at = self.free_at.max(Instant::now()) + each * requests;
     }
 
-    /// Counts what a request has cost beyond a usual one, by the time that it took. That is more
-    /// than the time of the store, because it contains the way there, so that there is a limit.
-    pub(crate) fn charge(&mut self, time: Duration) {
+    /// Counts what a page with so many names has cost beyond a usual request. How long it took does
+    /// not matter: a store that is far away is asked as often as one that is near.
+    pub(crate) fn charge_page(&mut self, names: usize) {
         let Some(each) = self.each else { return };
-        let requests = time.as_micros() / USUAL_COST.as_micros();
-        let requests = u32::try_from(requests).unwrap_or(u32::MAX).clamp(1, MOST_CHARGED);
-        self.free_at = self.free_at.max(Instant::now()) + each * (requests - 1);
+        let more = u32::try_from(names / NAMES_A_REQUEST).unwrap_or(u32::MAX);
+        let requests = PAGE.saturating_add(more).min(MOST_CHARGED);
+        // From when the page was asked for: `take` has counted the first of them.
+        self.free_at += each * (requests - 1);
     }
 
     /// The answer to a request, or an error if it takes too long.
@@ -104,14 +108,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_long_counts_for_several() {
-        for (micros, ms) in [(0, 10), (79, 10), (80, 20), (400, 100), (5_000_000, 200)] {
-            let mut pace = Pace::new(100);
-            let began = Instant::now();
-            pace.take(1).await;
-            pace.charge(Duration::from_micros(micros));
-            pace.take(1).await;
-            assert_eq!(began.elapsed().as_millis(), ms, "{micros}");
+    async fn a_page_counts_for_several_requests_however_long_it_took() {
+        for (names, ms) in [(0, 40), (4, 40), (5, 50), (50, 140), (10_000, 200)] {
+            for way in [0, 30] {
+                let mut pace = Pace::new(100);
+                let began = Instant::now();
+                pace.take(1).await;
+                tokio::time::sleep(Duration::from_millis(way)).await;
+                pace.charge_page(names);
+                pace.take(1).await;
+                assert_eq!(began.elapsed().as_millis(), ms, "{names} names, {way} ms");
+            }
         }
     }
 

@@ -7,7 +7,11 @@ use lockcore::{
 };
 use serde::Serialize;
 
-use crate::clients::{Clients, Wait, Who};
+use crate::{
+    clients::{Clients, Wait, Who},
+    exit::with_sources,
+    output,
+};
 
 /// All that a store tells about a name.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +33,8 @@ pub(crate) struct Report {
     pub(crate) permits: Option<PermitsReport>,
     /// The count of a latch that is not open.
     pub(crate) latch: Option<u32>,
+    /// Why nothing else is known of the name. `null` if it is.
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -87,7 +93,14 @@ impl Report {
                 .available()
                 .map(|available| PermitsReport { available, total: state.limit() }),
             latch,
+            error: None,
         }
+    }
+
+    /// A name whose state the store refused to tell.
+    pub(crate) fn unreadable(name: &str, error: &BackendError) -> Self {
+        let error = output::without_passwords(&with_sources(error));
+        Self { error: Some(error), ..Self::new(name, &LockState::free(), None) }
     }
 
     /// Adds the processes of the owners, and who waits.
@@ -124,6 +137,13 @@ impl Report {
         }
     }
 
+    /// The same in at most 11 characters.
+    pub(crate) fn count_in_short(&self) -> Option<String> {
+        let count = self.count()?;
+        let short = |number: &str| number.parse().map_or(number.to_owned(), short_number);
+        Some(count.split('/').map(short).collect::<Vec<_>>().join("/"))
+    }
+
     /// The holders in a few words, for messages.
     pub(crate) fn holders_in_words(&self) -> String {
         let words: Vec<String> = self
@@ -149,6 +169,20 @@ impl HolderReport {
     pub(crate) fn in_short(&self) -> String {
         in_short(&self.owner, self.client.as_ref())
     }
+}
+
+/// A number in at most five characters, cut to what is shown of it.
+pub(crate) fn short_number(number: u64) -> String {
+    const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
+    let mut number = number;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    // One digit less leaves room for the unit.
+    while number >= if unit == Some(&"") { 100_000 } else { 10_000 } {
+        number /= 1000;
+        unit = units.next();
+    }
+    format!("{number}{}", unit.copied().unwrap_or_default())
 }
 
 /// The process if it is known, the owner on the wire if not.
@@ -189,4 +223,26 @@ async fn latch(backend: &dyn Backend, name: &LockName) -> Result<Option<u32>, Ba
 fn cannot_be_a_latch(kind: BackendErrorKind) -> bool {
     use BackendErrorKind::{Configuration, Unsupported, WrongType};
     matches!(kind, Configuration | Unsupported | WrongType)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers_have_at_most_five_characters() {
+        for (number, shown) in [
+            (0, "0"),
+            (99_999, "99999"),
+            (100_000, "100k"),
+            (9_999_999, "9999k"),
+            (10_000_000, "10M"),
+            (u64::from(u32::MAX), "4294M"),
+            (u64::MAX, "18E"),
+        ] {
+            assert_eq!(short_number(number), shown);
+        }
+        let seats = LockState::free().with_permits(5, Some(u32::MAX));
+        assert_eq!(Report::new("a", &seats, None).count_in_short().unwrap(), "0/4294M");
+    }
 }

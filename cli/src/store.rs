@@ -1,6 +1,6 @@
 //! [`StoreUrl`]: from a URL to a client of the store.
 
-use std::{env, sync::Arc};
+use std::{env, sync::Arc, time::Instant};
 
 use lockcore::{Diagnosis, LockName, Locks, LocksBuilder, backend::Backend};
 use lockcore_etcd::{EtcdBackend, EtcdBackendBuilder};
@@ -8,7 +8,7 @@ use lockcore_postgres::PostgresBackend;
 use lockcore_redis::RedisBackend;
 use percent_encoding::percent_decode_str;
 
-use crate::{exit::Failure, output};
+use crate::{exit::Failure, output, watched::Watched};
 
 /// The variables that are looked at, in this order.
 pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
@@ -17,6 +17,8 @@ pub(crate) const STORE_VARIABLES: [&str; 2] = ["LOCKCTL_URL", "REDIS_URL"];
 pub(crate) struct StoreUrl {
     url: String,
     kind: Kind,
+    /// Whether each request is told of.
+    is_verbose: bool,
 }
 
 /// The backend that a scheme stands for.
@@ -29,7 +31,11 @@ enum Kind {
 
 impl StoreUrl {
     /// The URL of the option, or that of the environment.
-    pub(crate) fn find(option: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn find(option: Option<&str>, is_verbose: bool) -> Result<Self, Failure> {
+        Ok(Self { is_verbose, ..Self::given(option)? })
+    }
+
+    fn given(option: Option<&str>) -> Result<Self, Failure> {
         if let Some(url) = option {
             return Self::new(url, "--url");
         }
@@ -65,7 +71,7 @@ impl StoreUrl {
                 )));
             }
         };
-        Ok(Self { url: url.to_owned(), kind })
+        Ok(Self { url: url.to_owned(), kind, is_verbose: false })
     }
 
     /// The URL, as it may be shown.
@@ -94,13 +100,26 @@ impl StoreUrl {
         &self,
         migrates: bool,
     ) -> Result<(Arc<dyn Backend>, LocksBuilder), Failure> {
-        Ok(match self.kind {
-            Kind::Redis => both(RedisBackend::connect(&self.url).await?),
+        let began = Instant::now();
+        tracing::debug!(url = self.shown(), "connecting");
+        let connected = match self.kind {
+            Kind::Redis => self.both(RedisBackend::connect(&self.url).await?),
             Kind::Postgres => {
-                both(PostgresBackend::builder(&self.url).migrate(migrates).connect().await?)
+                let builder = PostgresBackend::builder(&self.url).migrate(migrates);
+                self.both(builder.connect().await?)
             }
-            Kind::Etcd { tls } => both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
-        })
+            Kind::Etcd { tls } => self.both(EtcdUrl::parse(&self.url, tls)?.connect().await?),
+        };
+        tracing::info!(url = self.shown(), took = ?began.elapsed(), "connected");
+        Ok(connected)
+    }
+
+    /// The backend, and what makes a client of it.
+    fn both(&self, backend: impl Backend + Clone) -> (Arc<dyn Backend>, LocksBuilder) {
+        match self.is_verbose {
+            true => both(Watched(backend)),
+            false => both(backend),
+        }
     }
 
     /// Connects to the store for names that are used once.

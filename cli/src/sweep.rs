@@ -1,6 +1,6 @@
 //! [`Sweep`]: a look at all names of a store, at a bounded rate.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::join_all;
 use lockcore::{
@@ -28,12 +28,12 @@ pub(crate) struct Sweep {
 pub(crate) struct Batch {
     /// The names that were looked at.
     pub(crate) names: Vec<LockName>,
-    /// What there is to say about those that are in use.
+    /// What there is to say about those that are in use, or cannot be read.
     pub(crate) reports: Vec<Report>,
 }
 
 impl Sweep {
-    /// Lists the names.
+    /// Lists the names, and tells `found` how many there are so far.
     ///
     /// # Errors
     /// [`BackendErrorKind::Unsupported`] if the store cannot tell which names are in use.
@@ -41,12 +41,13 @@ impl Sweep {
         store: &Store,
         pattern: Option<&Glob>,
         pace: &mut Pace,
+        found: impl Fn(usize),
     ) -> Result<Self, LockError> {
         let Some(directory) = store.backend.directory() else {
             return Err(BackendError::unsupported("telling which names are in use").into());
         };
         let clients = Arc::new(Clients::read(store, pace).await?);
-        let names = names(directory, pattern, pace).await?;
+        let names = names(directory, pattern, pace, found).await?;
         Ok(Self { backend: Arc::clone(&store.backend), clients, names, done: 0 })
     }
 
@@ -84,7 +85,8 @@ impl Sweep {
         pace.take(u32::try_from(batch.len()).unwrap_or(u32::MAX)).await;
         let looks = batch.iter().map(|name| pace.in_time(Report::of(&*self.backend, name)));
         let mut reports = Vec::with_capacity(batch.len());
-        for report in join_all(looks).await {
+        let mut failures = Vec::new();
+        for (name, report) in batch.iter().zip(join_all(looks).await) {
             match report {
                 Ok(mut report) if report.kind.is_some() => {
                     report.identify(&self.clients);
@@ -93,30 +95,42 @@ impl Sweep {
                 Ok(_) => {}
                 // By now there is something else under the name.
                 Err(error) if error.kind() == BackendErrorKind::WrongType => {}
+                Err(error) if is_of_name(error.kind()) => failures.push((name, error)),
                 Err(error) => return Err(error),
             }
         }
+        let failures = failures.into_iter();
+        reports.extend(failures.map(|(name, error)| Report::unreadable(name.as_str(), &error)));
+        reports.sort_by(|one, other| one.name.cmp(&other.name));
         let names = batch.to_vec();
         self.done += names.len();
         Ok(Some(Batch { names, reports }))
     }
 }
 
+/// Whether an error is one of a single name, so that others may be asked for. All names would
+/// meet the others, such as a store that does not answer.
+fn is_of_name(kind: BackendErrorKind) -> bool {
+    use BackendErrorKind::{Configuration, Other, Permission, Protocol, Unsupported};
+    matches!(kind, Configuration | Other | Permission | Protocol | Unsupported)
+}
+
 async fn names(
     directory: &dyn Directory,
     pattern: Option<&Glob>,
     pace: &mut Pace,
+    found: impl Fn(usize),
 ) -> Result<Vec<LockName>, BackendError> {
     let mut names = BTreeSet::new();
     let mut start = Start::Beginning;
     loop {
         pace.take(1).await;
-        let asked_at = Instant::now();
         let page = pace.in_time(directory.names(&start)).await?;
-        pace.charge(asked_at.elapsed());
+        pace.charge_page(page.entries.len());
         let is_wanted =
             |name: &LockName| pattern.is_none_or(|pattern| pattern.matches(name.as_str()));
         names.extend(page.entries.into_iter().filter(is_wanted));
+        found(names.len());
         match page.next {
             Some(next) => start = Start::At(next),
             None => return Ok(names.into_iter().collect()),
@@ -128,13 +142,14 @@ async fn names(
 mod tests {
     use lockcore::Locks;
     use lockcore_memory::MemoryBackend;
+    use lockcore_testkit::{Fault, Faulty, Op};
 
     use super::*;
 
     async fn swept(store: &Store, pattern: Option<&str>) -> Vec<Report> {
         let mut pace = Pace::new(0);
         let pattern = pattern.map(Glob::new);
-        let mut sweep = Sweep::begin(store, pattern.as_ref(), &mut pace).await.unwrap();
+        let mut sweep = Sweep::begin(store, pattern.as_ref(), &mut pace, |_| ()).await.unwrap();
         let mut reports = Vec::new();
         while let Some(batch) = sweep.next(&mut pace).await.unwrap() {
             reports.extend(batch.reports);
@@ -175,6 +190,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_name_that_cannot_be_read_does_not_end_the_sweep() {
+        let memory = MemoryBackend::new();
+        let faulty = Faulty::new(memory.clone());
+        let faults = faulty.faults();
+        let store = Store { backend: Arc::new(faulty), locks: Locks::new(memory) };
+        let _held = [
+            store.locks.lock("a").acquire().await.unwrap(),
+            store.locks.lock("b").acquire().await.unwrap(),
+        ];
+        faults.next(Op::Inspect, Fault::Refuse(BackendErrorKind::Permission));
+        let reports = swept(&store, None).await;
+        assert_eq!(reports.len(), 2);
+        assert!(reports[0].error.is_some() && reports[0].kind.is_none(), "{:?}", reports[0]);
+        assert!(reports[1].error.is_none() && reports[1].held, "{:?}", reports[1]);
+        faults.next(Op::Inspect, Fault::Refuse(BackendErrorKind::Connection));
+        let mut pace = Pace::new(0);
+        let mut sweep = Sweep::begin(&store, None, &mut pace, |_| ()).await.unwrap();
+        let error = sweep.next(&mut pace).await.unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Connection, "the store is away");
+    }
+
+    #[tokio::test]
     async fn a_name_that_vanishes_meanwhile_is_left_out() {
         let memory = MemoryBackend::new();
         let locks = Locks::new(memory.clone());
@@ -182,7 +219,7 @@ mod tests {
         let _kept = locks.lock("a").acquire().await.unwrap();
         let ended = locks.lock("b").acquire().await.unwrap();
         let mut pace = Pace::new(0);
-        let mut sweep = Sweep::begin(&store, None, &mut pace).await.unwrap();
+        let mut sweep = Sweep::begin(&store, None, &mut pace, |_| ()).await.unwrap();
         ended.release_now().await.unwrap();
         let reports = sweep.next(&mut pace).await.unwrap().unwrap().reports;
         assert_eq!((reports.len(), &*reports[0].name, sweep.total()), (1, "a", 2));

@@ -34,6 +34,12 @@ impl ConditionQueue {
         });
     }
 
+    /// How many wait, and when the last place ends.
+    pub(crate) fn waiters(&mut self, now: Instant) -> (u64, Option<Duration>) {
+        let last = self.waiters.iter().map(|waiter| waiter.expires_at).max();
+        (self.waiters.len() as u64, last.map(|last| last.saturating_duration_since(now)))
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.is_empty() && self.channels.is_empty()
     }

@@ -29,6 +29,10 @@ impl LatchState {
         self.replies.retain(|remembered| remembered.expires_at > now);
     }
 
+    pub(super) fn closed_count(&self) -> u32 {
+        self.count
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.count == 0
     }

@@ -5,6 +5,7 @@ mod exclusive;
 mod latch;
 mod permits;
 mod read_write;
+mod stored;
 mod wake_channel;
 
 use std::{collections::VecDeque, fmt};

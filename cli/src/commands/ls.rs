@@ -1,6 +1,10 @@
 //! `lockctl ls`.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    cell::Cell,
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
 
 use crate::{
     cli::Common,
@@ -20,8 +24,10 @@ program and the process id if the client has told them, and otherwise the owner 
 +2 stands for two more.
 
 A name is listed if it is in use: held, waited for, a semaphore whose number of permits was set, or
-a latch that is not open. Names that are in use no more when their turn comes are left out. With
---json, the output is an array of what `lockctl show --json` prints.
+a latch that is not open. Names that are in use no more when their turn comes are left out. A name
+that cannot be read, such as one that the user has no right to, is listed with the error, in `error`
+with --json, and said on stderr; the exit code is 0 then, and 69 if the store fails. With --json, the
+output is an array of what `lockctl show --json` prints, without what is stored.
 
 Examples:
   lockctl ls
@@ -50,22 +56,38 @@ pub(crate) async fn ls(args: &Args, common: &Common) -> Result<Exit, Failure> {
     let pattern = args.pattern.as_deref().map(Glob::new);
     let limit = args.limit.unwrap_or(usize::MAX);
     let mut pace = Pace::new(args.rate);
-    let mut sweep = Sweep::begin(&store, pattern.as_ref(), &mut pace).await?;
+    let progress = Progress::begin(io::stderr().is_terminal() && !common.verbose);
+    let found = |count| progress.show(&format!("{count} names found"));
+    let mut sweep = Sweep::begin(&store, pattern.as_ref(), &mut pace, found).await?;
     let mut reports = Vec::new();
-    let progress = Progress::of_stderr();
     while reports.len() < limit
         && let Some(batch) = sweep.next(&mut pace).await?
     {
         reports.extend(batch.reports);
-        progress.show(sweep.done(), sweep.total());
+        let (done, total) = (sweep.done(), sweep.total());
+        progress.show(&format!("{done} of {total} names, {} %", done * 100 / total.max(1)));
     }
     reports.truncate(limit);
     drop(progress);
+    tell_of_failures(&reports);
     match args.json {
         true => output::print_json(&reports)?,
         false => output::print(table(&reports).to_string())?,
     }
     Ok(Exit::SUCCESS)
+}
+
+/// Says how many names could not be read, and why the first of them could not.
+fn tell_of_failures(reports: &[Report]) {
+    let mut failed =
+        reports.iter().filter_map(|report| Some((&report.name, report.error.as_ref()?)));
+    let Some((name, error)) = failed.next() else { return };
+    match failed.count() {
+        0 => output::tell(format_args!("{name} could not be read: {error}")),
+        others => {
+            output::tell(format_args!("{} names could not be read; {name}: {error}", others + 1))
+        }
+    }
 }
 
 fn table(reports: &[Report]) -> Table {
@@ -78,6 +100,11 @@ fn table(reports: &[Report]) -> Table {
             (true, None) => Some("no end".to_owned()),
             (true, Some(seconds)) => Some(format!("{seconds:.1} s")),
         };
+        if let Some(error) = &report.error {
+            // In the last column, so that it makes none wider.
+            table.row([&report.name, "unreadable", "-", "-", "-", error]);
+            continue;
+        }
         let waiters = report.waiters;
         table.row([
             report.name.clone(),
@@ -91,28 +118,37 @@ fn table(reports: &[Report]) -> Table {
     table
 }
 
-/// How far the sweep is, on a terminal, for as long as it takes.
+/// After so long a time, one wants to know how far it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How far the list is, on a terminal, when it takes longer than [`PATIENCE`].
 struct Progress {
-    is_shown: bool,
+    is_on_terminal: bool,
+    began: Instant,
+    is_shown: Cell<bool>,
 }
 
 impl Progress {
-    fn of_stderr() -> Self {
-        Self { is_shown: io::stderr().is_terminal() }
+    fn begin(is_on_terminal: bool) -> Self {
+        Self { is_on_terminal, began: Instant::now(), is_shown: Cell::new(false) }
     }
 
-    fn show(&self, done: usize, total: usize) {
-        if self.is_shown {
-            let percent = done * 100 / total.max(1);
-            let _ = write!(io::stderr(), "\r{done} of {total} names, {percent} %");
+    fn show(&self, text: &str) {
+        if self.is_due() {
+            self.is_shown.set(true);
+            let _ = write!(io::stderr(), "\r{text}\u{1b}[K");
         }
+    }
+
+    fn is_due(&self) -> bool {
+        self.is_on_terminal && self.began.elapsed() >= PATIENCE
     }
 }
 
 impl Drop for Progress {
     /// The line is erased: it is no part of the output.
     fn drop(&mut self) {
-        if self.is_shown {
+        if self.is_shown.get() {
             let _ = write!(io::stderr(), "\r\u{1b}[K");
         }
     }
@@ -120,11 +156,19 @@ impl Drop for Progress {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use lockcore::{Holder, LockState, Mode};
+    use lockcore::{BackendError, BackendErrorKind, Holder, LockState, Mode};
 
     use super::*;
+
+    #[test]
+    fn progress_is_shown_on_a_terminal_and_when_it_takes_long() {
+        let is_due = |is_on_terminal, began| {
+            let is_shown = Cell::new(false);
+            Progress { is_on_terminal, began, is_shown }.is_due()
+        };
+        let (now, before) = (Instant::now(), Instant::now().checked_sub(PATIENCE).unwrap());
+        assert!(is_due(true, before) && !is_due(true, now) && !is_due(false, before));
+    }
 
     #[test]
     fn each_column_says_what_the_store_tells() {
@@ -140,6 +184,7 @@ mod tests {
                 &LockState::held(vec![Holder::new("c:1", Mode::Exclusive, 4)], None),
                 None,
             ),
+            Report::unreadable("y", &BackendError::new(BackendErrorKind::Other, "no\u{7} right")),
         ];
         assert_eq!(
             table(&reports).to_string(),
@@ -151,6 +196,7 @@ read        read-write lock          a:1 +1  3      9.0 s       -
 seats       semaphore                -       0/3    -           -
 plain       semaphore                -       0/?    -           -
 x\\u{1b}[2J  lock                     c:1     4      no end      -
+y           unreadable               -       -      -           no\\u{7} right; see the source of this error
 "
         );
     }

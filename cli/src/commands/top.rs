@@ -9,9 +9,11 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use lockcore::{BackendError, backend::Backend};
+use nix::sys::signal::{Signal as StoppingSignal, raise};
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::{
     sync::{mpsc, watch},
+    task::{JoinError, JoinSet},
     time::{Interval, MissedTickBehavior, interval},
 };
 
@@ -21,7 +23,7 @@ use crate::{
     exit::{Exit, Failure},
     output,
     pace::{DEFAULT_RATE, Pace, RATE_HELP},
-    process::{Signals, stop_this_process},
+    process::Signals,
     top::{
         keys::{self, Request},
         model::{Model, News, Release},
@@ -90,7 +92,7 @@ pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
         pace: Pace::new(args.rate),
         interval: args.interval,
         selected,
-        news: news.clone(),
+        news,
     };
     let sweeps = tokio::spawn(source.run());
     let mut ticks = interval(DRAWING_INTERVAL);
@@ -103,7 +105,7 @@ pub(crate) async fn top(args: &Args, common: &Common) -> Result<Exit, Failure> {
         signals,
         ticks,
         heard,
-        news,
+        releases: JoinSet::new(),
         select,
         backend: store.backend,
         interval: args.interval,
@@ -126,14 +128,44 @@ struct Top {
     signals: Signals,
     ticks: Interval,
     heard: mpsc::Receiver<News>,
-    news: mpsc::Sender<News>,
+    /// The releases by force that are under way. Each ends with what there is to say.
+    releases: JoinSet<String>,
     select: watch::Sender<Option<String>>,
     backend: Arc<dyn Backend>,
     interval: Duration,
 }
 
+/// What is said of a release by force that was not waited for.
+const NOT_KNOWN: &str = "whether the lock was released by force is not known";
+
+/// What a release by force ended with.
+fn said_of(ended: Option<Result<String, JoinError>>) -> String {
+    ended.and_then(Result::ok).unwrap_or_else(|| NOT_KNOWN.to_owned())
+}
+
+/// Stops this process, unless its group is orphaned: then no shell can continue it, and the system
+/// ignores the signal, which one of the kind of SIGSTOP would not be.
+fn stop_unless_orphaned() {
+    // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
+    let _ = raise(StoppingSignal::SIGTTOU);
+}
+
 impl Top {
+    /// Shows everything, and ends when asked to.
     async fn run(mut self) -> Result<Exit, Failure> {
+        let shown = self.show().await;
+        match &shown {
+            Ok(exit) if *exit != Exit::SUCCESS && !self.releases.is_empty() => {
+                // A signal ends this at once.
+                drop(self.screen);
+                output::tell(NOT_KNOWN);
+                shown
+            }
+            _ => self.end().await.map_or(shown, Ok),
+        }
+    }
+
+    async fn show(&mut self) -> Result<Exit, Failure> {
         let (mut is_new, mut drawn_at, mut sampled_at) = (false, Instant::now(), Instant::now());
         self.draw()?;
         loop {
@@ -153,6 +185,10 @@ impl Top {
                 }
                 Some(news) = self.heard.recv() => {
                     self.model.hear(news, Instant::now());
+                    is_new = true;
+                }
+                Some(said) = self.releases.join_next() => {
+                    self.model.hear(News::Notice(said_of(Some(said))), Instant::now());
                     is_new = true;
                 }
                 _ = self.ticks.tick() => {
@@ -190,6 +226,7 @@ impl Top {
             Some(Request::Redraw) => self.screen.resume().map_err(no_terminal)?,
             // As the terminal does it for a program that leaves Ctrl-Z to it. The signal comes
             // back to this process.
+            // A group that no shell can continue is not stopped.
             Some(Request::Suspend) => {
                 let _ = kill_current_process_group(Signal::TSTP);
             }
@@ -198,13 +235,28 @@ impl Top {
         Ok(None)
     }
 
-    fn release(&self, release: Release) {
-        let (backend, news) = (Arc::clone(&self.backend), self.news.clone());
-        tokio::spawn(async move {
-            let said = source::release(&*backend, &release).await;
-            // Nobody listens any more after the end.
-            let _ = news.send(News::Notice(output::without_passwords(&said))).await;
+    fn release(&mut self, release: Release) {
+        let backend = Arc::clone(&self.backend);
+        self.releases.spawn(async move {
+            output::without_passwords(&source::release(&*backend, &release).await)
         });
+    }
+
+    /// Gives the terminal back and waits for the releases that are under way, whose outcome would
+    /// not be known otherwise. A signal ends this as well.
+    async fn end(self) -> Option<Exit> {
+        let Self { screen, mut releases, mut signals, .. } = self;
+        drop(screen);
+        while !releases.is_empty() {
+            tokio::select! {
+                said = releases.join_next() => output::tell(said_of(said)),
+                signal = signals.next_end() => {
+                    output::tell(NOT_KNOWN);
+                    return Some(Exit::of_signal(signal.as_raw()));
+                }
+            }
+        }
+        None
     }
 
     fn signal(&mut self, signal: Signal) -> Result<Option<Exit>, Failure> {
@@ -214,7 +266,7 @@ impl Top {
             }
             Signal::TSTP => {
                 self.screen.suspend();
-                stop_this_process();
+                stop_unless_orphaned();
                 self.screen.resume().map_err(no_terminal)?;
             }
             Signal::CONT => self.screen.resume().map_err(no_terminal)?,

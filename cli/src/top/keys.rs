@@ -32,6 +32,10 @@ pub(crate) fn press(model: &mut Model, key: KeyEvent, now: Instant) -> Option<Re
     }
     match model.dialog.clone() {
         Dialog::Help => model.dialog = Dialog::None,
+        Dialog::Lapsed(_) => {
+            model.dialog = Dialog::None;
+            model.say("nothing was released", now);
+        }
         Dialog::Filter => type_filter(model, key.code),
         Dialog::Release(release) => {
             model.dialog = Dialog::None;
@@ -112,7 +116,10 @@ fn ask(model: &mut Model, now: Instant) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::tests::{holding, model_of};
+    use super::super::model::{
+        News,
+        tests::{holding, model_of},
+    };
     use super::*;
 
     fn keys(model: &mut Model, keys: &[KeyCode]) -> Option<Request> {
@@ -138,6 +145,28 @@ mod tests {
         }
         model.dialog = Dialog::Release(release.clone());
         assert_eq!(keys(&mut model, &[KeyCode::Char('y')]), Some(Request::Release(release)));
+    }
+
+    #[test]
+    fn a_question_that_has_lapsed_takes_the_answer_and_releases_nothing() {
+        for answer in [KeyCode::Char('y'), KeyCode::Char('q'), KeyCode::Char('n'), KeyCode::Esc] {
+            let mut model = model_of(vec![holding("a", "x:1", 30.0, &[])]);
+            keys(&mut model, &[KeyCode::Down, KeyCode::Char('f')]);
+            let looked = |owner: &str| News::Looked {
+                names: vec!["a".into()],
+                reports: vec![holding("a", owner, 30.0, &[])],
+                done: None,
+            };
+            model.hear(looked("x:1"), Instant::now());
+            assert!(matches!(model.dialog, Dialog::Release(_)), "it has the same holder");
+            model.hear(looked("y:1"), Instant::now());
+            assert_eq!(model.dialog, Dialog::Lapsed("a".into()));
+            let sort = model.sort;
+            assert_eq!(keys(&mut model, &[answer]), None);
+            assert_eq!((&model.dialog, model.sort), (&Dialog::None, sort));
+            assert_eq!(model.notice(), Some("nothing was released"));
+            assert_eq!(keys(&mut model, &[KeyCode::Char('q')]), Some(Request::Quit));
+        }
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub(crate) enum Dialog {
     Filter,
     /// Whether to take the name from its holders.
     Release(Release),
+    /// The question whether to take this name from its holders, who hold it no more. It stays until
+    /// a key is pressed, because that is meant for the question.
+    Lapsed(String),
 }
 
 /// A release by force that is asked about.
@@ -188,6 +191,12 @@ impl Model {
         }
         if self.selected.as_ref().is_none_or(|name| !self.entries.contains_key(name)) {
             self.selected = None;
+        }
+        if let Dialog::Release(release) = &self.dialog {
+            let entry = self.entries.get(&release.name);
+            if entry.is_none_or(|entry| entry.report.holders_in_words() != release.holders) {
+                self.dialog = Dialog::Lapsed(release.name.clone());
+            }
         }
     }
 

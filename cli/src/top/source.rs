@@ -63,7 +63,7 @@ impl Source {
     }
 
     async fn sweep(&mut self, clients: &mut Arc<Clients>) -> Result<(), End> {
-        let mut sweep = Sweep::begin(&self.store, None, &mut self.pace).await?;
+        let mut sweep = Sweep::begin(&self.store, None, &mut self.pace, |_| ()).await?;
         *clients = Arc::clone(sweep.clients());
         let names = sweep.names().iter().map(|name| name.as_str().to_owned()).collect();
         self.tell(News::Began { names, deadlocks: clients.deadlocks() }).await?;

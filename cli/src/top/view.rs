@@ -9,6 +9,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Block, Clear, Paragraph, RenderDirection, Sparkline, Wrap},
 };
+use unicode_width::UnicodeWidthStr;
 
 use super::{
     bars::short_time,
@@ -115,6 +116,15 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &mut Model, theme: Theme, now: 
     match &model.dialog {
         Dialog::Help => popup(frame, "keys and columns; any key closes this", HELP.to_owned()),
         Dialog::Release(release) => popup(frame, "release by force?", question(release)),
+        Dialog::Lapsed(name) => popup(
+            frame,
+            "release by force?",
+            format!(
+                " {} has another holder by now, or none.\n\n Nothing was released; any key closes \
+                 this",
+                escaped(name)
+            ),
+        ),
         Dialog::None | Dialog::Filter => {}
     }
 }
@@ -126,7 +136,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, model: &Model, theme: Theme) {
         None => String::new(),
     };
     let right = format!("{sweep}{} names ", thousands(model.total() as u64));
-    let width = u16::try_from(right.chars().count()).unwrap_or(area.width);
+    let width = u16::try_from(right.width()).unwrap_or(area.width);
     let [left, right_area] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(area);
     let line = Line::from(vec![
@@ -234,7 +244,7 @@ fn popup(frame: &mut Frame<'_>, title: &str, text: String) {
     let area = frame.area();
     let width = area.width.min(70);
     let inner = usize::from(width - 2);
-    let lines = text.lines().map(|line| line.chars().count() / inner.max(1) + 1).sum::<usize>();
+    let lines = text.lines().map(|line| line.width() / inner.max(1) + 1).sum::<usize>();
     let height = u16::try_from(lines + 2).unwrap_or(u16::MAX).min(area.height);
     let area = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
     let block = Block::bordered().title(format!(" {title} "));

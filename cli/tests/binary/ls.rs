@@ -87,6 +87,9 @@ async fn lists_locks(url: &str, locks: &Locks, prefix: &str) {
     let names: Vec<_> = all.iter().map(|report| report["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["fair", "plain", "shared"].map(name));
     let mut shown = shown(url, &name("fair"));
+    for more in ["last_token", "conditions", "storage"] {
+        assert!(shown.as_object_mut().unwrap().remove(more).is_some(), "{more}");
+    }
     let mut listed_fair = all[0].clone();
     for report in [&mut shown, &mut listed_fair] {
         let left = report.as_object_mut().unwrap().remove("lease_left_seconds").unwrap();
@@ -340,6 +343,35 @@ impl Usage {
         println!("{what}: {cpu:.3} s of the server in {time:.1} s: {share:.2} %");
         assert!(share < 2.0, "{what} took {cpu:.3} s of the server in {time:.1} s: {share:.2} %");
     }
+}
+
+/// The name can be listed by its queue, and the lock itself may not be looked at.
+#[tokio::test]
+async fn a_name_that_cannot_be_read_does_not_end_the_list() {
+    let server = RedisServer::start();
+    let locks = redis_locks(&server.url()).await;
+    let _held = [
+        locks.lock("ok:1").acquire().await.unwrap(),
+        locks.fair_lock("hidden").acquire().await.unwrap(),
+        locks.lock("ok:2").acquire().await.unwrap(),
+    ];
+    let waiting = waiter(locks.fair_lock("hidden"), 1).await;
+    let rules = "SETUSER me on >hunter2 +@all &* ~ok:* ~{ok:* ~{hidden}:* ~redisson_* ~lockcore*";
+    let words: Vec<&str> = ["ACL"].into_iter().chain(rules.split(' ')).collect();
+    let _: String = server.query(&words).await;
+    let url = server.url().replace("redis://", "redis://me:hunter2@");
+    let list = end(&url, &["ls"]);
+    assert_eq!((list.code, list.stderr.lines().count()), (Some(0), 1), "{list:?}");
+    assert!(list.stderr.starts_with("lockctl: hidden could not be read: "), "{list:?}");
+    let lines: Vec<&str> = list.stdout.lines().collect();
+    assert!(lines[1].starts_with("hidden  unreadable"), "{list:?}");
+    assert!(lines[2].starts_with("ok:1    lock") && lines[3].starts_with("ok:2    lock"));
+    let list = end(&url, &["ls", "--json"]);
+    let listed: Vec<Value> = serde_json::from_str(&list.stdout).unwrap();
+    assert!(list.code == Some(0) && listed[0]["error"].is_string(), "{list:?}");
+    assert!(listed[1]["error"].is_null() && listed[1]["held"] == true, "{list:?}");
+    assert!(!format!("{list:?}").contains("hunter2"));
+    waiting.abort();
 }
 
 #[test]

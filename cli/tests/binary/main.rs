@@ -17,9 +17,11 @@ mod ls;
 mod outage;
 mod program;
 mod run;
+mod show;
 mod signals;
 mod terminal;
 #[cfg(target_os = "linux")]
 mod tmux;
 #[cfg(target_os = "linux")]
 mod top;
+mod verbose;

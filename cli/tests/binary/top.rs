@@ -7,7 +7,7 @@ use lockcore_redis::RedisBackend;
 use lockcore_testkit::RedisServer;
 
 use crate::{
-    program::{Running, end, is_free, kill},
+    program::{Running, end, is_free, kill, state},
     tmux::{PROMPT, Tmux},
 };
 
@@ -139,6 +139,53 @@ fn top_asks_before_it_releases_by_force() {
     }
     assert!(is_free(&url, name, &[]));
     tmux.until_shown(&["no name is in use"]);
+}
+
+#[test]
+fn a_release_that_was_confirmed_is_waited_for_at_the_end() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let _holder = Running::inside(&url, &["--lease", "600", "a"]);
+    let tmux = top(&url, (80, 24), &["held 1"]);
+    tmux.press(&["Down"]);
+    tmux.write("f");
+    tmux.until_shown(&["Take it away? [y/N]"]);
+    // Both are read before the store has answered.
+    tmux.write("yq");
+    tmux.until_shown(&["before", "lockctl: released a, held by", "code 0"]);
+    assert!(is_free(&url, "a", &[]));
+}
+
+#[test]
+fn a_question_lapses_when_the_name_has_another_holder() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut first = Running::inside(&url, &["a"]);
+    let tmux = top(&url, (80, 24), &["held 1"]);
+    tmux.press(&["Down"]);
+    tmux.write("f");
+    tmux.until_shown(&["Take it away? [y/N]"]);
+    first.close_stdin();
+    let _second = Running::inside(&url, &["a"]);
+    tmux.until_shown(&["a has another holder by now"]);
+    tmux.write("y");
+    tmux.until_shown(&["nothing was released"]);
+    assert!(!is_free(&url, "a", &[]));
+}
+
+/// As after `ssh -t` or `docker exec`: nobody could continue a group that is stopped.
+#[test]
+fn top_is_not_stopped_where_no_shell_can_continue_it() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let tmux = Tmux::start(&url, 80, 24);
+    tmux.command(r#"exec "$LOCKCTL" top"#);
+    tmux.until_shown(&["no name is in use"]);
+    tmux.press(&["C-z"]);
+    // A key is heard at once, without Enter, and is not shown.
+    tmux.write("?");
+    tmux.until_shown(&["lockctl top  ", "keys and columns"]);
+    assert_ne!(state(&tmux.shell()), Some('T'));
 }
 
 #[test]

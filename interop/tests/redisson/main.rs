@@ -14,6 +14,7 @@
 mod contention;
 mod crash;
 mod deployment;
+mod directory;
 mod elsewhere;
 mod failover;
 mod fair;

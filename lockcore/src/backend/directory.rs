@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use super::stored::StoredEntry;
 use crate::{BackendError, BackendErrorKind, LockName, backend::async_trait};
 
 /// The names in use at a store, and the records of its clients.
@@ -27,6 +28,9 @@ use crate::{BackendError, BackendErrorKind, LockName, backend::async_trait};
 ///   replaced before the walk began.
 /// - **C44 (apart)** Records MUST NOT affect locks, and names of locks MUST NOT affect records.
 ///   The keys and rows of records are not reported as names.
+/// - **C45 (storage)** `storage` MUST change nothing. It MUST report something of a name that is
+///   held and nothing of one that was never used, and of a condition that it is asked for how many
+///   wait. It MUST NOT report what is stored of other names. Or it answers that it cannot tell.
 #[async_trait]
 pub trait Directory: Send + Sync {
     /// The next page of the names in use.
@@ -53,6 +57,20 @@ pub trait Directory: Send + Sync {
     /// # Errors
     /// As for [`names`](Self::names).
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError>;
+
+    /// What the store keeps of a name: its keys or rows, with what is left of their lives. It is
+    /// for people, and no lock depends on it.
+    ///
+    /// Some stores can only look for `conditions` of the name that they are asked for. Others
+    /// report those that somebody waits for, whichever are asked for.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::BackendErrorKind::Unsupported) from a store that cannot tell.
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError>;
 }
 
 /// Where a page begins.

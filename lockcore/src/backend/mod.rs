@@ -10,6 +10,7 @@ mod directory;
 mod latches;
 mod limits;
 mod requests;
+mod stored;
 
 use std::{fmt, time::Duration};
 
@@ -27,6 +28,7 @@ pub use self::{
         RenewOutcome, RenewRequest, Replicas, ResizeOutcome, ResizeRequest, SubscribeRequest,
         Wakeup,
     },
+    stored::{StoredEntry, StoredKind},
 };
 use crate::{BackendError, FencingToken, LockName, LockState};
 
@@ -199,7 +201,7 @@ use crate::{BackendError, FencingToken, LockName, LockState};
 ///   After [`raise_token`](Self::raise_token) was answered, every new grant of the name MUST carry
 ///   a token greater than the raised one. Whoever holds the name keeps the hold and its token.
 ///
-/// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C44 in
+/// Clauses C30 to C32 are in [`Latches`], C33 to C36 in [`Conditions`], and C41 to C45 in
 /// [`Directory`].
 ///
 /// # Errors and time-outs

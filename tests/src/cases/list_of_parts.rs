@@ -248,6 +248,8 @@ macro_rules! and_for_each_case_of_a_part {
                 C41 a_walk_reports_what_stays_while_others_come_and_go
                 C41 a_cursor_of_another_store_is_refused
                 C42 a_walk_does_not_hold_up_others
+                C45 what_is_stored_of_a_name_is_told
+                C45 how_many_wait_for_a_condition_is_told
                 C17 a_dropped_step_of_a_walk_changes_nothing
             }
             client_records [directory] {

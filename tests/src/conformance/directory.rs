@@ -1,4 +1,4 @@
-//! C41 and C42: the names in use.
+//! C41, C42 and C45: the names in use, and what is stored of one.
 
 use std::{
     collections::HashSet,
@@ -9,14 +9,15 @@ use std::{
 };
 
 use lockcore::{
-    LockName, Mode,
-    backend::{Backend, HoldId, ResizeRequest, Start},
+    BackendErrorKind, LockName, Mode,
+    backend::{Backend, HoldId, ResizeRequest, Start, StoredEntry, StoredKind},
 };
 
 use crate::{
     Fixture,
     conformance::{
         capabilities::modes,
+        condition::{Condition, waiters},
         latch::new_id,
         names::look_alikes,
         scene::{Scene, force, soon, state, stranger, unique_name},
@@ -273,4 +274,61 @@ pub async fn a_dropped_step_of_a_walk_changes_nothing<F: Fixture>(fixture: &F) {
     }
     assert!(names(&scene.two).await.contains(&scene.name));
     assert_eq!(scene.one(&hold).holds().await.0, 1);
+}
+
+/// What is stored of a name. [`None`] if the backend cannot tell.
+async fn stored<B: Backend>(
+    client: &B,
+    name: &LockName,
+    conditions: &[LockName],
+) -> Option<Vec<StoredEntry>> {
+    match soon(directory(client).storage(name, conditions)).await {
+        Ok(entries) => Some(entries),
+        Err(error) => {
+            assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
+            None
+        }
+    }
+}
+
+/// C45: something is stored of a name that is held or was set, and nothing of one that was never
+/// used, and to look at it changes nothing.
+pub async fn what_is_stored_of_a_name_is_told<F: Fixture>(fixture: &F) {
+    let scene = Scene::of(fixture).await;
+    let (held, set) = (held_names(&scene).await, set_names(&scene).await);
+    let unused = unique_name("");
+    for client in [&scene.one, &scene.two] {
+        for name in held.iter().map(|(name, ..)| name).chain(&set) {
+            let entries = stored(client, name, &[]).await;
+            let is_empty = entries.is_some_and(|entries| entries.is_empty());
+            assert!(!is_empty, "nothing is stored of {name}, which is in use");
+        }
+        let entries = stored(client, &unused, &[]).await.unwrap_or_default();
+        assert!(entries.is_empty(), "{unused} was never used: {entries:?}");
+    }
+    for (name, mode, hold) in held {
+        scene.two(&hold).under(&name).in_mode(mode).releases().await;
+    }
+}
+
+/// C45: how many wait for a condition is told, if it is asked for.
+pub async fn how_many_wait_for_a_condition_is_told<F: Fixture>(fixture: &F) {
+    if fixture.client().await.conditions().is_none() {
+        return;
+    }
+    let condition = Condition::of(fixture).await;
+    let [first, second, _] = waiters();
+    condition.one(&first).joins().await;
+    condition.two(&second).joins().await;
+    let (lock, name) = (condition.id.lock.clone(), condition.id.name.clone());
+    for client in [&condition.scene.one, &condition.scene.two] {
+        let asked = [name.clone(), unique_name(":other")];
+        let Some(entries) = stored(client, &lock, &asked).await else { return };
+        let of_conditions = entries.into_iter().filter(|entry| {
+            matches!(entry.kind, StoredKind::Condition(_)) && entry.number.is_some()
+        });
+        let told: Vec<_> = of_conditions.map(|entry| (entry.kind, entry.number)).collect();
+        assert_eq!(told, [(StoredKind::Condition(name.clone()), Some(2))]);
+    }
+    condition.two(&first).is_in().await;
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use lockcore::{
     BackendError, LockName,
-    backend::{Backend, Directory, Page, Start, async_trait},
+    backend::{Backend, Directory, Page, Start, StoredEntry, async_trait},
 };
 
 use super::{Faulty, Op, signals::missing};
@@ -46,5 +46,17 @@ impl<B: Backend> Directory for Faulty<B> {
         let start = start.clone();
         self.call(Op::Clients, |backend| async move { directory(&*backend)?.clients(&start).await })
             .await
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let (name, conditions) = (name.clone(), conditions.to_vec());
+        let look = |backend: Arc<B>| async move {
+            directory(&*backend)?.storage(&name, &conditions).await
+        };
+        self.call(Op::Storage, look).await
     }
 }

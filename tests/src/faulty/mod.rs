@@ -93,6 +93,8 @@ pub enum Op {
     RemoveClient,
     /// [`Directory::clients`].
     Clients,
+    /// [`Directory::storage`].
+    Storage,
     /// [`Wakeups::woken`]. Counted, and its faults used up, when a wake-up has come: see [`Fault`].
     Woken,
 }

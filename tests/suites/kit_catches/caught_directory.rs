@@ -5,7 +5,7 @@ use lockcore_testkit::Op;
 use super::{caught::Flaws, flaw::Flaw};
 
 pub(crate) const DIRECTORY: &[(&str, Flaws)] =
-    &[("C17", C17), ("C41", C41), ("C42", C42), ("C43", C43), ("C44", C44)];
+    &[("C17", C17), ("C41", C41), ("C42", C42), ("C43", C43), ("C44", C44), ("C45", C45)];
 
 const C17: Flaws = &[
     (Flaw::StaysBusyWhenDropped(Op::Names), &["a_dropped_step_of_a_walk_changes_nothing"]),
@@ -63,4 +63,11 @@ const C44: Flaws = &[
     (Flaw::ReleaseRemovesTheRecord, &["locks_do_not_affect_records"]),
     (Flaw::ForceRemovesTheRecord, &["locks_do_not_affect_records"]),
     (Flaw::ReportsRecordsAsNames, &["records_are_not_reported_as_names"]),
+];
+
+const C45: Flaws = &[
+    (Flaw::TellsOfNothingStored, &["what_is_stored_of_a_name_is_told"]),
+    (Flaw::TellsOfAllThatIsStored, &["what_is_stored_of_a_name_is_told"]),
+    (Flaw::EndsWhatItLooksAt, &["what_is_stored_of_a_name_is_told"]),
+    (Flaw::CountsNoWaiters, &["how_many_wait_for_a_condition_is_told"]),
 ];

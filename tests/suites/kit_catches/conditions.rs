@@ -39,6 +39,11 @@ impl Queue {
 }
 
 impl Flawed {
+    /// How many wait.
+    pub(super) fn waiters(&self, condition: &ConditionId) -> usize {
+        self.with_queue(condition, |queue, _| queue.places.len())
+    }
+
     fn condition_key(&self, condition: &ConditionId) -> String {
         let (lock, name) = (self.key(&condition.lock), self.key(&condition.name));
         match self.flaw {

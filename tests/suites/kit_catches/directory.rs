@@ -7,7 +7,9 @@ use std::{
 
 use lockcore::{
     BackendError, BackendErrorKind, LockName,
-    backend::{Cursor, Directory, HoldId, Page, Start, async_trait},
+    backend::{
+        ConditionId, Cursor, Directory, HoldId, Page, Start, StoredEntry, StoredKind, async_trait,
+    },
 };
 use lockcore_testkit::Op;
 use tokio::time::Instant;
@@ -76,6 +78,26 @@ impl Flawed {
             _ => {}
         }
         all
+    }
+
+    /// What is stored of a name, and who waits for its conditions.
+    fn stored(&self, name: &LockName, conditions: &[LockName]) -> Vec<StoredEntry> {
+        if self.has(Flaw::EndsWhatItLooksAt) {
+            self.with(name, |cell, _| cell.hold = None);
+        }
+        let (key, reported) = (self.key(name), self.reported(&self.store(), Instant::now()));
+        let is_told = |other: &&String| **other == key || self.has(Flaw::TellsOfAllThatIsStored);
+        let names = reported.iter().filter(is_told);
+        let mut entries: Vec<_> =
+            names.map(|name| StoredEntry::new(name, StoredKind::Hold)).collect();
+        for condition in conditions {
+            let waiters = self.waiters(&ConditionId::new(name.clone(), condition.clone()));
+            let waiters = if self.has(Flaw::CountsNoWaiters) { 0 } else { waiters as u64 };
+            let kind = StoredKind::Condition(condition.clone());
+            let entry = StoredEntry::new("waiters", kind).with_number(Some(waiters));
+            entries.extend((waiters > 0).then_some(entry));
+        }
+        if self.has(Flaw::TellsOfNothingStored) { Vec::new() } else { entries }
     }
 
     /// The records that are reported, in the order of their ids.
@@ -226,5 +248,16 @@ impl Directory for Flawed {
         let page = self.page(start, &all, |(id, _)| id.clone());
         self.reply(busy).await;
         page
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        let busy = self.send(Op::Storage).await;
+        let entries = self.stored(name, conditions);
+        self.reply(busy).await;
+        Ok(entries)
     }
 }

@@ -468,4 +468,10 @@ pub(crate) enum Flaw {
     ReleaseRemovesTheRecord,
     ForceRemovesTheRecord,
     ReportsRecordsAsNames,
+
+    // C45
+    TellsOfNothingStored,
+    TellsOfAllThatIsStored,
+    EndsWhatItLooksAt,
+    CountsNoWaiters,
 }

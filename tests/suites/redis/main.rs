@@ -52,6 +52,7 @@ mod sharing;
 #[path = "../signals/mod.rs"]
 mod signals;
 mod steps;
+mod storage;
 mod support;
 mod tokens;
 #[path = "../waiting.rs"]

@@ -61,6 +61,9 @@ fn lines(
 
 fn facts(entry: &Entry, now: Instant) -> Vec<String> {
     let report = &entry.report;
+    if let Some(error) = &report.error {
+        return vec![format!("cannot be read: {}", escaped(error))];
+    }
     let mut facts = vec![report.kind.unwrap_or("not in use").to_owned()];
     if let Some(permits) = &report.permits {
         let total = permits.total.map_or("an unknown number".to_owned(), |total| total.to_string());

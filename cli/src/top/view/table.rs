@@ -13,6 +13,7 @@ use ratatui::{
 use super::Theme;
 use crate::{
     output::escaped,
+    report::short_number,
     top::{
         bars::{bar, short_time},
         entry::Entry,
@@ -23,6 +24,7 @@ use crate::{
 /// How wide the columns are.
 struct Widths {
     holder: u16,
+    count: u16,
     /// The bar of what is left of the lease.
     lease: usize,
     /// The bar of how many wait.
@@ -30,11 +32,13 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(width: u16) -> Self {
+    /// Those for a table of `width`, with counts of up to `count` characters.
+    fn of(width: u16, count: usize) -> Self {
+        let count = u16::try_from(count.max(5)).unwrap_or(u16::MAX);
         match width {
-            ..100 => Self { holder: 18, lease: 6, waiters: 4 },
-            100..130 => Self { holder: 28, lease: 10, waiters: 10 },
-            _ => Self { holder: 36, lease: 16, waiters: 16 },
+            ..100 => Self { holder: 18, count, lease: 6, waiters: 4 },
+            100..130 => Self { holder: 28, count, lease: 10, waiters: 10 },
+            _ => Self { holder: 36, count, lease: 16, waiters: 16 },
         }
     }
 
@@ -44,7 +48,7 @@ impl Widths {
             Constraint::Fill(1),
             Constraint::Length(7),
             Constraint::Length(self.holder),
-            Constraint::Length(5),
+            Constraint::Length(self.count),
             Constraint::Length(6),
             with_text(self.lease),
             with_text(self.waiters),
@@ -67,7 +71,12 @@ pub(super) fn draw(
         Some(at) => model.first_row.clamp((at + 1).saturating_sub(room), at),
         None => 0,
     };
-    let widths = Widths::of(area.width);
+    let counts = rows
+        .iter()
+        .skip(first)
+        .take(room)
+        .filter_map(|entry| entry.report.count_in_short().map(|count| count.len()));
+    let widths = Widths::of(area.width, counts.max().unwrap_or(0));
     let most = rows.iter().map(|entry| entry.report.waiters).max().unwrap_or(0);
     let shown: Vec<Row<'_>> = rows
         .iter()
@@ -124,14 +133,14 @@ fn cells(
         0 => Line::from("-"),
         some => Line::from(vec![
             Span::styled(bar(share, widths.waiters), theme.waiting()),
-            Span::raw(format!(" {some}")),
+            Span::raw(format!(" {}", short_number(some as u64))),
         ]),
     };
     [
         Cell::from(escaped(&report.name)),
         Cell::from(short_kind(entry)),
         text(report.holder_in_short()),
-        text(report.count()),
+        text(report.count_in_short()),
         text(held),
         Cell::from(lease),
         Cell::from(waiting),
@@ -141,6 +150,9 @@ fn cells(
 /// The kind in one word; of a read-write lock, who has it.
 fn short_kind(entry: &Entry) -> String {
     let report = &entry.report;
+    if report.error.is_some() {
+        return "error".to_owned();
+    }
     match report.kind {
         Some("fair lock") => "fair".to_owned(),
         Some("semaphore") => "permits".to_owned(),

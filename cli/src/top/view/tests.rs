@@ -1,8 +1,11 @@
 use std::time::Duration;
 
+use lockcore::{BackendError, BackendErrorKind, LockState};
 use ratatui::{Terminal, backend::TestBackend};
+use unicode_width::UnicodeWidthStr;
 
 use super::*;
+use crate::report::Report;
 use crate::top::model::{
     News, Sort,
     tests::{began, holding, model_of},
@@ -58,6 +61,34 @@ fn everything_important_is_seen_on_80_columns() {
 }
 
 #[test]
+fn no_column_cuts_large_counts_or_is_shifted_by_wide_characters() {
+    let mut reports = vec![holding("\u{6ce8}\u{6587}:1", "x:1", 30.0, &[])];
+    let seats = LockState::free().with_permits(1_000, Some(u32::MAX));
+    reports.push(Report::new("seats", &seats, None));
+    reports.push(Report::new("latch", &LockState::free(), Some(1_234_567)));
+    let mut model = model_of(reports);
+    let screen = screen(&mut model, 80, 24);
+    assert!(line_with(&screen, "seats").contains("0/4294M"), "{screen:?}");
+    assert!(line_with(&screen, "latch").contains("1234k"));
+    // The second cell of a wide character is empty.
+    let at = |line: &str, text: &str| line[..line.find(text).unwrap()].width();
+    let (header, row) = (line_with(&screen, "NAME"), line_with(&screen, "\u{6ce8}"));
+    let blanks = row.matches(['\u{6ce8}', '\u{6587}']).count();
+    assert_eq!(at(header, "HOLDER") + blanks, at(row, "x:1"), "{header}\n{row}");
+}
+
+#[test]
+fn a_name_that_cannot_be_read_says_so() {
+    let error = BackendError::new(BackendErrorKind::Permission, "no right\u{7}");
+    let mut model = model_of(vec![Report::unreadable("secret", &error)]);
+    model.selected = Some("secret".into());
+    model.details = true;
+    let screen = screen(&mut model, 80, 24);
+    assert!(line_with(&screen, "secret").contains("error"));
+    line_with(&screen, "cannot be read: no right\\u{7}");
+}
+
+#[test]
 fn a_large_terminal_has_details_beside_the_table_and_higher_plots() {
     let mut model = busy();
     model.selected = Some("order:2".into());
@@ -95,6 +126,8 @@ fn dialogs_say_what_they_ask() {
     let asked = screen(&mut model, 80, 24);
     line_with(&asked, "order:2 is held by web\\u{7}-2 shop 7");
     line_with(&asked, "Take it away? [y/N]");
+    model.dialog = Dialog::Lapsed("order:2\u{7}".into());
+    line_with(&screen(&mut model, 80, 24), "order:2\\u{7} has another holder by now");
     model.dialog = Dialog::Filter;
     model.filter = "ord".into();
     let typed = screen(&mut model, 80, 24);
