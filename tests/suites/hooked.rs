@@ -7,8 +7,8 @@ use lockcore::{
     backend::{
         AcquireOutcome, AcquireRequest, Backend, Capabilities, ConditionId, Conditions, Departure,
         Directory, Latches, Limits, Page, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-        RenewRequest, ResizeOutcome, ResizeRequest, Start, SubscribeRequest, Wakeup, Wakeups,
-        async_trait,
+        RenewRequest, ResizeOutcome, ResizeRequest, Start, StoredEntry, SubscribeRequest, Wakeup,
+        Wakeups, async_trait,
     },
 };
 use lockcore_memory::MemoryBackend;
@@ -166,6 +166,14 @@ impl<H: Hooks> Directory for Hooked<H> {
 
     async fn clients(&self, start: &Start) -> Result<Page<(String, String)>, BackendError> {
         self.stored()?.clients(start).await
+    }
+
+    async fn storage(
+        &self,
+        name: &LockName,
+        conditions: &[LockName],
+    ) -> Result<Vec<StoredEntry>, BackendError> {
+        self.stored()?.storage(name, conditions).await
     }
 }
 
