@@ -41,7 +41,8 @@ const SETTINGS: &str = "SELECT current_setting('server_version_num')::int, pg_is
 
 /// Without the right to look at the sessions of others, `pg_stat_activity` does not tell what kind
 /// they are, and `pg_stat_database` tells how many there are all the same.
-const CONNECTIONS: &str = "SELECT CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
+const CONNECTIONS: &str = "SELECT CASE \
+    WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
     THEN (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') \
     ELSE (SELECT coalesce(sum(numbackends), 0)::bigint FROM pg_stat_database) END, \
     current_setting('max_connections')::bigint";

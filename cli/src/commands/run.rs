@@ -120,8 +120,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "D", value_parser = duration::parse_positive)]
     at_least: Option<Duration>,
     /// Sends SIGKILL D after a signal that should have ended the command. On a loss, the default is
-    /// a third of the lease, which D cannot exceed, and it is at most 10 s if somebody else may have
-    /// the lock already.
+    /// a third of the lease, which D cannot exceed, and it is at most 10 s if somebody else may
+    /// have the lock already.
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     kill_after: Option<Duration>,
     /// What happens if the lock is lost.

@@ -1,5 +1,5 @@
-//! Processes of the operating system: a command in a group of its own, the guard of it, signals, the
-//! terminal, the clock.
+//! Processes of the operating system: a command in a group of its own, the guard of it, signals,
+//! the terminal, the clock.
 
 mod clock;
 mod group;
