@@ -39,12 +39,18 @@ const SETTINGS: &str = "SELECT current_setting('server_version_num')::int, pg_is
     current_setting('default_transaction_read_only'), current_setting('fsync'), \
     current_setting('full_page_writes'), current_setting('server_version')";
 
-const CONNECTIONS: &str = "SELECT count(*), current_setting('max_connections')::bigint \
-    FROM pg_stat_activity WHERE backend_type = 'client backend'";
+/// Without the right to look at the sessions of others, `pg_stat_activity` does not tell what kind
+/// they are, and `pg_stat_database` tells how many there are all the same.
+const CONNECTIONS: &str = "SELECT CASE \
+    WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
+    THEN (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') \
+    ELSE (SELECT coalesce(sum(numbackends), 0)::bigint FROM pg_stat_database) END, \
+    current_setting('max_connections')::bigint";
 
 /// Those that keep what others delete in the same database from being cleared away.
 const LONG_TRANSACTIONS: &str = "SELECT count(*), \
-    coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0) \
+    coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))::bigint, 0), \
+    pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') \
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
     AND backend_type = 'client backend' AND xact_start < clock_timestamp() - interval '10 min'";
 
@@ -314,7 +320,23 @@ impl Session {
     }
 
     async fn transactions(&mut self) -> Result<(), BackendError> {
-        let Ok(row) = self.ask(LONG_TRANSACTIONS, None).await? else { return Ok(()) };
+        let row = match self.ask(LONG_TRANSACTIONS, None).await? {
+            Ok(row) => row,
+            Err(error) => {
+                self.refused("long-transactions", "long transactions", &error);
+                return Ok(());
+            }
+        };
+        if !field::<bool>(&row, 2)? {
+            let seen = format!("{} shows this role its own sessions only", self.address);
+            let found = Finding::new("long-transactions", Severity::Unknown, seen)
+                .because(
+                    "long transactions of others, which make names slow that are locked often, \
+                     could not be looked for",
+                )
+                .to_do("grant the role pg_read_all_stats, or look as one that has it");
+            self.diagnosis.add(found);
+        }
         let (count, longest) = (field::<i64>(&row, 0)?, field::<i64>(&row, 1)?);
         if count > 0 {
             self.advice(

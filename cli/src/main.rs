@@ -22,6 +22,9 @@ mod watched;
 use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
+    if let Some(watch) = process::Watch::asked_for(env::args_os()) {
+        return watch.keep().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let exit = cli::start(env::args_os()).unwrap_or_else(|failure| {
         output::tell(&failure);
         failure.exit

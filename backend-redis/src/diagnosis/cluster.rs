@@ -47,12 +47,17 @@ pub(super) async fn examine(
             diagnosis.add(
                 unreachable(&format!("the node {}", node.address), &error)
                     .because("the locks in its slots wait, or have lost a copy")
-                    .to_do("start it, or remove it from the cluster with CLUSTER FORGET"),
+                    .to_do(REMOVE),
             );
         }
     }
     Ok(())
 }
+
+/// What to do about a node that is away.
+const REMOVE: &str = "start it; only if it never comes back, and another node has its slots, remove \
+                      it with CLUSTER FORGET on every other node within a minute; not while \
+                      its slots have no other primary, or a failover or a resharding is under way";
 
 /// A node, as one of them knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +195,7 @@ fn judge_roles(nodes: &[Node], diagnosis: &mut Diagnosis) {
                     format!("{} is down", node.address),
                 )
                 .because("the locks in its slots wait for a replica, or have lost a copy")
-                .to_do("start it, or remove it from the cluster with CLUSTER FORGET"),
+                .to_do(REMOVE),
             );
         }
     }

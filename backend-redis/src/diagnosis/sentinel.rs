@@ -9,6 +9,10 @@ use crate::{error, sentinel::SentinelGroup};
 
 /// With fewer, the loss of one leaves no majority.
 const ENOUGH: usize = 3;
+/// What to do about a Sentinel that is away.
+const REMOVE: &str = "start it; only if it never comes back, use SENTINEL RESET on each of the \
+                      others, one after the other with 30 s between; not while the primary or a \
+                      replica is down, nor during a failover: a reset forgets them as well";
 
 /// Asks each Sentinel.
 ///
@@ -37,7 +41,7 @@ pub(super) async fn examine(
                 diagnosis.add(
                     super::unreachable(&format!("the Sentinel at {address}"), &error)
                         .because("the others may be too few for a failover")
-                        .to_do("start it, or remove it with SENTINEL RESET on the others"),
+                        .to_do(REMOVE),
                 );
                 continue;
             }

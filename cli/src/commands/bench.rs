@@ -2,10 +2,11 @@
 
 use std::{
     fmt::Write as _,
+    future::Future,
     hash::{BuildHasher, RandomState},
     process,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -14,7 +15,10 @@ use std::{
 use hdrhistogram::Histogram;
 use lockcore::{Lock, LockError, LockName, Locks};
 use serde::Serialize;
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
 
 use crate::{
     cli::Common,
@@ -93,21 +97,53 @@ pub(crate) async fn bench(args: &Args, common: &Common) -> Result<Exit, Failure>
     };
     let locks = builder.lease(LEASE).build()?;
     let (run, signal) = Run::new(args.seconds).measure(&locks, &names, &mut signals).await;
-    let cleaned = tokio::time::timeout(LONGEST_END, clean(&locks, &traces, &names)).await;
-    let taken = run?;
-    match cleaned {
-        Ok(cleaned) => cleaned?,
-        Err(_) => {
-            let message = "the store did not answer at the end; the locks are free after 10 s";
-            return Err(Failure::new(Exit::UNAVAILABLE, message));
-        }
+    if let (Err(failure), Some(signal)) = (&run, signal)
+        && failure.exit == Exit::of_signal(signal)
+    {
+        // The second signal waits for nothing.
+        return run.map(|_| Exit::SUCCESS);
     }
+    let cleaning = clean(&locks, &traces, &names);
+    let signal = end_in_time(cleaning, signal, &mut signals).await;
+    let (taken, signal) = (run?, signal?);
     let report = Report::of(&taken, args.tasks);
     match args.json {
         true => output::print_json(&report)?,
         false => output::print(report.text())?,
     }
     Ok(signal.map_or(Exit::SUCCESS, Exit::of_signal))
+}
+
+/// Waits for `cleaning`, but not for longer than [`LONGEST_END`], nor until after the second signal
+/// of all. Returns the signal that has ended the run, or that came since.
+async fn end_in_time(
+    cleaning: impl Future<Output = Result<(), Failure>>,
+    mut signal: Option<i32>,
+    signals: &mut Signals,
+) -> Result<Option<i32>, Failure> {
+    let cleaning = timeout(LONGEST_END, cleaning);
+    tokio::pin!(cleaning);
+    loop {
+        tokio::select! {
+            cleaned = &mut cleaning => {
+                let silent = |_| {
+                    let message =
+                        "the store did not answer at the end; the locks are free after 10 s";
+                    Err(Failure::new(Exit::UNAVAILABLE, message))
+                };
+                return cleaned.unwrap_or_else(silent).map(|()| signal);
+            }
+            number = signals.next_end() => {
+                if signal.replace(number.as_raw()).is_some() {
+                    return Err(not_all_released(number.as_raw()));
+                }
+            }
+        }
+    }
+}
+
+fn not_all_released(signal: i32) -> Failure {
+    Failure::new(Exit::of_signal(signal), "ended before all locks were released")
 }
 
 /// Leaves nothing at the store.
@@ -129,7 +165,7 @@ fn task_failed(error: JoinError) -> Failure {
 }
 
 /// The times of many pairs, in nanoseconds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Times {
     acquire: Histogram<u64>,
     release: Histogram<u64>,
@@ -146,10 +182,9 @@ impl Times {
         Ok(Self { acquire: empty()?, release: empty()?, took: Duration::ZERO })
     }
 
-    fn add(&mut self, other: &Self) {
-        // The bounds are the same.
-        let _ = self.acquire.add(&other.acquire);
-        let _ = self.release.add(&other.release);
+    fn add(&mut self, acquired: Duration, released: Duration) {
+        self.acquire.saturating_record(nanos(acquired).max(1));
+        self.release.saturating_record(nanos(released).max(1));
     }
 }
 
@@ -178,14 +213,19 @@ impl Run {
         names: &[LockName],
         signals: &mut Signals,
     ) -> (Result<Times, Failure>, Option<i32>) {
+        // One for all tasks: those of a thousand would take hundreds of megabytes.
+        let times = match Times::new() {
+            Ok(times) => Arc::new(Mutex::new(times)),
+            Err(failure) => return (Err(failure), None),
+        };
         let mut tasks = JoinSet::new();
         for name in names {
             let (lock, is_over) = (locks.lock(name.as_str()), self.is_over.clone());
-            tasks.spawn(repeat(lock, self.ends_at, is_over));
+            tasks.spawn(repeat(lock, self.ends_at, is_over, times.clone()));
         }
         let (mut signal, mut limit) = (None, tokio::time::Instant::now());
         let gathered = {
-            let gathering = self.gather(&mut tasks);
+            let gathering = self.gather(&mut tasks, times);
             tokio::pin!(gathering);
             loop {
                 tokio::select! {
@@ -193,8 +233,7 @@ impl Run {
                     number = signals.next_end() => {
                         // The second one does not wait for requests any more.
                         if signal.replace(number.as_raw()).is_some() {
-                            let message = "ended before all locks were released";
-                            break Err(Failure::new(Exit::of_signal(number.as_raw()), message));
+                            break Err(not_all_released(number.as_raw()));
                         }
                         self.is_over.store(true, Ordering::Relaxed);
                         limit = tokio::time::Instant::now() + LONGEST_END;
@@ -211,26 +250,34 @@ impl Run {
         (gathered, signal)
     }
 
-    /// Adds up what the tasks have measured.
-    async fn gather(&self, tasks: &mut JoinSet<Result<Times, Failure>>) -> Result<Times, Failure> {
-        let mut all = Times::new()?;
+    /// Waits for the tasks, and returns what they have measured.
+    async fn gather(
+        &self,
+        tasks: &mut JoinSet<Result<(), Failure>>,
+        times: Arc<Mutex<Times>>,
+    ) -> Result<Times, Failure> {
         while let Some(ended) = tasks.join_next().await {
-            all.add(&ended.map_err(task_failed)??);
+            ended.map_err(task_failed)??;
         }
+        let mut all = times.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.took = self.began.elapsed();
         Ok(all)
     }
 }
 
 /// Acquires and releases a lock until it is time to end.
-async fn repeat(lock: Lock, ends_at: Instant, is_over: Arc<AtomicBool>) -> Result<Times, Failure> {
-    let mut times = Times::new()?;
+async fn repeat(
+    lock: Lock,
+    ends_at: Instant,
+    is_over: Arc<AtomicBool>,
+    times: Arc<Mutex<Times>>,
+) -> Result<(), Failure> {
     while Instant::now() < ends_at && !is_over.load(Ordering::Relaxed) {
         let (acquired, released) = pair(&lock).await?;
-        times.acquire.saturating_record(nanos(acquired).max(1));
-        times.release.saturating_record(nanos(released).max(1));
+        // All tasks are on one thread, so that this waits for nobody.
+        times.lock().unwrap_or_else(PoisonError::into_inner).add(acquired, released);
     }
-    Ok(times)
+    Ok(())
 }
 
 async fn pair(lock: &Lock) -> Result<(Duration, Duration), LockError> {

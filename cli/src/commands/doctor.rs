@@ -20,8 +20,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(15);
 
 const AFTER_HELP: &str = "\
 It looks at version, role, persistence, limits, replicas, clock, latency, rights, messages, locks
-that nobody cleans up, the state of a cluster, and who waits for whom. Each finding says what was seen, why it matters
-and what to do. docs/OPERATING.md lists all of them.
+that nobody cleans up, the state of a cluster, and who waits for whom. Each finding says what was
+seen, why it matters and what to do. docs/OPERATING.md lists all of them.
 
 Nothing stays at the store. On Redis the keys are looked at with SCAN, with pauses, and for at most
 5 s at each primary. `unknown` is what the store refuses to show: it may be sound or not.

@@ -2,22 +2,27 @@
 
 mod danger;
 mod nested;
+mod program;
 mod supervise;
 
 use std::{
     ffi::OsString,
     future::Future,
     io,
-    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
 
-use clap::{ArgAction, ValueEnum};
-use lockcore::{Lock, LockError, LockGuard, Locks};
+use clap::{ArgAction, ValueEnum, builder::RangedI64ValueParser};
+use lockcore::{Lock, LockError, LockGuard, LockName, Locks};
 use tokio::time::timeout;
 
-use self::{nested::Held, supervise::Supervisor};
+use self::{
+    danger::Danger,
+    nested::Held,
+    program::{cannot_start, not_started},
+    supervise::Supervisor,
+};
 use crate::{
     cli::Common,
     duration,
@@ -60,7 +65,10 @@ Exit codes of its own:
   75   the lock could not be had (-E sets another code); said with --verbose only
   76   the lock was lost, and the command was ended
   126  the command cannot be executed
-  127  the command was not found
+  127  the command was not found; nobody waits for the lock then
+
+If lockctl is killed, the group gets SIGTERM, and SIGKILL before the lease ends. On Linux the group
+is stopped while lockctl is stopped. Both are done by a second process, lockctl-guard.
 
 Examples:
   lockctl run nightly -- /usr/local/bin/backup --full
@@ -94,10 +102,10 @@ pub(crate) struct Args {
     #[arg(long, group = "kind")]
     fair: bool,
     /// Takes N permits of a semaphore. Default with --of: 1.
-    #[arg(long, value_name = "N", requires = "of")]
+    #[arg(long, value_name = "N", requires = "of", value_parser = at_least_one())]
     permits: Option<u32>,
     /// The number of permits of the semaphore, unless another number was set for it.
-    #[arg(long, value_name = "M", group = "kind")]
+    #[arg(long, value_name = "M", group = "kind", value_parser = at_least_one())]
     of: Option<u32>,
     /// The exit code if the lock could not be had.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Exit::NOT_HAD.0)]
@@ -111,8 +119,8 @@ pub(crate) struct Args {
     /// killed. For jobs of hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = duration::parse_positive)]
     at_least: Option<Duration>,
-    /// Sends SIGKILL D after a signal that should have ended the command. On a loss, D is at most a
-    /// third of the lease, which is also the default then, and at most 10 s if somebody else may
+    /// Sends SIGKILL D after a signal that should have ended the command. On a loss, the default is
+    /// a third of the lease, which D cannot exceed, and it is at most 10 s if somebody else may
     /// have the lock already.
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     kill_after: Option<Duration>,
@@ -133,6 +141,10 @@ enum OnLost {
     Warn,
 }
 
+fn at_least_one() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
 fn lease(text: &str) -> Result<Duration, String> {
     match duration::parse(text)? {
         lease if lease < SHORTEST_LEASE => Err("a lease is at least 1 s".into()),
@@ -141,6 +153,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn run(args: Args, common: &Common) -> Result<Exit, Failure> {
+    args.check()?;
     let url = common.store()?;
     let no_signals = |error: io::Error| {
         Failure::new(Exit::UNAVAILABLE, format!("cannot listen to signals: {error}"))
@@ -397,6 +410,23 @@ enum Kind {
 }
 
 impl Args {
+    /// Refuses what can never be done, before anybody waits for it.
+    fn check(&self) -> Result<(), Failure> {
+        LockName::new(self.name.as_str())?;
+        let lease = Danger::shortest_lease(self.kill_after.unwrap_or_default());
+        if self.on_lost == OnLost::Kill && self.lease < lease {
+            return Err(Failure::usage(format!(
+                "with --kill-after {:?}, --lease has to be at least {lease:?}, so that the \
+                 command can be ended before a lease that is not renewed",
+                self.kill_after.unwrap_or_default()
+            )));
+        }
+        match cannot_start(&self.command[0]) {
+            Some(error) => Err(not_started(&self.command[0], &error)),
+            None => Ok(()),
+        }
+    }
+
     fn kind(&self) -> Kind {
         match (self.shared, self.exclusive, self.fair, self.of) {
             (true, ..) => Kind::Read,
@@ -433,14 +463,4 @@ fn explained(error: LockError) -> Failure {
          lock: `lockctl show` tells which it is",
         Failure::from(error)
     ))
-}
-
-fn not_started(command: &OsString, error: &io::Error) -> Failure {
-    let command = Path::new(command).display();
-    match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::new(Exit::NOT_FOUND, format!("cannot find the command `{command}`: {error}"))
-        }
-        _ => Failure::new(Exit::CANNOT_EXECUTE, format!("cannot execute `{command}`: {error}")),
-    }
 }

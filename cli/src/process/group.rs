@@ -1,6 +1,6 @@
 //! [`Group`]: a command in a process group of its own.
 
-use std::{io, os::unix::process::CommandExt, process::Command};
+use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -10,7 +10,10 @@ use rustix::{
     },
 };
 
-use super::tree::{self, Descendant};
+use super::{
+    guard::Guard,
+    tree::{self, Descendant},
+};
 use crate::exit::Exit;
 
 /// How often all descendants are looked up and killed at a time. Those that are born meanwhile are
@@ -24,6 +27,7 @@ pub(crate) struct Group {
     /// Processes that this one was started with: a shell that becomes `lockctl` leaves those in the
     /// background to it.
     others: Vec<Descendant>,
+    guard: Option<Guard>,
     exit: Option<Exit>,
 }
 
@@ -46,16 +50,17 @@ pub(crate) enum Reaped {
 }
 
 impl Group {
-    /// Starts `command` as the leader of a new group.
+    /// Starts `command` as the leader of a new group, which `guard` watches as well.
     ///
     /// This process becomes the parent of what the command leaves behind, so that it is told of the
     /// end of those as well, and can find them.
-    pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
+    pub(crate) fn spawn(mut command: Command, guard: Option<Guard>) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
+        // The guard among them.
         let others = tree::descendants_of(getpid(), &[]);
         let child = command.process_group(0).spawn()?;
-        Ok(Self { leader: Pid::from_child(&child), others, exit: None })
+        Ok(Self { leader: Pid::from_child(&child), others, guard, exit: None })
     }
 
     /// The number of the group.
@@ -66,6 +71,14 @@ impl Group {
     /// The exit code of the command, once it has ended.
     pub(crate) fn exit(&self) -> Option<Exit> {
         self.exit
+    }
+
+    /// Has the guard kill the group at this time since the start of the host, if this process does
+    /// not tell it otherwise by then.
+    pub(crate) fn guard_until(&mut self, time: Duration) {
+        if let Some(guard) = &mut self.guard {
+            guard.tell(self.leader, time);
+        }
     }
 
     /// Returns `true` if no process of the group and within `reach` is left.
@@ -132,6 +145,9 @@ impl Group {
         let mut reaped = Reaped::Nothing;
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if pid != self.leader {
+                if let (Some(guard), false) = (&mut self.guard, status.stopped()) {
+                    guard.on_end_of(pid);
+                }
                 continue;
             }
             match status.stopping_signal() {

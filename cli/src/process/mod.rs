@@ -1,8 +1,9 @@
-//! Processes of the operating system: a command in a group of its own, signals, the terminal, the
-//! clock.
+//! Processes of the operating system: a command in a group of its own, the guard of it, signals,
+//! the terminal, the clock.
 
 mod clock;
 mod group;
+mod guard;
 mod signals;
 mod terminal;
 mod tree;
@@ -10,6 +11,7 @@ mod tree;
 pub(crate) use self::{
     clock::since_boot,
     group::{Group, Reach, Reaped},
+    guard::{Guard, Watch},
     signals::Signals,
     terminal::{Terminal, stop_this_process},
     tree::is_below,

@@ -13,6 +13,8 @@ struct Process {
     session: i32,
     /// It has ended, and its parent has not asked how.
     is_zombie: bool,
+    /// By a signal.
+    is_stopped: bool,
 }
 
 #[cfg(target_os = "linux")]
@@ -25,7 +27,8 @@ impl Process {
         let state = rest.next()?;
         let mut number = || rest.next()?.parse().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
-        Some(Self { pid, parent, group, session, is_zombie: matches!(state, "Z" | "X") })
+        let (is_zombie, is_stopped) = (matches!(state, "Z" | "X"), state == "T");
+        Some(Self { pid, parent, group, session, is_zombie, is_stopped })
     }
 
     fn of(pid: i32) -> Option<Self> {
@@ -90,6 +93,18 @@ pub(super) fn descendants_of(_ancestor: Pid, _others: &[Descendant]) -> Vec<Desc
     Vec::new()
 }
 
+/// Returns `true` if the process is stopped by a signal.
+#[cfg(target_os = "linux")]
+pub(super) fn is_stopped(pid: i32) -> bool {
+    Process::of(pid).is_some_and(|process| process.is_stopped)
+}
+
+/// Other systems do not tell without unsafe code.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_stopped(_pid: i32) -> bool {
+    false
+}
+
 /// Returns `true` if this process descends from `ancestor`.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_below(ancestor: i32) -> bool {
@@ -121,8 +136,11 @@ mod tests {
     fn a_name_with_parentheses_is_no_obstacle() {
         let process = Process::parse("17 (a) Z 1 (b) S 5 16 15 0 -1").unwrap();
         let (group, session) = (16, 15);
-        assert_eq!(process, Process { pid: 17, parent: 5, group, session, is_zombie: false });
+        let (is_zombie, is_stopped) = (false, false);
+        let expected = Process { pid: 17, parent: 5, group, session, is_zombie, is_stopped };
+        assert_eq!(process, expected);
         assert!(Process::parse("17 (x) Z 5 1 1").unwrap().is_zombie);
+        assert!(Process::parse("17 (x) T 5 1 1").unwrap().is_stopped);
         assert_eq!(Process::parse(""), None);
     }
 

@@ -106,8 +106,9 @@ fn what_outlives_its_leader_on_a_loss_is_ended_before_lockctl() {
     assert!(!runs(&worker), "{end:?}");
 }
 
-/// The inner run holds another lock, so that its command has a group of its own.
-const NESTED: [&str; 6] = ["run", "b", "--", "sh", "-c", INNER];
+/// The inner run holds another lock, so that its command has a group of its own. Nothing but the
+/// outer run ends it.
+const NESTED: [&str; 8] = ["run", "--on-lost", "warn", "b", "--", "sh", "-c", INNER];
 const INNER: &str = r#"trap "" TERM; echo $$ $PPID; exec cat > /dev/null"#;
 
 fn nested(url: &str, arguments: &[&str]) -> (Running, [String; 2]) {

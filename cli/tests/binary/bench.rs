@@ -108,3 +108,27 @@ async fn bench_measures_the_other_stores_and_leaves_nothing() {
     let left = client.get("", Some(everything)).await.unwrap();
     assert_eq!(left.count(), 0, "{:?}", left.kvs());
 }
+
+/// A thousand histograms would take hundreds of megabytes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_thousand_tasks_take_little_memory() {
+    let server = RedisServer::start();
+    let arguments = ["bench", "--tasks", "1000", "--seconds", "60", "--json"];
+    let running = Running::start(lockctl(&server.url(), &arguments));
+    let status = format!("/proc/{}/status", running.pid());
+    let most = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();
+        line.strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+    };
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    until("a token for each task", || {
+        redis::cmd("DBSIZE").query::<u64>(&mut connection).unwrap() >= 1000
+    });
+    let most = most();
+    assert!(most < 100_000, "{most} kB");
+    running.signal("INT");
+    assert_eq!(running.end().code, Some(130));
+}

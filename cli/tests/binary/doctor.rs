@@ -20,7 +20,7 @@ use crate::{
 const OWNER: &str = "0123abcd-0000-4000-8000-0123456789ab:17";
 
 /// A server that nothing is wrong with, and `options`.
-fn server(options: &[&str]) -> RedisServer {
+pub(crate) fn server(options: &[&str]) -> RedisServer {
     RedisServer::start_with(&[&["--appendonly", "yes"], options].concat())
 }
 
@@ -331,6 +331,7 @@ async fn a_cluster_that_is_half_down_is_found() {
     }
     let text = end(&url, &["doctor"]);
     assert!(text.stdout.contains(&format!("{address} is down")), "{text:?}");
+    assert!(text.stdout.contains("only if it never comes back"), "{text:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,9 @@
 //! `lockctl doctor` on PostgreSQL and etcd.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
 use lockcore_testkit::{EtcdCluster, PostgresServer};
@@ -10,6 +13,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    task::JoinSet,
 };
 
 use crate::{
@@ -59,16 +63,18 @@ async fn tables_rights_and_locks_of_postgresql_are_looked_at() {
     let _ = server.query("CREATE ROLE worker LOGIN PASSWORD 'hunter2'").await;
     let _ = server.query("REVOKE CREATE ON DATABASE postgres FROM PUBLIC").await;
     let poor = server.url_of("worker", "hunter2");
-    finds(&poor, "problem rights");
+    assert_eq!(found_but_latency(&poor), ["problem rights", "unknown long-transactions"]);
     assert_eq!(code(&url, &["run", "a", "--", "true"]), 0, "makes the schema");
-    finds(&poor, "problem rights");
+    assert_eq!(found_but_latency(&poor), ["problem rights", "unknown long-transactions"]);
     let _ = server.query("GRANT USAGE ON SCHEMA lockcore TO worker").await;
-    finds(&poor, "problem rights");
+    assert_eq!(found_but_latency(&poor), ["problem rights", "unknown long-transactions"]);
     let text = end(&poor, &["doctor"]);
     assert!(text.stdout.contains("fence, hold,"), "{text:?}");
     assert!(!format!("{text:?}").contains("hunter2"), "{text:?}");
     let _ = server.query("GRANT ALL ON ALL TABLES IN SCHEMA lockcore TO worker").await;
     let _ = server.query("GRANT ALL ON ALL SEQUENCES IN SCHEMA lockcore TO worker").await;
+    finds(&poor, "unknown long-transactions");
+    let _ = server.query("GRANT pg_read_all_stats TO worker").await;
     assert_eq!(found_but_latency(&poor), [""; 0]);
 
     let hold = "INSERT INTO lockcore.hold VALUES ('a' || chr(27) || '[2J', 'i', 'o', 1, 1, 1, 1, \
@@ -91,6 +97,29 @@ async fn a_postgresql_without_connections_left_is_found() {
     let found = found_but_latency(&server.url());
     assert_eq!(found, ["problem connections", "problem messages"]);
     assert_eq!(holder.end().code, Some(0));
+}
+
+/// The sessions of others are counted as well, though the role does not see what they do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_with_few_rights_learns_that_connections_run_out() {
+    const SLEEPERS: usize = 17;
+    let server = Arc::new(server(&["max_connections=20", "superuser_reserved_connections=0"]));
+    let _ = server.query("CREATE ROLE worker LOGIN PASSWORD 'hunter2'").await;
+    let poor = server.url_of("worker", "hunter2");
+    assert!(!found_but_latency(&poor).contains(&"problem connections".to_owned()));
+    let mut sleepers = JoinSet::new();
+    for _ in 0..SLEEPERS {
+        let server = server.clone();
+        sleepers.spawn(async move { server.try_query("SELECT pg_sleep(600)").await });
+    }
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let began = Instant::now();
+    while server.query(asleep).await != [[SLEEPERS.to_string()]] {
+        assert!(began.elapsed() < LONG, "they do not sleep");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let found = found_but_latency(&poor);
+    assert!(found.contains(&"problem connections".to_owned()), "{found:?}");
 }
 
 /// As behind a pooler in transaction mode, where nothing is ever heard.
@@ -191,9 +220,14 @@ async fn a_full_etcd_and_one_member_alone_are_found() {
     let member = client.status().await.unwrap().header().unwrap().member_id();
     let mut options = AlarmOptions::new();
     options.with_member(member);
-    let raised = client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await;
-    assert!(raised.is_ok(), "{raised:?}");
-    assert_eq!(found_in(&cluster), ["problem alarm", "advice members"]);
+    for kind in [AlarmType::Nospace, AlarmType::Corrupt] {
+        let raised = client.alarm(AlarmAction::Activate, kind, Some(options.clone())).await;
+        assert!(raised.is_ok(), "{raised:?}");
+        assert_eq!(found_in(&cluster), ["problem alarm", "advice members"], "{kind:?}");
+        let off = client.alarm(AlarmAction::Deactivate, kind, Some(options.clone())).await;
+        assert!(off.is_ok(), "{off:?}");
+    }
+    assert_eq!(found_in(&cluster), ["advice members"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

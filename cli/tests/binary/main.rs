@@ -12,6 +12,8 @@ mod bench;
 mod command_line;
 mod doctor;
 mod doctor_elsewhere;
+mod doctor_more;
+mod guard;
 mod loss;
 mod ls;
 mod outage;

@@ -21,6 +21,37 @@ fn the_exit_code_is_that_of_the_command() {
     assert!(is_free(&server.url(), "a", &[]), "nothing is left");
 }
 
+/// Not only to the one run in many that gets the lock.
+#[test]
+fn a_command_that_is_missing_is_told_before_the_lock_is_waited_for() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let holder = Running::inside(&url, &["a"]);
+    for (command, expected) in [
+        ("/nowhere/to/be/found", 127),
+        ("no-such-program-here", 127),
+        ("", 127),
+        ("/etc/passwd", 126),
+        ("/", 126),
+    ] {
+        for option in ["-n", "-w600"] {
+            let end = end(&url, &["run", option, "a", "--", command]);
+            assert_eq!(end.code, Some(expected), "{command}: {end:?}");
+            assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
+        }
+    }
+    // What only the system can tell: the interpreter is missing.
+    let script = server.directory().join("script");
+    fs::write(&script, "#!/nowhere/sh\n").unwrap();
+    let mode = Command::new("chmod").arg("755").arg(&script).status().unwrap();
+    assert!(mode.success());
+    let script = script.to_str().unwrap();
+    assert_eq!(code(&url, &["run", "-n", "a", "--", script]), 75);
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(code(&url, &["run", "-n", "--at-least", "60", "a", "--", script]), 127);
+    assert!(is_free(&url, "a", &[]), "nothing is left");
+}
+
 #[test]
 fn the_command_is_run_without_a_shell_and_keeps_its_flags() {
     let server = RedisServer::start();

@@ -7,6 +7,9 @@ use lockcore::LossReason;
 /// The longest time between SIGTERM and SIGKILL if somebody else may hold the lock already.
 const LONGEST_OVERLAP: Duration = Duration::from_secs(10);
 
+/// One of so many parts of the lease is the longest time between SIGTERM and SIGKILL.
+const SHARE: u32 = 3;
+
 /// What to do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
@@ -31,11 +34,22 @@ impl Danger {
     /// A renewal comes when two thirds are left. With a third for the command and a tenth for its
     /// end, more than a fifth remains for renewals that failed to be repeated.
     pub(super) fn new(lease: Duration, kill_after: Option<Duration>) -> Self {
-        let longest = lease / 3;
+        let longest = lease / SHARE;
         Self {
             grace: kill_after.map_or(longest, |wish| wish.min(longest)),
             margin: (lease / 10).min(Duration::from_secs(2)),
         }
+    }
+
+    /// When somebody else has to kill the processes, if it was not done in time. Behind the end of
+    /// `patience`, and before the deadline.
+    pub(super) fn latest(&self, deadline: Duration) -> Duration {
+        deadline.saturating_sub(self.margin / 2)
+    }
+
+    /// The shortest lease that leaves so much time between SIGTERM and SIGKILL.
+    pub(super) fn shortest_lease(kill_after: Duration) -> Duration {
+        kill_after.saturating_mul(SHARE)
     }
 
     /// What to do if `left` is left until the deadline.
@@ -75,6 +89,8 @@ mod tests {
                 assert!(matches!(danger.advice(lease * 3 / 5), Advice::Wait(_)), "{danger:?}");
                 let left = danger.grace + danger.margin;
                 assert_eq!(danger.advice(left), Advice::End);
+                assert!(danger.latest(left) > danger.patience(None, left), "{danger:?}");
+                assert!(danger.latest(left) < left, "{danger:?}");
                 assert!(
                     danger.patience(None, left) <= left - lease.min(secs(20)) / 10,
                     "{danger:?}"

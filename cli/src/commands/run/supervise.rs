@@ -22,7 +22,7 @@ use super::{
 use crate::{
     exit::Exit,
     output,
-    process::{Group, Reach, Reaped, Signals, Terminal, since_boot, stop_this_process},
+    process::{Group, Guard, Reach, Reaped, Signals, Terminal, since_boot, stop_this_process},
 };
 
 /// The longest time between two looks at the deadline. The timers do not count the time that the
@@ -73,17 +73,22 @@ impl<'a> Supervisor<'a> {
     ) -> io::Result<Self> {
         // First: the command may end at once.
         let children = signal(SignalKind::child())?;
-        let group = Group::spawn(command)?;
+        let danger = Danger::new(args.lease, args.kill_after);
+        let mut group = Group::spawn(command, guard_of(danger, args))?;
+        let deadline = since_boot() + guard.remaining();
+        if !guard.remaining().is_zero() {
+            group.guard_until(danger.latest(deadline));
+        }
         let supervisor = Self {
             name: &args.name,
             guard,
             group,
             children,
             terminal: Terminal::of_standard_streams(),
-            danger: Danger::new(args.lease, args.kill_after),
+            danger,
             on_lost: args.on_lost,
             kill_after: args.kill_after,
-            deadline: since_boot() + guard.remaining(),
+            deadline,
             kill_at: None,
             killed_at: None,
             is_asked_to_end: false,
@@ -125,9 +130,6 @@ impl<'a> Supervisor<'a> {
         let mut lost = pin!(guard.lost());
         loop {
             let reaped = self.group.reap();
-            if self.is_over(since_boot()) {
-                return self.group.exit().unwrap_or(Exit::LOST);
-            }
             if !self.is_loss_told {
                 // Before the lease is looked at, which does not know why it has ended.
                 let known = async {
@@ -140,6 +142,13 @@ impl<'a> Supervisor<'a> {
                 if let Some(reason) = known.await {
                     self.on_loss(reason, since_boot());
                 }
+            }
+            if self.guard.remaining().is_zero() {
+                // The process that stands in for this one may have killed the command.
+                self.on_loss(LossReason::LeaseEnded, since_boot());
+            }
+            if self.is_over(since_boot()) {
+                return self.group.exit().unwrap_or(Exit::LOST);
             }
             let look_in = self.look(since_boot());
             if let Reaped::Stopped(signal) = reaped {
@@ -213,6 +222,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         self.deadline = now + left;
+        self.group.guard_until(self.danger.latest(self.deadline));
         let is_in_danger = self.danger.advice(left) == Advice::End;
         if is_in_danger && self.on_lost == OnLost::Kill && !self.is_ended_for_loss {
             self.end_for_loss(None, now);
@@ -285,6 +295,12 @@ impl<'a> Supervisor<'a> {
                 self.stop();
             }
             Signal::CONT => {
+                // Perhaps this process was stopped, and the command with it. If the hold has not
+                // outlived that, the command must not go on.
+                self.look_at_lease(since_boot());
+                if self.is_ended_for_loss {
+                    return;
+                }
                 if let Some(terminal) = &self.terminal {
                     terminal.lend(self.group.id());
                 }
@@ -316,6 +332,22 @@ impl<'a> Supervisor<'a> {
         }
         stop_this_process();
     }
+}
+
+/// The guard of a command that a loss ends.
+fn guard_of(danger: Danger, args: &Args) -> Option<Guard> {
+    if args.on_lost == OnLost::Warn {
+        return None;
+    }
+    let started = Guard::start(danger.grace);
+    if let Err(error) = &started {
+        output::tell(format_args!(
+            "cannot start the guard, without which the command of {} runs on if lockctl is \
+             killed or stopped: {error}",
+            args.name
+        ));
+    }
+    started.ok()
 }
 
 impl Drop for Supervisor<'_> {

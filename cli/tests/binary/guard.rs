@@ -1,0 +1,134 @@
+//! What becomes of the command when `lockctl` is stopped or killed, and can do nothing itself.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use lockcore_testkit::RedisServer;
+
+use crate::program::{Running, is_free, kill, runs, state, until};
+
+/// Ignores what asks it to end or to stop, but for SIGSTOP. Prints its id.
+const STUBBORN: &str = "trap '' TERM TSTP; echo $$; while :; do sleep 0.02; done";
+
+/// The guard of `lockctl`.
+fn guard_of(running: &Running) -> Option<String> {
+    let parent = running.pid().to_string();
+    let processes = fs::read_dir("/proc").unwrap();
+    let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    pids.find(|pid| {
+        let Ok(words) = fs::read_to_string(format!("/proc/{pid}/cmdline")) else { return false };
+        let mut words = words.split('\0');
+        words.next() == Some("lockctl-guard") && words.next() == Some(&parent)
+    })
+}
+
+/// When the store may grant `name` to somebody else.
+async fn end_of_lease(server: &RedisServer, name: &str) -> Instant {
+    let asked = Instant::now();
+    let left: i64 = server.query(&["PTTL", name]).await;
+    asked + Duration::from_millis(u64::try_from(left).expect("a lease"))
+}
+
+/// When the process was gone.
+fn end_of(pid: &str) -> Instant {
+    let mut last_seen = Instant::now();
+    until("the end of the command", || {
+        let now = Instant::now();
+        let is_there = runs(pid);
+        if is_there {
+            last_seen = now;
+        }
+        !is_there
+    });
+    last_seen
+}
+
+/// SIGSTOP can be caught by nobody.
+#[test]
+fn a_command_stands_still_while_lockctl_does() {
+    let server = RedisServer::start();
+    let mut running = Running::script(&server.url(), &["--kill-after", "0", "a"], STUBBORN);
+    let command = running.line();
+    for _ in 0..3 {
+        running.signal("STOP");
+        until("the stop of the command", || state(&command) == Some('T'));
+        // Whoever continues the command alone does not know that nobody renews.
+        kill("CONT", &command);
+        until("the stop of the command", || state(&command) == Some('T'));
+        running.signal("CONT");
+        until("the command to go on", || matches!(state(&command), Some('S' | 'R')));
+    }
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(137));
+}
+
+#[tokio::test]
+async fn a_stopped_lockctl_does_not_keep_its_command_beyond_the_lease() {
+    let server = RedisServer::start();
+    let mut running = Running::script(&server.url(), &["--lease", "3", "a"], STUBBORN);
+    let command = running.line();
+    running.signal("STOP");
+    let own = running.pid().to_string();
+    until("the stop", || state(&own) == Some('T'));
+    let end_of_lease = end_of_lease(&server, "a").await;
+    let end_of_command = end_of(&command);
+    assert!(end_of_command < end_of_lease, "{:?} too late", end_of_command - end_of_lease);
+    until("the end of the lease", || is_free(&server.url(), "a", &[]));
+    running.signal("CONT");
+    let end = running.end();
+    assert_eq!(end.code, Some(76), "{end:?}");
+    assert!(end.stderr.contains("was lost"), "{end:?}");
+}
+
+#[tokio::test]
+async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
+    let server = RedisServer::start();
+    let script = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.02; done";
+    for arguments in [&["--lease", "3", "a"][..], &["--kill-after", "0.3", "a"]] {
+        let mut running = Running::script(&server.url(), arguments, script);
+        let command = running.line();
+        let guard = guard_of(&running).expect("a guard");
+        running.signal("KILL");
+        let end_of_lease = end_of_lease(&server, "a").await;
+        assert_eq!(running.line(), "asked");
+        let end_of_command = end_of(&command);
+        assert!(end_of_command < end_of_lease, "{:?} too late", end_of_command - end_of_lease);
+        until("the end of the guard", || !runs(&guard));
+        let _: i64 = server.query(&["DEL", "a"]).await;
+    }
+}
+
+#[test]
+fn a_loss_that_is_a_warning_only_has_no_guard() {
+    let server = RedisServer::start();
+    let arguments = ["--on-lost", "warn", "a"];
+    let script = "echo $$; read go; echo alive";
+    let mut running = Running::script(&server.url(), &arguments, script);
+    let command = running.line();
+    assert_eq!(guard_of(&running), None);
+    running.signal("KILL");
+    until("the end of lockctl", || running.is_over());
+    assert!(runs(&command));
+    running.tell("go\n");
+    assert_eq!(running.line(), "alive");
+}
+
+#[test]
+fn the_guard_is_neither_in_the_way_nor_left_behind() {
+    let server = RedisServer::start();
+    let url = server.url();
+    // Signals to it do nothing, and neither does its end.
+    for signal in ["TERM", "HUP", "STOP", "KILL"] {
+        let running = Running::inside(&url, &["a"]);
+        let guard = guard_of(&running).expect("a guard");
+        kill(signal, &guard);
+        let end = running.end();
+        assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{signal}: {end:?}");
+        assert!(!runs(&guard), "{signal}");
+        assert!(is_free(&url, "a", &[]));
+    }
+}
