@@ -55,8 +55,8 @@ pub(super) async fn examine(
 }
 
 /// What to do about a node that is away.
-const REMOVE: &str = "start it; only if it never comes back, and another node has its slots, remove \
-                      it with CLUSTER FORGET on every other node within a minute; not while \
+const REMOVE: &str = "start it; only if it never comes back, and another node has its slots, \
+                      remove it with CLUSTER FORGET on every other node within a minute; not while \
                       its slots have no other primary, or a failover or a resharding is under way";
 
 /// A node, as one of them knows it.

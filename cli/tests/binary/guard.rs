@@ -11,8 +11,10 @@ use lockcore_testkit::RedisServer;
 
 use crate::program::{Running, is_free, kill, runs, state, until};
 
-/// Ignores what asks it to end or to stop, but for SIGSTOP. Prints its id.
-const STUBBORN: &str = "trap '' TERM TSTP; echo $$; while :; do sleep 0.02; done";
+/// Ignores what asks it to end or to stop, but for SIGSTOP. Prints its id. It starts no process: a
+/// shell that waits in vfork(2) for a child which is stopped before its exec is not shown as
+/// stopped itself.
+const STUBBORN: &str = "trap '' TERM TSTP; echo $$; exec sleep 600";
 
 /// The guard of `lockctl`.
 fn guard_of(running: &Running) -> Option<String> {
