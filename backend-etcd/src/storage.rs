@@ -1,7 +1,7 @@
 //! The keys of a name, with their leases: see
 //! [`Directory::storage`](lockcore::backend::Directory::storage).
 
-use etcd_client::{GetOptions, Txn, TxnOp};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp};
 use futures_util::future::try_join_all;
 use lockcore::{
     BackendError,
@@ -13,6 +13,7 @@ use crate::{
     error,
     keys::{Keys, Kind},
     members::Members,
+    renew::READ_TOGETHER,
     requests::{TimeToLive, Transact},
     seen::gets,
 };
@@ -26,7 +27,7 @@ pub(crate) async fn of(members: &Members, keys: &Keys) -> Result<Vec<StoredEntry
     let answer = members.call(DOING, &read).await?.ok_or_else(|| error::unexpected(DOING))?;
     let [found] = gets(&answer, DOING)?;
     let holds = [Kind::Lock, Kind::ReadWrite].map(|kind| keys.holds(kind));
-    let looking = found.kvs().iter().map(async |pair| {
+    let look_at = async |pair: &KeyValue| {
         let key = String::from_utf8_lossy(pair.key()).into_owned();
         let lease = match pair.lease() {
             0 => None,
@@ -42,6 +43,11 @@ pub(crate) async fn of(members: &Members, keys: &Keys) -> Result<Vec<StoredEntry
         Ok::<_, BackendError>(Some(
             StoredEntry::new(key, kind).with_number(number).with_left(lease),
         ))
-    });
-    Ok(try_join_all(looking).await?.into_iter().flatten().collect())
+    };
+    let mut entries = Vec::new();
+    // A queue may be long.
+    for pairs in found.kvs().chunks(READ_TOGETHER) {
+        entries.extend(try_join_all(pairs.iter().map(look_at)).await?.into_iter().flatten());
+    }
+    Ok(entries)
 }

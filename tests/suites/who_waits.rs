@@ -777,6 +777,10 @@ async fn an_abandoned_client_leaves_its_record_as_a_crash_does() {
     let _guard = locks.lock("a").acquire().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
     locks.abandon();
+    // Whatever is done with it now.
+    locks.lock("b").acquire().await.unwrap_err();
+    let _ = locks.close().await;
+    drop(locks);
     tokio::time::sleep(20 * SECOND).await;
     assert_eq!(records(&store).await.len(), 1, "as after a crash");
     tokio::time::sleep(12 * SECOND).await;

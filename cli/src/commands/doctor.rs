@@ -116,11 +116,14 @@ async fn deadlocks(locks: &Locks) -> Result<Vec<Finding>, LockError> {
     };
     let mut found: Vec<Finding> = cycles.map(finding).collect();
     if found.is_empty() && waits.is_partial() {
-        let seen = "there are more records of clients than one look reads";
+        let seen = "there are more records of clients than one look reads, or a client that seems \
+                    to be in a deadlock does not confirm it";
         found.push(
             Finding::new("deadlock", Severity::Unknown, seen)
                 .because("it is not known whether some of them wait for each other for ever")
-                .to_do("look at who waits with `lockctl top`; find out why there are so many"),
+                .to_do(
+                    "look at who waits with `lockctl top`, and whether these processes are there",
+                ),
         );
     }
     Ok(found)

@@ -74,11 +74,11 @@ async fn storage(
     match Pace::new(0).in_time(directory.storage(name, conditions)).await {
         Ok(entries) => Ok(Some(entries)),
         Err(error) if error.kind() == BackendErrorKind::Unsupported => Ok(None),
-        Err(error) if error.kind() == BackendErrorKind::Permission => {
+        // Who holds it is known by now, and is told all the same.
+        Err(error) => {
             output::tell(format_args!("what is stored is left out: {}", Failure::from(error)));
             Ok(None)
         }
-        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Group`]: a command in a process group of its own.
 
-use std::{io, os::unix::process::CommandExt, process::Command, time::Duration};
+use std::{cell::Cell, io, os::unix::process::CommandExt, process::Command, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -29,6 +29,8 @@ pub(crate) struct Group {
     others: Vec<Descendant>,
     guard: Option<Guard>,
     exit: Option<Exit>,
+    /// The group has ended. Its number may be that of another one by now.
+    has_ended: Cell<bool>,
 }
 
 /// Which processes are meant, besides those of the group.
@@ -60,7 +62,13 @@ impl Group {
         // The guard among them.
         let others = tree::descendants_of(getpid(), &[]);
         let child = command.process_group(0).spawn()?;
-        Ok(Self { leader: Pid::from_child(&child), others, guard, exit: None })
+        Ok(Self {
+            leader: Pid::from_child(&child),
+            others,
+            guard,
+            exit: None,
+            has_ended: Cell::default(),
+        })
     }
 
     /// The number of the group.
@@ -76,8 +84,9 @@ impl Group {
     /// Has the guard kill the group at this time since the start of the host, if this process does
     /// not tell it otherwise by then.
     pub(crate) fn guard_until(&mut self, time: Duration) {
+        let group = Some(self.leader).filter(|_| !self.is_group_gone());
         if let Some(guard) = &mut self.guard {
-            guard.tell(self.leader, time);
+            guard.tell(group, time);
         }
     }
 
@@ -87,7 +96,10 @@ impl Group {
     }
 
     fn is_group_gone(&self) -> bool {
-        self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH)
+        if self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH) {
+            self.has_ended.set(true);
+        }
+        self.has_ended.get()
     }
 
     /// Sends `signal` to all processes of the group.

@@ -11,16 +11,17 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::sys::signal::SigSet;
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, getpid, kill_process_group, test_kill_process_group},
+    process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group},
 };
 
 use super::{clock::since_boot, tree};
+use crate::output;
 
 /// What the guard is called by, instead of the name of the program.
 const NAME: &str = "lockctl-guard";
@@ -30,6 +31,12 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How often a group is looked at that should end.
 const SHORT_LOOK: Duration = Duration::from_millis(20);
+
+/// After a pause of its own as long as this, the guard waits for news before it acts.
+const LATE: Duration = Duration::from_millis(600);
+
+/// How long the end of the guard is waited for.
+const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// How long killed processes are waited for.
 const LONGEST_DYING: Duration = Duration::from_secs(10);
@@ -48,8 +55,8 @@ const NEWS: Duration = Duration::from_millis(20);
 pub(crate) struct Guard {
     process: Child,
     stream: UnixStream,
-    /// When the guard was last told to kill.
-    told: Option<Duration>,
+    /// What the guard was last told to kill, and when.
+    told: Option<(Option<Pid>, Duration)>,
     /// Its end was seen, so that its number may be that of another process.
     has_ended: bool,
 }
@@ -75,24 +82,32 @@ impl Guard {
     }
 
     /// Has `group` killed at `time` since the start of the host, unless another time is told by
-    /// then.
-    pub(super) fn tell(&mut self, group: Pid, time: Duration) {
-        if self.told.is_some_and(|told| told.abs_diff(time) < NEWS) {
+    /// then, or that there is no group any more.
+    pub(super) fn tell(&mut self, group: Option<Pid>, time: Duration) {
+        let is_old =
+            |(of, told): (Option<Pid>, Duration)| of == group && told.abs_diff(time) < NEWS;
+        if self.told.is_some_and(is_old) {
             return;
         }
         let mut frame = [0; FRAME];
         let (number, millis) = frame.split_at_mut(4);
-        number.copy_from_slice(&group.as_raw_pid().to_le_bytes());
+        number.copy_from_slice(&group.map_or(0, Pid::as_raw_pid).to_le_bytes());
         millis.copy_from_slice(&u64::try_from(time.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
         // If it takes nothing now, it is told at the next look.
         if matches!(self.stream.write(&frame), Ok(FRAME)) {
-            self.told = Some(time);
+            self.told = Some((group, time));
         }
     }
 
     /// Takes notice that the child with this number has ended.
     pub(super) fn on_end_of(&mut self, pid: Pid) {
-        self.has_ended |= pid == Pid::from_child(&self.process);
+        if !self.has_ended && pid == Pid::from_child(&self.process) {
+            self.has_ended = true;
+            output::tell(
+                "the guard has ended, without which the command runs on if lockctl is killed or \
+                 stopped",
+            );
+        }
     }
 }
 
@@ -100,7 +115,11 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_ended {
             let _ = self.process.kill();
-            let _ = self.process.wait();
+            let killed = Instant::now();
+            // One that cannot die at once, as on a disk that hangs, is left to the system.
+            while matches!(self.process.try_wait(), Ok(None)) && killed.elapsed() < LONGEST_END {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }
@@ -108,6 +127,14 @@ impl Drop for Guard {
 /// This program, also if its file was replaced while it runs.
 fn own_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { env::current_exe() }
+}
+
+/// What a guard heard of the other process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    News,
+    Nothing,
+    End,
 }
 
 /// What the guard knows.
@@ -135,9 +162,18 @@ impl Watch {
         // Whoever signals all processes called like this one means the other one. Only SIGKILL ends
         // the guard before.
         let _ = SigSet::all().thread_block();
+        if getppid().is_none() {
+            // It is in another namespace, where the numbers mean other processes.
+            return Ok(());
+        }
         let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        while self.listen(&mut stream)? {
-            self.look(since_boot());
+        let mut last = since_boot();
+        while self.listen(&mut stream) {
+            let before = std::mem::replace(&mut last, since_boot());
+            // What was told while it could not listen may be old, and the next is on its way.
+            if last.saturating_sub(before) < LATE {
+                self.look(last);
+            }
         }
         if let Some((group, kill_at)) = self.told {
             end(group, kill_at.min(since_boot() + self.grace));
@@ -145,12 +181,23 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until something is told, or it is time for a look. Returns `false` at the end of the
-    /// other process.
-    fn listen(&mut self, stream: &mut UnixStream) -> io::Result<bool> {
+    /// Waits until something is told, or it is time for a look. Takes in everything that was told.
+    /// Returns `false` at the end of the other process.
+    fn listen(&mut self, stream: &mut UnixStream) -> bool {
         let rest = self.told.map_or(LOOK, |(_, kill_at)| kill_at.saturating_sub(since_boot()));
-        // Zero would mean for ever.
-        stream.set_read_timeout(Some(rest.clamp(SHORT_LOOK, LOOK)))?;
+        // Zero would mean for ever. It fails on some systems if the other process has ended, which
+        // is seen next.
+        let _ = stream.set_read_timeout(Some(rest.clamp(SHORT_LOOK, LOOK)));
+        let mut heard = self.hear(stream);
+        let _ = stream.set_nonblocking(true);
+        while heard == Heard::News {
+            heard = self.hear(stream);
+        }
+        let _ = stream.set_nonblocking(false);
+        heard != Heard::End
+    }
+
+    fn hear(&mut self, stream: &mut UnixStream) -> Heard {
         let mut frame = [0; FRAME];
         match stream.read(&mut frame) {
             // A frame is written at once, and so is never read in part.
@@ -160,11 +207,11 @@ impl Watch {
                 millis.copy_from_slice(&frame[4..]);
                 let time = Duration::from_millis(u64::from_le_bytes(millis));
                 self.told = Pid::from_raw(number).map(|group| (group, time));
-                Ok(true)
+                Heard::News
             }
-            Ok(_) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
-            Err(_) => Ok(true),
+            Ok(_) => Heard::End,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Heard::End,
+            Err(_) => Heard::Nothing,
         }
     }
 

@@ -3,7 +3,7 @@
 use lockcore_testkit::{EtcdCluster, PostgresServer, RedisCluster, RedisServer};
 use serde_json::Value;
 
-use crate::program::{Running, end, lockctl, until};
+use crate::program::{QUIET, Running, end, lockctl, until};
 
 /// A run of half a second with 8 tasks, and its report.
 fn report(url: &str) -> Value {
@@ -113,6 +113,7 @@ async fn bench_measures_the_other_stores_and_leaves_nothing() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_thousand_tasks_take_little_memory() {
+    let _quiet = QUIET.blocking_lock();
     let server = RedisServer::start();
     let arguments = ["bench", "--tasks", "1000", "--seconds", "60", "--json"];
     let running = Running::start(lockctl(&server.url(), &arguments));

@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_testkit::RedisServer;
 
-use crate::program::{Running, is_free, kill, runs, state, until};
+use crate::program::{QUIET, Running, is_free, kill, runs, state, until};
 
 /// Ignores what asks it to end or to stop, but for SIGSTOP. Prints its id. It starts no process: a
 /// shell that waits in vfork(2) for a child which is stopped before its exec is not shown as
@@ -70,8 +70,9 @@ fn a_command_stands_still_while_lockctl_does() {
 
 #[tokio::test]
 async fn a_stopped_lockctl_does_not_keep_its_command_beyond_the_lease() {
+    let _quiet = QUIET.lock().await;
     let server = RedisServer::start();
-    let mut running = Running::script(&server.url(), &["--lease", "3", "a"], STUBBORN);
+    let mut running = Running::script(&server.url(), &["--lease", "6", "a"], STUBBORN);
     let command = running.line();
     running.signal("STOP");
     let own = running.pid().to_string();
@@ -90,7 +91,7 @@ async fn a_stopped_lockctl_does_not_keep_its_command_beyond_the_lease() {
 async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     let server = RedisServer::start();
     let script = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.02; done";
-    for arguments in [&["--lease", "3", "a"][..], &["--kill-after", "0.3", "a"]] {
+    for arguments in [&["--lease", "6", "a"][..], &["--kill-after", "2", "a"]] {
         let mut running = Running::script(&server.url(), arguments, script);
         let command = running.line();
         let guard = guard_of(&running).expect("a guard");
@@ -102,6 +103,27 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
         until("the end of the guard", || !runs(&guard));
         let _: i64 = server.query(&["DEL", "a"]).await;
     }
+}
+
+/// `lockctl` renews all the time, so what the guard was told meanwhile is old.
+#[test]
+fn a_guard_that_stood_still_kills_nothing() {
+    let server = RedisServer::start();
+    let script = "echo $$; read go; echo alive";
+    let mut running = Running::script(&server.url(), &["--lease", "1", "a"], script);
+    let command = running.line();
+    let guard = guard_of(&running).expect("a guard");
+    kill("STOP", &guard);
+    until("the stop of the guard", || state(&guard) == Some('T'));
+    let began = Instant::now();
+    until("three leases", || began.elapsed() > Duration::from_secs(3));
+    kill("CONT", &guard);
+    let continued = Instant::now();
+    until("several looks of the guard", || continued.elapsed() > Duration::from_secs(1));
+    assert!(runs(&command));
+    running.tell("go\n");
+    assert_eq!(running.line(), "alive");
+    assert_eq!(running.end().code, Some(0));
 }
 
 #[test]
@@ -128,8 +150,13 @@ fn the_guard_is_neither_in_the_way_nor_left_behind() {
         let running = Running::inside(&url, &["a"]);
         let guard = guard_of(&running).expect("a guard");
         kill(signal, &guard);
+        if signal == "KILL" {
+            until("the end of the guard", || !runs(&guard));
+        }
         let end = running.end();
-        assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""), "{signal}: {end:?}");
+        let is_told = end.stderr.contains("the guard has ended");
+        assert_eq!((end.code, is_told), (Some(0), signal == "KILL"), "{signal}: {end:?}");
+        assert!(is_told || end.stderr.is_empty(), "{signal}: {end:?}");
         assert!(!runs(&guard), "{signal}");
         assert!(is_free(&url, "a", &[]));
     }

@@ -139,11 +139,12 @@ fn a_stop_stops_the_command_too() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_loss_while_stopped_is_noticed_before_the_command_goes_on() {
-    use crate::program::{runs, state};
+    use crate::program::{QUIET, runs, state};
 
     let server = RedisServer::start();
     let script = "trap '' TSTP TERM; echo $$; while :; do sleep 0.02; done; echo went on";
-    let mut running = Running::script(&server.url(), &["--lease", "3", "a"], script);
+    let _quiet = QUIET.blocking_lock();
+    let mut running = Running::script(&server.url(), &["--lease", "6", "a"], script);
     let (command, own) = (running.line(), running.pid().to_string());
     running.signal("TSTP");
     until("the stop", || matches!(state(&own), Some('T' | 'Z')));

@@ -76,6 +76,7 @@ impl Client {
     /// Ends as a process that crashes: nothing is released, and no background work goes on.
     pub(crate) fn abandon(self: &Arc<Self>) {
         self.life.store(ABANDONED, Ordering::SeqCst);
+        self.presence.abandon();
         self.background.stop();
         self.closing.notify_waiters();
         let now = self.clock.now();

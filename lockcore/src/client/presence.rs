@@ -167,9 +167,18 @@ impl Presence {
         state.exists_until.is_some_and(|until| now < until)
     }
 
-    /// The record was removed.
+    /// Nothing is written any more, and the store keeps the record until it runs out.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state();
+        (state.is_closed, state.exists_until) = (true, None);
+    }
+
+    /// The record was removed. It may be written once more by a request that is under way.
     pub(super) fn removed(&self) {
-        self.state().exists_until = None;
+        let mut state = self.state();
+        if !state.is_writing {
+            state.exists_until = None;
+        }
     }
 
     /// Notes the cycles that were seen in a look, and returns the positions of those that were seen

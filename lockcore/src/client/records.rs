@@ -31,7 +31,8 @@ impl Client {
             self.calendar.unwatch();
             return;
         }
-        let now = self.clock.now();
+        // Before the look, which it is to vouch for.
+        let (now, number) = (self.clock.now(), self.presence.next_look());
         // Before the look: whoever waits from now on says so again.
         let scan = match self.calendar.unwatch() {
             true => self.scan(now),
@@ -42,13 +43,13 @@ impl Client {
             self.calendar.watch();
         }
         self.warn_of_cycles(&scan, now);
-        self.keep_record(&scan, now, writes);
+        self.keep_record((&scan, number), now, writes);
         if self.presence.may_list_waits(now) {
             self.calendar.watch();
         }
     }
 
-    fn keep_record(&self, scan: &Scan, now: Moment, writes: &mut JoinSet<()>) {
+    fn keep_record(&self, (scan, number): (&Scan, u64), now: Moment, writes: &mut JoinSet<()>) {
         let presence = &self.presence;
         if !presence.is_described() || self.backend.directory().is_none() {
             return;
@@ -57,7 +58,7 @@ impl Client {
         if !is_in_use && !presence.may_list_waits(now) {
             return;
         }
-        let looks = if scan.linked > 0 { presence.next_look() } else { 0 };
+        let looks = if scan.linked > 0 { number } else { 0 };
         let text = presence.record().text_with(&scan.waits, scan.omitted, looks);
         let begun = presence.begin(text, !scan.waits.is_empty(), is_in_use, now);
         let Some(mut writing) = begun else { return };

@@ -9,10 +9,14 @@ use crate::{
     waits::{Account, Candidate, ClientRecord, Reading, Waits, is_client_id},
 };
 
-/// The times between the looks at what may be a cycle. A client in one looks at itself every
-/// second, and a second such look is begun after the first one was answered.
-const BETWEEN_LOOKS: [Duration; 3] =
-    [Duration::from_millis(1500), Duration::from_millis(750), Duration::from_millis(750)];
+/// The time until the second look at what may be a cycle, and that between the further ones. A
+/// client in one looks at itself every second, and a second such look is begun after the first one
+/// was answered.
+const SECOND_LOOK: Duration = Duration::from_millis(1500);
+const FURTHER_LOOK: Duration = Duration::from_millis(250);
+
+/// The most looks after the first one, which take 3 s.
+const MOST_LOOKS: usize = 7;
 
 /// The most records that are read, the most bytes of all of them, and the most pages. Whoever can
 /// write to the store can write more.
@@ -33,12 +37,12 @@ impl Client {
         if cycles.is_empty() {
             return Ok(self.report(first, cycles));
         }
-        let mut reading = Reading::default();
-        for pause in BETWEEN_LOOKS {
-            tokio::time::sleep(pause).await;
+        let (mut reading, mut may_be, mut pause) = (Reading::default(), 0, SECOND_LOOK);
+        for _ in 0..MOST_LOOKS {
+            tokio::time::sleep(std::mem::replace(&mut pause, FURTHER_LOOK)).await;
             reading = self.read_records().await?;
             let (mut there, mut account) = (reading.also_in(&first), Account::default());
-            let may_be = self.true_cycles(&mut there, &mut account).await?.len();
+            may_be = self.true_cycles(&mut there, &mut account).await?.len();
             there.retain_confirmed(&first);
             cycles = self.true_cycles(&mut there, &mut account).await?;
             reading.is_partial |= first.is_partial || there.is_partial;
@@ -46,6 +50,8 @@ impl Client {
                 break;
             }
         }
+        // Those of a client that did not say it again, be it for a slow store.
+        reading.is_partial |= cycles.len() < may_be;
         Ok(self.report(reading, cycles))
     }
 

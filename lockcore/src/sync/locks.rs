@@ -165,10 +165,10 @@ impl Locks {
     /// An acquisition is in the report when it has waited for more than 1.5 s, and is told of
     /// within another second. Latches and conditions are not. A cycle of acquisitions that wait for
     /// each other is looked at twice: the records are read, the store is asked for the holds, and
-    /// 1.5 s later both is done again, and up to twice more until each client in it has written its
-    /// record anew. So a deadlock is reported within 5 s of its beginning, and neither a wait that
-    /// is over meanwhile nor the record of a client that crashed, or cannot reach the store, is a
-    /// deadlock. It takes 3 s at most beside what the store takes, and without anything like a
+    /// 1.5 s later both is done again, and up to six times more until each client in it has written
+    /// its record anew. So a deadlock is reported within 5 s of its beginning, and neither a wait
+    /// that is over meanwhile nor the record of a client that crashed, or cannot reach the store,
+    /// is a deadlock. It takes 3 s at most beside what the store takes, and without anything like a
     /// cycle it returns at once. It only reports: nobody is cut off.
     ///
     /// The record of a client that crashed remains until it runs out, and its waits are reported as

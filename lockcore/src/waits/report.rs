@@ -73,7 +73,8 @@ impl Waits {
 
     /// Returns `true` if there was more than one report looks at: it reads at most 10,000 records,
     /// of 64 MiB together, and asks the store for at most 1,000 locks of what looks like cycles.
-    /// Clients, waits and cycles may be missing then.
+    /// Clients, waits and cycles may be missing then. It is also `true` if there may be a cycle
+    /// that one of its clients did not confirm in time: it has crashed, or cannot write its record.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.is_partial

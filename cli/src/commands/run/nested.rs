@@ -134,6 +134,11 @@ impl Held {
     }
 }
 
+/// Returns `true` inside an outer run.
+pub(super) fn is_inside() -> bool {
+    !inherited().is_empty()
+}
+
 /// What the environment says. If that is not what this version writes, nothing is known to be held.
 fn inherited() -> Vec<Held> {
     let value = env::var(HELD).unwrap_or_default();

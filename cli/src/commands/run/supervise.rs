@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     Args, OnLost,
     danger::{Advice, Danger},
+    nested,
 };
 use crate::{
     exit::Exit,
@@ -339,7 +340,10 @@ fn guard_of(danger: Danger, args: &Args) -> Option<Guard> {
     if args.on_lost == OnLost::Warn {
         return None;
     }
-    let started = Guard::start(danger.grace);
+    // The lock of an outer run may end before that of this one, and its guard cannot know this
+    // command: it ends `lockctl`, and this guard the command, at once.
+    let grace = if nested::is_inside() { Duration::ZERO } else { danger.grace };
+    let started = Guard::start(grace);
     if let Err(error) = &started {
         output::tell(format_args!(
             "cannot start the guard, without which the command of {} runs on if lockctl is \
