@@ -28,6 +28,14 @@ fn guard_of(running: &Running) -> Option<String> {
     })
 }
 
+/// Whether the process has blocked SIGTERM. A guard does so first of all, but after its exec.
+fn blocks_signals(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    blocked.is_some_and(|mask| mask & 1 << 14 != 0)
+}
+
 /// When the store may grant `name` to somebody else.
 async fn end_of_lease(server: &RedisServer, name: &str) -> Instant {
     let asked = Instant::now();
@@ -149,6 +157,7 @@ fn the_guard_is_neither_in_the_way_nor_left_behind() {
     for signal in ["TERM", "HUP", "STOP", "KILL"] {
         let running = Running::inside(&url, &["a"]);
         let guard = guard_of(&running).expect("a guard");
+        until("the guard to block signals", || blocks_signals(&guard));
         kill(signal, &guard);
         if signal == "KILL" {
             until("the end of the guard", || !runs(&guard));
