@@ -28,6 +28,13 @@ fn guard_of(running: &Running) -> Option<String> {
     })
 }
 
+/// Prints are read as soon as the command is there. A moment later, the guard is told of its group,
+/// and `lockctl` waits.
+fn until_guarded(running: &Running) {
+    let own = running.pid().to_string();
+    until("lockctl to wait", || state(&own) == Some('S'));
+}
+
 /// Whether the process has blocked SIGTERM. A guard does so first of all, but after its exec.
 fn blocks_signals(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -63,6 +70,7 @@ fn a_command_stands_still_while_lockctl_does() {
     let server = RedisServer::start();
     let mut running = Running::script(&server.url(), &["--kill-after", "0", "a"], STUBBORN);
     let command = running.line();
+    until_guarded(&running);
     for _ in 0..3 {
         running.signal("STOP");
         until("the stop of the command", || state(&command) == Some('T'));
@@ -82,6 +90,7 @@ async fn a_stopped_lockctl_does_not_keep_its_command_beyond_the_lease() {
     let server = RedisServer::start();
     let mut running = Running::script(&server.url(), &["--lease", "6", "a"], STUBBORN);
     let command = running.line();
+    until_guarded(&running);
     running.signal("STOP");
     let own = running.pid().to_string();
     until("the stop", || state(&own) == Some('T'));
@@ -102,6 +111,7 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     for arguments in [&["--lease", "6", "a"][..], &["--kill-after", "2", "a"]] {
         let mut running = Running::script(&server.url(), arguments, script);
         let command = running.line();
+        until_guarded(&running);
         let guard = guard_of(&running).expect("a guard");
         running.signal("KILL");
         let end_of_lease = end_of_lease(&server, "a").await;
