@@ -10,6 +10,7 @@ mod abandoning;
 mod asking;
 mod backend_limits;
 mod circles;
+mod client_records;
 mod clients;
 mod core;
 mod core_regressions;
