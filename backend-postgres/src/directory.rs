@@ -112,7 +112,7 @@ impl Directory for PostgresBackend {
     }
 }
 
-/// What is done, in errors.
+/// The name of the request in errors.
 const LOOKING: &str = "looking at what is stored";
 
 /// A row of a name, called by its table.

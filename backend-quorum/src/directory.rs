@@ -299,7 +299,7 @@ impl Directory for Quorum {
         Ok(Page::new(records.collect(), None))
     }
 
-    /// What each member that answers has. A majority has to answer.
+    /// The entries of each member that answers. A majority has to answer.
     async fn storage(
         &self,
         name: &LockName,

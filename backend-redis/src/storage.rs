@@ -16,7 +16,7 @@ use crate::{
     script::{self, ScriptCall},
 };
 
-/// What a key of a name is for.
+/// The purpose of a key of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Use {
     /// The lock itself, of any kind: which one, its type and the other keys tell.
@@ -80,7 +80,7 @@ impl Stored {
         Ok(found.iter().map(|found| self.entry(found, is_latch)).collect())
     }
 
-    /// What the key is for. [`None`] for the lease of a hold.
+    /// The purpose of the key. [`None`] for the lease of a hold.
     fn use_of(&self, found: &Found) -> Option<&Use> {
         self.keys.get(found.at.checked_sub(1)?).map(|(_, of)| of)
     }

@@ -28,7 +28,7 @@ pub(crate) struct Sweep {
 pub(crate) struct Batch {
     /// The names that were looked at.
     pub(crate) names: Vec<LockName>,
-    /// What there is to say about those that are in use, or cannot be read.
+    /// The reports of those that are in use, or cannot be read.
     pub(crate) reports: Vec<Report>,
 }
 

@@ -1,4 +1,4 @@
-//! What there is to say about the parts of a name.
+//! The parts of a name, as entries for people.
 
 use lockcore::backend::{StoredEntry, StoredKind};
 use tokio::time::Instant;

@@ -54,7 +54,7 @@ pub(super) async fn examine(
     Ok(())
 }
 
-/// What to do about a node that is away.
+/// The advice about a node that is away.
 const REMOVE: &str = "start it; only if it never comes back, and another node has its slots, \
                       remove it with CLUSTER FORGET on every other node within a minute; not while \
                       its slots have no other primary, or a failover or a resharding is under way";

@@ -9,7 +9,7 @@ use crate::{error, sentinel::SentinelGroup};
 
 /// With fewer, the loss of one leaves no majority.
 const ENOUGH: usize = 3;
-/// What to do about a Sentinel that is away.
+/// The advice about a Sentinel that is away.
 const REMOVE: &str = "start it; only if it never comes back, use SENTINEL RESET on each of the \
                       others, one after the other with 30 s between; not while the primary or a \
                       replica is down, nor during a failover: a reset forgets them as well";

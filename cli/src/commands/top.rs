@@ -9,7 +9,6 @@ use std::{
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
 use lockcore::{BackendError, backend::Backend};
-use nix::sys::signal::{Signal as StoppingSignal, raise};
 use rustix::process::{Signal, kill_current_process_group};
 use tokio::{
     sync::{mpsc, watch},
@@ -23,7 +22,7 @@ use crate::{
     exit::{Exit, Failure},
     output,
     pace::{DEFAULT_RATE, Pace, RATE_HELP},
-    process::Signals,
+    process::{Signals, stop_unless_orphaned},
     top::{
         keys::{self, Request},
         model::{Model, News, Release},
@@ -143,13 +142,6 @@ fn said_of(ended: Option<Result<String, JoinError>>) -> String {
     ended.and_then(Result::ok).unwrap_or_else(|| NOT_KNOWN.to_owned())
 }
 
-/// Stops this process, unless its group is orphaned: then no shell can continue it, and the system
-/// ignores the signal, which one of the kind of SIGSTOP would not be.
-fn stop_unless_orphaned() {
-    // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
-    let _ = raise(StoppingSignal::SIGTTOU);
-}
-
 impl Top {
     /// Shows everything, and ends when asked to.
     async fn run(mut self) -> Result<Exit, Failure> {
@@ -226,7 +218,6 @@ impl Top {
             Some(Request::Redraw) => self.screen.resume().map_err(no_terminal)?,
             // As the terminal does it for a program that leaves Ctrl-Z to it. The signal comes
             // back to this process.
-            // A group that no shell can continue is not stopped.
             Some(Request::Suspend) => {
                 let _ = kill_current_process_group(Signal::TSTP);
             }

@@ -96,8 +96,8 @@ impl Group {
     }
 
     fn is_group_gone(&self) -> bool {
-        if self.exit.is_some() && test_kill_process_group(self.leader) == Err(Errno::SRCH) {
-            self.has_ended.set(true);
+        if !self.has_ended.get() && self.exit.is_some() {
+            self.has_ended.set(test_kill_process_group(self.leader) == Err(Errno::SRCH));
         }
         self.has_ended.get()
     }

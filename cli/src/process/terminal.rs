@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use nix::sys::signal::{SigSet, Signal as MaskedSignal};
+use nix::sys::signal::{SigSet, Signal as NixSignal, raise};
 use rustix::{
     process::{Pid, Signal, getpid, kill_process},
     termios::{tcgetpgrp, tcsetpgrp},
@@ -52,7 +52,7 @@ impl Terminal {
 /// blocked.
 fn set_foreground(group: Pid) {
     let mut mask = SigSet::empty();
-    mask.add(MaskedSignal::SIGTTOU);
+    mask.add(NixSignal::SIGTTOU);
     if mask.thread_block().is_ok() {
         // The terminal may be gone by now. There is nothing to have then.
         let _ = tcsetpgrp(io::stdin(), group);
@@ -63,4 +63,11 @@ fn set_foreground(group: Pid) {
 /// Stops this process. It goes on here when it is continued.
 pub(crate) fn stop_this_process() {
     let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// The same, unless the group of this process is orphaned: then no shell can continue it, and the
+/// system ignores this signal, as it does not ignore SIGSTOP.
+pub(crate) fn stop_unless_orphaned() {
+    // To this thread, so that it stops here and not some time later. SIGTSTP is caught.
+    let _ = raise(NixSignal::SIGTTOU);
 }

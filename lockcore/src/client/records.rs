@@ -31,9 +31,9 @@ impl Client {
             self.calendar.unwatch();
             return;
         }
-        // Before the look, which it is to vouch for.
+        // Both before the look: the number vouches for it, and whoever waits from now on says so
+        // again.
         let (now, number) = (self.clock.now(), self.presence.next_look());
-        // Before the look: whoever waits from now on says so again.
         let scan = match self.calendar.unwatch() {
             true => self.scan(now),
             false => Scan::default(),

@@ -39,7 +39,7 @@ pub(super) fn cannot_start(command: &OsStr) -> Option<io::Error> {
     Some(reason.into())
 }
 
-/// What is said of a command that was not started.
+/// The failure of a command that was not started.
 pub(super) fn not_started(command: &OsStr, error: &io::Error) -> Failure {
     let command = Path::new(command).display();
     match error.kind() {
