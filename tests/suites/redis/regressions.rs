@@ -18,7 +18,8 @@ use lockcore_testkit::{Feature, RedisServer, poll_times, server_lacks};
 use tokio::{runtime::Runtime, sync::Mutex, task::JoinSet};
 
 use crate::support::{
-    LONG, assert_nothing_left, builder, connect, impatient, listened_to, locks, soon, until,
+    LONG, assert_nothing_left, builder, connect, counted, impatient, listened_to, locks, soon,
+    until,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -85,7 +86,7 @@ async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alo
     // Without records: the calls are counted.
     let delayed = Locks::builder(through.connect().await.unwrap());
     let delayed = delayed.description(None).build().unwrap();
-    let other = builder(&server).await.description(None).build().unwrap();
+    let other = counted(&server).await;
     delayed.lock("warm").acquire().await.unwrap().release().await.unwrap();
 
     let shut = proxy.gate.lock().await;
@@ -238,7 +239,7 @@ fn a_waiter_is_woken_although_the_runtime_with_the_listener_has_ended() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_that_are_cancelled_cost_no_commands() {
     let server = RedisServer::start();
-    let (holder, waiters) = (locks(&server).await, locks(&server).await);
+    let (holder, waiters) = (counted(&server).await, counted(&server).await);
     let held = holder.lock("a").acquire().await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..10_000 {

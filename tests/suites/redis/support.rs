@@ -22,6 +22,11 @@ pub(crate) async fn locks(server: &RedisServer) -> Locks {
     Locks::new(connect(server).await)
 }
 
+/// A client without a record of its own, whose commands can be counted.
+pub(crate) async fn counted(server: &RedisServer) -> Locks {
+    builder(server).await.description(None).build().unwrap()
+}
+
 pub(crate) async fn builder(server: &RedisServer) -> LocksBuilder {
     Locks::builder(connect(server).await)
 }

@@ -6,7 +6,7 @@ use lockcore::{LockError, Locks};
 use lockcore_testkit::RedisServer;
 
 use crate::support::{
-    assert_nothing_left, builder, connect, listened_to, load_scripts, locks, soon, until,
+    assert_nothing_left, connect, counted, listened_to, load_scripts, locks, soon, until,
 };
 
 /// What another process, without us, writes when it takes the lock.
@@ -36,7 +36,7 @@ async fn a_waiter_enters_at_once_when_a_lease_ends_that_nobody_released() {
 #[tokio::test]
 async fn a_release_wakes_the_waiter_of_another_client_with_one_message() {
     let server = RedisServer::start();
-    let (holder, waiter) = (locks(&server).await, locks(&server).await);
+    let (holder, waiter) = (counted(&server).await, counted(&server).await);
     load_scripts(&holder).await;
     let guard = holder.lock("handed").acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -59,9 +59,7 @@ async fn a_release_wakes_the_waiter_of_another_client_with_one_message() {
 #[tokio::test]
 async fn fifty_waiters_of_four_seconds_cost_eight_commands_at_most() {
     let server = RedisServer::start();
-    // Without records: the commands are counted.
-    let client = async || builder(&server).await.description(None).build().unwrap();
-    let (holder, waiters) = (client().await, client().await);
+    let (holder, waiters) = (counted(&server).await, counted(&server).await);
     let guard = holder.lock("popular").acquire().await.unwrap();
     let before = server.client_commands().await;
     let tasks: Vec<_> = (0..50)
