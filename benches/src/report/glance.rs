@@ -38,8 +38,9 @@ const fn headline(
     Headline { what, scenario, metric, against }
 }
 
-const HEADLINES: [Headline; 13] = [
+const HEADLINES: [Headline; 14] = [
     headline("1 task, alone on the server", "uncontended", "pairs", BEST_PEER),
+    headline("1 task, a name of its own", "distinct", "pairs of 1 task", BEST_PEER),
     headline("4 tasks, a name each", "distinct", "pairs of 4 tasks", BEST_PEER),
     headline("16 tasks, a name each", "distinct", "pairs of 16 tasks", BEST_PEER),
     headline("64 tasks, a name each", "distinct", "pairs of 64 tasks", BEST_PEER),
@@ -48,7 +49,7 @@ const HEADLINES: [Headline; 13] = [
     headline("16 tasks on a cluster", "cluster", "pairs of 16 tasks", "rslock"),
     headline("64 tasks on a cluster", "cluster", "pairs of 64 tasks", "rslock"),
     headline("1,024 tasks on a cluster", "cluster", "pairs of 1024 tasks", "rslock"),
-    headline("64 tasks, one name", "contended", "pairs", BETTER_RSLOCK),
+    headline("64 tasks, one name", "contended", "pairs", BEST_PEER),
     headline("4 processes, one name", "fleet", "grants", BETTER_RSLOCK),
     headline("a hand-over to another process", "pingpong", "p50", "rueidislock"),
     headline("a task that comes back, `linger`", "linger", "pairs", "lockcore without linger"),

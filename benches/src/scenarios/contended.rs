@@ -34,7 +34,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         }
         rotate(&mut workers);
     }
-    stage.compare(&samples, "pairs", "1/s", |served| served.load.pairs_per_second())?;
+    stage.compare_with_best(&samples, "pairs", |served| served.load.pairs_per_second())?;
     stage.compare(&samples, "hand-overs", "1/s", |served| served.load.hand_overs_per_second())?;
     stage.values(&samples, "Jain's index", "", |served| jain(&served.load.pairs))?;
     stage.values(&waits, "p99 wait", "ms", |(_, p99)| p99 / 1e6)?;
