@@ -53,6 +53,7 @@ fn on_quorum(number: u32) -> Option<&'static str> {
         50 | 54 => "it is about one connection to one server, which is that of a member",
         70 | 71 => "this is no PostgreSQL",
         73..=79 => "this is no etcd",
+        80 => "locks are kept on Redis only",
         _ => return None,
     })
 }
@@ -80,6 +81,7 @@ fn on_postgres(number: u32) -> Option<&'static str> {
         52 => "its files are not flushed to the disk in tests",
         55..=57 | 67..=69 | 72 => "this is no quorum",
         73..=79 => "this is no etcd",
+        80 => "locks are kept on Redis only",
         _ => return None,
     })
 }
@@ -119,6 +121,7 @@ fn on_etcd(number: u32) -> Option<&'static str> {
         54 => "it speaks the protocol of Redis",
         55..=57 | 67..=69 | 72 => "the members know of each other; 73 to 79 are those of etcd",
         70 | 71 => "this is no PostgreSQL",
+        80 => "locks are kept on Redis only",
         _ => return None,
     })
 }

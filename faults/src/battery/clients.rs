@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use rustix::process::Signal;
 
 use crate::{
-    protocol::{Answer, Order, Result},
+    protocol::{Answer, Kind, Order, Place, Result, failure},
     report::{Report, Run},
     scene::{Judge, LEASE, SLACK, Scene, Setup},
 };
@@ -44,6 +44,49 @@ pub(super) async fn holder_killed(run: Run) -> Result<Report> {
     let takeover = scene.until_taken(&places, killed, 2 * LEASE).await?;
     scene.measure("takeover after SIGKILL", takeover, scene.ends_within() + SLACK);
     scene.finish(Judge::default()).await
+}
+
+/// #80: a client that keeps what it has released is killed while it does. To everybody else that is a holder that was killed: who wants these
+/// locks has them when their leases have ended.
+/// Exclusion, tokens, server truth, nothing left behind.
+pub(super) async fn keeper_killed(run: Run) -> Result<Report> {
+    const KEEPER: usize = 1;
+    let setup = Setup { linger: Duration::from_millis(100), ..Setup::default().unfenced() };
+    let mut scene = Scene::open(run, setup).await?;
+    scene.play().await?;
+    let kept = keep(&mut scene, KEEPER).await?;
+    let killed = scene.kill_client(KEEPER)?;
+    for place in &kept {
+        scene.clients[0].order(Order::Wait(place.clone())).await?;
+    }
+    let takeover = scene.until_taken(&kept, killed, 2 * LEASE).await?;
+    scene.measure("takeover after SIGKILL", takeover, scene.ends_within() + SLACK);
+    scene.finish(Judge::default()).await
+}
+
+/// Stops a client while it keeps locks, and returns these.
+async fn keep(scene: &mut Scene, index: usize) -> Result<Vec<Place>> {
+    const ATTEMPTS: usize = 20;
+    let mut places = scene.staged("kept");
+    places.retain(|place| place.kind == Kind::Exclusive);
+    for _ in 0..ATTEMPTS {
+        for place in &places {
+            scene.clients[index].order(Order::Hold(place.clone())).await?;
+        }
+        scene.release_well(index).await?;
+        scene.stop_client(index)?;
+        let mut kept = Vec::new();
+        for place in &places {
+            if scene.tell(&["EXISTS", &place.name]).await? == redis::Value::Int(1) {
+                kept.push(place.clone());
+            }
+        }
+        if !kept.is_empty() {
+            return Ok(kept);
+        }
+        scene.continue_client(index)?;
+    }
+    Err(failure(format!("a client kept nothing in {ATTEMPTS} attempts")))
 }
 
 /// #2: a client is stopped for longer than its lease, and goes on. Others take over; it is told of the loss before anything else, its

@@ -159,6 +159,7 @@ faults! {
     77 "etcd: one of three without its data, replaced" etcd::replaced;
     78 "etcd: two of three gone" etcd::majority_gone smoke_on_etcd;
     79 "etcd: one of three cut off, slow" etcd::cut_off;
+    80 "client killed that keeps locks for a moment (linger)" clients::keeper_killed smoke;
 }
 
 /// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.

@@ -150,7 +150,7 @@ impl Scene {
                 lease: self.setup.lease,
                 rejoin_after: self.setup.rejoin_after,
                 // Those that keep locks and those that do not have to get on with each other.
-                linger: LINGER * u32::from(number % 2 == 1),
+                linger: self.setup.linger * u32::from(number % 2 == 1),
             },
             retry_for: self.setup.retry_for,
             queue_timeout: self.setup.queue_timeout,

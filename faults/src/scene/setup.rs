@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LEASE, LONG_LEASE, TIMEOUT};
+use super::{LEASE, LINGER, LONG_LEASE, TIMEOUT};
 use crate::{
     deployment::{Deployment, ServerSetup},
     protocol::Kind,
@@ -21,6 +21,8 @@ pub(crate) struct Setup {
     pub(crate) user: String,
     pub(crate) proxied: bool,
     pub(crate) lease: Duration,
+    /// How long every second client keeps a lock that it has released.
+    pub(crate) linger: Duration,
     pub(crate) queue_timeout: Duration,
     pub(crate) fenced: bool,
     pub(crate) careless: bool,
@@ -46,6 +48,7 @@ impl Default for Setup {
             user: String::new(),
             proxied: false,
             lease: LEASE,
+            linger: LINGER,
             queue_timeout: Duration::from_secs(1),
             fenced: true,
             careless: false,

@@ -23,8 +23,9 @@ const HOLDS: [(&str, &str); 7] = [
     ("other", "k:3"),
 ];
 
-/// How many tokens go with an exclusive hold of an owner without a name.
-const TOKENS: u32 = 100_000;
+/// How many tokens go with an exclusive hold of each owner without a name: one as for the first
+/// hold of a lock, and as many as a client may hand on.
+const TOKENS: [(&str, u32); 3] = [("c:1", 1), ("c:2", 100_000), ("c:3", 1)];
 
 /// Which of the [`HOLDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,13 @@ impl Id {
 
     fn id(self) -> &'static str {
         HOLDS[self.0].1
+    }
+
+    /// How many tokens are asked for with a hold in this mode. They are the same each time, as a
+    /// repetition asks for the same.
+    fn tokens(self, mode: Mode) -> u32 {
+        let of_owner = TOKENS.iter().find(|(owner, _)| *owner == self.owner());
+        of_owner.filter(|_| mode == Mode::Exclusive).map_or(1, |(_, tokens)| *tokens)
     }
 
     fn hold(self) -> HoldId {
@@ -122,8 +130,7 @@ pub(crate) async fn send(
     let name = target.name.clone();
     Ok(match request {
         Request::Acquire { id, mode, lease: time, count, queue, within } => {
-            // Always the same for one hold, as a repetition asks for the same.
-            let tokens = if mode == Mode::Exclusive && !id.hold().is_named() { TOKENS } else { 1 };
+            let tokens = id.tokens(mode);
             let request = AcquireRequest::new(name, id.hold(), lease(time))
                 .tokens(tokens)
                 .mode(mode)

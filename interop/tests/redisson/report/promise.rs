@@ -18,6 +18,7 @@ pub(crate) enum Promise {
     Tokens,
     RustSeesJava,
     JavaSeesRust,
+    Restored,
     RustResizes,
     JavaResizes,
     WriterWaits,
@@ -106,6 +107,7 @@ impl Section {
                     P::Tokens,
                     P::RustSeesJava,
                     P::JavaSeesRust,
+                    P::Restored,
                     P::RustCrashes,
                     P::JavaCrashes,
                     P::Takeover,
@@ -269,6 +271,9 @@ impl Promise {
             Self::RustSeesJava => "`state()` shows Java's hold: owner, count, remaining lease",
             Self::JavaSeesRust => {
                 "`isLocked` and `remainTimeToLive` show our hold, `getHoldCount` does not claim it"
+            }
+            Self::Restored => {
+                "A hold that lockcore stores without a script is one for Java: refused, woken, tokens, `forceUnlock`"
             }
             Self::RustResizes => "`resize` in Rust: Java sees the new number, and is woken by it",
             Self::JavaResizes => {
