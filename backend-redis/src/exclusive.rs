@@ -25,6 +25,8 @@ pub(crate) struct BatchableRequest {
     pub(crate) operation: BatchOperation,
     /// On a node of a cluster: how its scripts publish.
     pub(crate) publishing: Option<Publishing>,
+    /// The answer to an acquisition if the lock is not free: see [`AcquireRequest::held_for`].
+    pub(crate) held_for: Option<Duration>,
 }
 
 /// The operation of a [`BatchableRequest`].
@@ -42,12 +44,13 @@ impl BatchableRequest {
     }
 
     pub(crate) fn acquire(keys: LockKeys, request: &AcquireRequest) -> Self {
-        let AcquireRequest { lease, tokens, .. } = *request;
+        let AcquireRequest { lease, tokens, held_for, .. } = *request;
         Self {
             keys,
             hold: request.hold.clone(),
             operation: BatchOperation::Acquire { lease, tokens },
             publishing: None,
+            held_for,
         }
     }
 
@@ -60,7 +63,7 @@ impl BatchableRequest {
 
     pub(crate) fn release(keys: LockKeys, request: &ReleaseRequest) -> Self {
         let (hold, operation) = (request.hold.clone(), BatchOperation::Release);
-        Self { keys, hold, operation, publishing: None }
+        Self { keys, hold, operation, publishing: None, held_for: None }
     }
 
     /// The same request to a node of a cluster.
@@ -125,6 +128,12 @@ impl BatchableRequest {
         self.publishing.unwrap_or(Publishing::Plain).commands()
     }
 
+    /// The reply of the script if the lock is held for `remaining`.
+    pub(crate) fn refusal(remaining: Duration) -> Value {
+        let ms = i64::try_from(remaining.as_millis()).unwrap_or(i64::MAX);
+        Value::Array(vec![Value::Int(0), Value::Int(ms)])
+    }
+
     /// The script that acquires the lock. `proposed` is the first of the tokens to issue, if the
     /// server's clock is known.
     pub(crate) fn acquire_command(&self, by_digest: bool, proposed: Option<u64>) -> Cmd {
@@ -166,6 +175,12 @@ impl BatchableRequest {
     /// Returns `true` if the last token is kept for no longer than usual.
     pub(crate) fn has_usual_token_ttl(&self) -> bool {
         has_usual_token_ttl(self.lease())
+    }
+
+    /// Returns `true` if it is enough to look whether the lock is there, unless it is free. On a
+    /// node of a cluster, the locks of a batch are in different slots.
+    pub(crate) fn can_look(&self) -> bool {
+        self.held_for.is_some() && self.publishing.is_none()
     }
 
     pub(crate) fn is_release(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -521,4 +521,54 @@ async fn all_who_wait_in_a_client_ask_again_at_the_same_moments() {
     drop(guards);
     let had = waiting.join_all().await;
     assert!(had.iter().all(Result::is_ok));
+}
+
+/// Notes the remaining times that are expected, and answers with them, as the contract allows.
+#[derive(Debug, Default)]
+struct Expecting(Mutex<Vec<Option<Duration>>>);
+
+#[async_trait]
+impl Hooks for Expecting {
+    async fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> Option<Result<AcquireOutcome, BackendError>> {
+        self.0.lock().unwrap().push(request.held_for);
+        let remaining = request.held_for?;
+        Some(Ok(AcquireOutcome::Held { remaining: Some(remaining) }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_tells_what_it_knows_and_comes_at_the_end_of_the_lease() {
+    let (store, expecting) = (MemoryBackend::new(), Arc::new(Expecting::default()));
+    let (holder, locks) =
+        (Locks::new(store.clone()), Locks::new(Hooked::new(store, expecting.clone())));
+    let start = Instant::now();
+    let held = holder.lock("a").lease(35 * SECOND).acquire().await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let waited = start.elapsed();
+    assert!((35 * SECOND..35 * SECOND + 10 * MS).contains(&waited), "{waited:?}");
+    let expected = std::mem::take(&mut *expecting.0.lock().unwrap());
+    let [None, None, Some(first), Some(second), Some(third), None] = expected[..] else {
+        panic!("before and after it listens, every 10 s, and in the end: {expected:?}")
+    };
+    for (left, seconds) in [(first, 25), (second, 15), (third, 5)] {
+        assert!(left.abs_diff(seconds * SECOND) < 10 * MS, "{expected:?}");
+    }
+    drop(held);
+
+    // Those who do not want to wait know nothing, and nor does whoever has heard something.
+    let waiting = tokio::spawn(holder.lock("a").acquire());
+    sleep(SECOND).await;
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let held = waiting.await.unwrap().unwrap();
+    let waiting = tokio::spawn(locks.lock("a").acquire());
+    sleep(8 * SECOND).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let expected = expecting.0.lock().unwrap().clone();
+    assert_eq!(expected.iter().filter(|held_for| held_for.is_some()).count(), 1, "{expected:?}");
+    assert_eq!(expected.last(), Some(&None));
 }

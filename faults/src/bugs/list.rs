@@ -3,7 +3,7 @@
 use super::{
     Bug, bug, lib,
     operators::{core, lua, redis},
-    redis_suites, suites,
+    redis_lib, redis_suites, suites,
 };
 
 /// All of them. The bugs of one crate stand together, so that little is built between them.
@@ -15,6 +15,7 @@ pub(super) fn all() -> Vec<Bug> {
     all.extend(ending());
     all.extend(messages());
     all.extend(scripts());
+    all.extend(tokens());
     all.extend(kinds_of_locks());
     all
 }
@@ -117,6 +118,11 @@ fn waiting() -> Vec<Bug> {
                 .arm("Some")
                 .becomes("(deadline(sent, lease.duration()), offer.sent, sent.after(SETTLES))")],
             suites("direct_grant::the_next_one_enters_without_asking_again"),
+        ),
+        bug(
+            "a waiter expects a refusal although it has heard something",
+            [core("Refusal::outdate").statement("believe_until").becomes("self.until = None;")],
+            suites("regressions::a_waiter_tells_what_it_knows"),
         ),
         bug(
             "a release does not wake the waiters that expect it",
@@ -368,6 +374,11 @@ fn scripts() -> Vec<Bug> {
             redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
         ),
         bug(
+            "a release without a script deletes the lock of another owner",
+            [redis("BatchableRequest::add_release").argument("arg", "\"HDEL\"").becomes("\"DEL\"")],
+            redis_suites("conformance::release::"),
+        ),
+        bug(
             "a release without a script publishes nothing",
             [redis("BatchableRequest::publish_commands").body().becomes("&[]")],
             redis_suites("conformance::wakeups::a_release_wakes_the_subscribers_of_every_client"),
@@ -404,6 +415,27 @@ fn scripts() -> Vec<Bug> {
             redis_suites("conformance::renewal::"),
         ),
         bug(
+            "a look that misses a lock is a refusal for all",
+            [redis("settle_looks").condition("count == all").becomes("count <= all")],
+            redis_suites("batches::waiters_that_expect"),
+        ),
+        bug(
+            "a stray reply counts for the next request of a small batch",
+            [redis("pass_on").condition("any").never()],
+            redis_suites("out_of_step::"),
+        ),
+        bug(
+            "a dead waiter of a fair lock is never passed over",
+            [lua("queue_head").condition("kept").becomes("{} or waiter")],
+            redis_suites("cancelled_and_crashed_waiters"),
+        ),
+    ]
+}
+
+/// Fencing tokens on Redis, and the server's clock that they follow.
+fn tokens() -> Vec<Bug> {
+    vec![
+        bug(
             "tokens are not kept above the clock, so they begin anew",
             [lua("issue_tokens").value("token").becomes("last + 1")],
             redis_suites("a_server_that_comes_back_empty_is_noticed_and_used_again"),
@@ -419,14 +451,33 @@ fn scripts() -> Vec<Bug> {
             redis_suites("tokens::"),
         ),
         bug(
+            "a reading of the server's clock serves for ever",
+            [redis("Reading::lower_bound")
+                .argument("filter", "|_| age < MAX_AGE")
+                .becomes("|_| true")],
+            redis_lib("clock::"),
+        ),
+        bug(
+            "a reading of the server's clock serves however long it was on its way",
+            [redis("ServerClock::learn").condition("MAX_LAG").always()],
+            redis_lib("clock::"),
+        ),
+        bug(
+            "the client's clock never gains on the server's",
+            [redis("Reading::lower_bound")
+                .argument("checked_add", "elapsed - elapsed.div_ceil(DRIFT)")
+                .becomes("elapsed")],
+            redis_lib("clock::"),
+        ),
+        bug(
+            "the same token is proposed twice",
+            [redis("ClockState::next_proposal").arm("Some").becomes("bound")],
+            redis_lib("clock::"),
+        ),
+        bug(
             "the tokens of hand-overs are proposed again",
             [lua("acquire_free.lua").argument("SET", "ARGV[4]").becomes("first")],
             redis_suites("tokens::"),
-        ),
-        bug(
-            "a stray reply counts for the next request of a small batch",
-            [redis("pass_on").condition("any").never()],
-            redis_suites("out_of_step::"),
         ),
         bug(
             "a hold without a script counts although the last token was lost",
@@ -437,11 +488,6 @@ fn scripts() -> Vec<Bug> {
             "a token follows one that is far behind the clock",
             [redis("ServerClock::propose_at").value("is_near").becomes("|_: &u64| true")],
             redis_suites("restored::tokens_rise"),
-        ),
-        bug(
-            "a dead waiter of a fair lock is never passed over",
-            [lua("queue_head").condition("kept").becomes("{} or waiter")],
-            redis_suites("cancelled_and_crashed_waiters"),
         ),
     ]
 }

@@ -22,8 +22,8 @@
 //! 2. [`core()`](operators::core), [`redis()`](operators::redis) or [`lua()`](operators::lua) names
 //!    a function, a method of [`Function`](operators::Function) a part of it, and a method of
 //!    [`Spot`](operators::Spot) the change. A bug may have several edits.
-//! 3. [`lib()`], [`suites()`] or [`redis_suites()`] names the tests that have to fail: a test
-//!    binary, and a filter of its tests. Prefer one fast test to many.
+//! 3. [`lib()`], [`redis_lib()`], [`suites()`] or [`redis_suites()`] names the tests that have to
+//!    fail: a test binary, and a filter of its tests. Prefer one fast test to many.
 //! 4. Run `./scripts/faults bugs NAME`: it runs the bugs whose names contain `NAME`. If a bug is
 //!    not caught, a test is missing.
 
@@ -63,6 +63,8 @@ struct Tests {
 enum Binary {
     /// The unit tests of lockcore.
     Lib,
+    /// The unit tests of lockcore-redis.
+    RedisLib,
     /// The suites on the memory backend.
     Suites,
     /// The suites on Redis.
@@ -71,6 +73,10 @@ enum Binary {
 
 fn lib(filter: &'static str) -> Tests {
     Tests { binary: Binary::Lib, filter }
+}
+
+fn redis_lib(filter: &'static str) -> Tests {
+    Tests { binary: Binary::RedisLib, filter }
 }
 
 fn suites(filter: &'static str) -> Tests {

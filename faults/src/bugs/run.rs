@@ -203,6 +203,7 @@ impl TreeCopy {
     fn build(&self, binary: Binary) -> Result<Option<Executable>> {
         let target = match binary {
             Binary::Lib => ["-p", "lockcore", "--lib", ""],
+            Binary::RedisLib => ["-p", "lockcore-redis", "--lib", ""],
             Binary::Suites => ["-p", "lockcore-testkit", "--test", "suites"],
             Binary::Redis => ["-p", "lockcore-testkit", "--test", "redis"],
         };

@@ -112,6 +112,12 @@ pub struct AcquireRequest {
     /// [`Capabilities::PROPOSED_TOKENS`](crate::backend::Capabilities::PROPOSED_TOKENS), and in
     /// [`Mode::Exclusive`].
     pub least_token: Option<FencingToken>,
+    /// The remaining time of the hold in the way, as far as the client knows: the store has refused
+    /// an earlier request of it, and nothing was heard since. If the lock is not free, a backend
+    /// may answer [`Held`](AcquireOutcome::Held) with this time, and need not look how long it is
+    /// held and by what kind of lock. So many waiters can ask with one command whether a wake-up
+    /// was lost. `Some` only in [`Mode::Exclusive`].
+    pub held_for: Option<Duration>,
 }
 
 impl AcquireRequest {
@@ -130,6 +136,7 @@ impl AcquireRequest {
             replicas: None,
             direct_grant: None,
             least_token: None,
+            held_for: None,
         }
     }
 
@@ -186,6 +193,13 @@ impl AcquireRequest {
     #[must_use]
     pub fn least_token(mut self, token: Option<FencingToken>) -> Self {
         self.least_token = token;
+        self
+    }
+
+    /// Sets the remaining time of the hold in the way, as far as the client knows.
+    #[must_use]
+    pub fn held_for(mut self, remaining: Option<Duration>) -> Self {
+        self.held_for = remaining;
         self
     }
 

@@ -29,12 +29,16 @@ use crate::{
 /// clock is set. All waiters ask at the same moments, so that a backend can answer them together.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
+/// The store's clock ticks in milliseconds: a waiter comes after the tick, not on it.
+const TICK: Duration = Duration::from_millis(1);
+
 impl Contender<'_> {
     /// Asks the backend once. `None` if that decides nothing yet.
     pub(super) async fn ask(
         &mut self,
         tokens: u32,
         turn_since: Option<Moment>,
+        held_until: Option<Moment>,
         sent: Moment,
     ) -> Result<Option<TurnEnd>, LockError> {
         let client = self.client();
@@ -45,7 +49,8 @@ impl Contender<'_> {
             _ => tokens.min(client.backend.limits().most_tokens).max(1),
         };
         let request = self.acquisition().request(id, self.asker.is_patient).tokens(tokens);
-        let request = request.direct_grant(self.offer());
+        let held_for = held_until.map(|end| end.since(sent).saturating_sub(TICK));
+        let request = request.direct_grant(self.offer()).held_for(held_for);
         let mut call = client.measure.call(BackendCall::Acquire, client.backend.acquire(&request));
         let first = poll_fn(|context| Poll::Ready(Pin::new(&mut call).poll(context))).await;
         let (answer, is_undone, now) = match first {
@@ -249,8 +254,7 @@ impl Contender<'_> {
             Some(_) => self.arm_undo(request, now),
             None => self.disarm_undo(),
         }
-        // The store's clock ticks in milliseconds: come after the tick, not on it.
-        let end = remaining.map(|left| now.after(left.saturating_add(Duration::from_millis(1))));
+        let end = remaining.map(|left| now.after(left.saturating_add(TICK)));
         let next = now.next_multiple_of(ASK_EVERY);
         let until = end.map_or(next, |end| end.min(next));
         // A place in the queue is kept by asking again in time.
@@ -259,8 +263,9 @@ impl Contender<'_> {
         let offer = request.direct_grant.zip(request.queue);
         let offer = offer.map(|(number, kept)| Offer { number, sent, kept });
         let QueuePlace { cell, ticket, .. } = &self.place;
-        let waits =
-            self.client().with(cell, |lane, fx| lane.refused(*ticket, until, offer, now, fx));
+        let waits = self
+            .client()
+            .with(cell, |lane, fx| lane.refused(*ticket, (until, end), offer, now, fx));
         (!waits).then_some(TurnEnd::Refused)
     }
 

@@ -120,8 +120,8 @@ impl<'a> Contender<'a> {
                             return Ok(turn);
                         }
                     }
-                    Step::Ask { tokens, turn_since } => {
-                        let asked = Box::pin(self.ask(tokens, turn_since, now));
+                    Step::Ask { tokens, turn_since, held_until } => {
+                        let asked = Box::pin(self.ask(tokens, turn_since, held_until, now));
                         if let Some(turn) = asked.await? {
                             return Ok(turn);
                         }

@@ -46,6 +46,8 @@ impl Asker {
 pub(super) struct Refusal {
     /// Nothing is expected to change before.
     pub(super) until: Option<Moment>,
+    /// When the hold in the way ends, as the backend told. It may be asked again before.
+    pub(super) end: Option<Moment>,
     /// Counts what may have freed the lock, so that a refusal older than the news is not believed.
     pub(super) news: u64,
 }
@@ -54,14 +56,19 @@ impl Refusal {
     /// Something may have freed the lock.
     pub(super) fn outdate(&mut self) {
         self.news += 1;
-        self.until = None;
+        self.believe_until(None);
     }
 
-    /// An attempt that began at `news` was refused until `until`.
-    pub(super) fn note(&mut self, news: u64, until: Moment) {
+    /// An attempt that began at `news` was refused until `until`, by a hold that lasts until `end`.
+    pub(super) fn note(&mut self, news: u64, until: Moment, end: Option<Moment>) {
         if self.news == news {
-            self.until = Some(until);
+            (self.until, self.end) = (Some(until), end);
         }
+    }
+
+    /// Something else than an answer of the backend says for how long the lock is held.
+    pub(super) fn believe_until(&mut self, until: Option<Moment>) {
+        (self.until, self.end) = (until, None);
     }
 
     pub(super) fn stands(&self, now: Moment) -> Option<Moment> {

@@ -20,6 +20,7 @@ macro_rules! for_each_case {
                 C2 a_stranger_is_refused_with_the_remaining_lease
                 C2 the_remaining_lease_in_a_refusal_shrinks
                 C2 a_refusal_changes_nothing
+                C2 who_expects_a_refusal_gets_a_free_lock
                 C2 who_was_refused_has_nothing
             }
             leases [exclusive] {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockcore::backend::{AcquireRequest, Backend};
+use lockcore::backend::{AcquireOutcome, AcquireRequest, Backend};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -95,6 +95,25 @@ pub async fn a_refusal_changes_nothing<F: Fixture>(fixture: &F) {
     assert!(remaining <= LASTING / 10, "a refusal extended the lease to {remaining:?}");
     assert_eq!(holder.enters_for(LASTING / 10).await, token, "a refusal changed the hold");
     holder.releases().await;
+}
+
+/// C2: a waiter that says how long it believes the lock to be held is refused while it is held, and
+/// gets it as soon as it is free.
+pub async fn who_expects_a_refusal_gets_a_free_lock<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
+    let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
+    let expecting = || other.acquire_request(LASTING).held_for(Some(LASTING / 2));
+    holder.enters_for(LASTING / 10).await;
+    for _ in 0..2 {
+        match other.send(expecting()).await {
+            AcquireOutcome::Held { remaining: Some(left) } if left <= LASTING / 2 => {}
+            other => panic!("it should have been refused, was answered {other:?}"),
+        }
+    }
+    holder.releases().await;
+    let granted = other.send(expecting()).await;
+    assert!(granted.token().is_some(), "the lock is free, was answered {granted:?}");
+    other.releases().await;
 }
 
 /// C2: who was refused has nothing: no hold that it could renew or release, and none later.

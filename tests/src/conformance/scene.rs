@@ -226,7 +226,7 @@ impl<'a> Rival<'a> {
         ReleaseRequest::new(self.name.clone(), self.hold.clone()).mode(self.mode)
     }
 
-    async fn send(self, request: AcquireRequest) -> AcquireOutcome {
+    pub(crate) async fn send(self, request: AcquireRequest) -> AcquireOutcome {
         soon(self.backend.acquire(&request)).await.expect("acquire failed")
     }
 

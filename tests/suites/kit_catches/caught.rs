@@ -91,6 +91,7 @@ const C2: Flaws = &[
         &["the_remaining_lease_in_a_refusal_shrinks", "a_refusal_changes_nothing"],
     ),
     (Flaw::RefusalIsCounted, &["a_refusal_changes_nothing"]),
+    (Flaw::RefusesWhoExpectsIt, &["who_expects_a_refusal_gets_a_free_lock"]),
     (Flaw::RefusalQueues, &["who_was_refused_has_nothing", "a_timeout_leaves_nothing"]),
     (
         Flaw::WaitsInsteadOfRefusing,

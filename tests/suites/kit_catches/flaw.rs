@@ -20,6 +20,7 @@ pub(crate) enum Flaw {
     RefusesWithTheWholeLease,
     RefusalExtendsTheLease,
     RefusalIsCounted,
+    RefusesWhoExpectsIt,
     RefusalQueues,
     WaitsInsteadOfRefusing,
 

@@ -52,6 +52,9 @@ impl Flawed {
         if let Some(outcome) = self.revive(cell, request, now) {
             return outcome;
         }
+        if self.has(Flaw::RefusesWhoExpectsIt) && request.held_for.is_some() {
+            return AcquireOutcome::Held { remaining: request.held_for };
+        }
         match &mut cell.hold {
             Some(stored) if self.takes_by_proposal(request) && stored.id != request.hold => {
                 self.grant(cell, request, token, now)

@@ -12,7 +12,10 @@ use tokio::task::{JoinHandle, yield_now};
 
 use crate::{
     errors::{LEAST_RIGHTS, connect_as, set_user},
-    steps::{enters, exists, fill, hold, keys, pttl, refused_for, releases, request, state},
+    steps::{
+        assert_wrong_type, enters, exists, fill, hold, keys, pttl, refused_for, releases, request,
+        state,
+    },
     support::{assert_nothing_left, connect, impatient, soon, until},
 };
 
@@ -108,6 +111,62 @@ async fn many_requests_share_few_calls_and_do_what_each_does_alone() {
         assert_eq!(server.calls_of("publish").await - before[1], 200);
     }
     assert_nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn waiters_that_expect_to_be_refused_share_one_look() {
+    const COUNT: usize = 100;
+    const KNOWN: Duration = Duration::from_secs(7);
+    let server = RedisServer::start();
+    let (holder, waiting) = (connect(&server).await, connect(&server).await);
+    let name = |number| format!("held:{number}");
+    for number in 0..COUNT {
+        enters(&holder, &exclusive(&name(number), 0)).await;
+    }
+    let expecting: Vec<_> = (0..COUNT)
+        .map(|number| exclusive(&name(number), COUNT + number).held_for(Some(KNOWN)))
+        .collect();
+    let ask = async || {
+        let first = busy(&waiting);
+        let tasks: Vec<_> = expecting.iter().map(|request| begin(&waiting, request)).collect();
+        outcome(first).await.unwrap();
+        let mut outcomes = Vec::new();
+        for task in tasks {
+            outcomes.push(outcome(task).await.unwrap());
+        }
+        outcomes
+    };
+    let spent = async || {
+        let commands = ["exists", "evalsha", "pttl", "hmget", "publish"];
+        let mut calls = Vec::new();
+        for command in commands {
+            calls.push(server.calls_of(command).await);
+        }
+        calls.iter().sum::<u64>()
+    };
+    // The first one of a client asks the server for the time.
+    ask().await;
+    let before = spent().await;
+    let known = AcquireOutcome::Held { remaining: Some(KNOWN) };
+    assert!(ask().await.iter().all(|outcome| *outcome == known));
+    let calls = spent().await - before;
+    assert!(calls <= 10, "{calls} calls for {COUNT} waiters");
+
+    // One of them is free after all, without a wake-up. All others are told what is so.
+    let () = server.query(&["DEL", &name(3)]).await;
+    for (number, outcome) in ask().await.into_iter().enumerate() {
+        match (number, outcome) {
+            (3, AcquireOutcome::Acquired { .. }) => {}
+            (3, outcome) => panic!("it was free: {outcome:?}"),
+            (_, AcquireOutcome::Held { remaining: Some(left) }) => assert_ne!(left, KNOWN),
+            (number, outcome) => panic!("{number}: {outcome:?}"),
+        }
+    }
+    // A key of another kind is in the way as well. It is told to whoever does not expect it.
+    let () = server.query(&["DEL", &name(3)]).await;
+    let () = server.query(&["SET", &name(3), "of another kind"]).await;
+    assert_eq!(ask().await[3], known);
+    assert_wrong_type(&waiting, &exclusive(&name(3), COUNT + 3)).await;
 }
 
 #[tokio::test]

@@ -45,6 +45,12 @@ impl PendingRequest {
         !self.reply.is_closed()
     }
 
+    /// The request to be sent again, without what its caller expects.
+    fn asked_for(mut self, send_alone: bool) -> Self {
+        self.request.held_for = None;
+        Self { send_alone, ..self }
+    }
+
     pub(super) fn end(self, reply: RedisResult<Value>) {
         let _ = self.reply.send(reply);
     }
@@ -63,6 +69,8 @@ pub(super) struct Batch {
     released: Vec<PendingRequest>,
     /// The requests that share a script: releases, then acquisitions.
     shared: Vec<PendingRequest>,
+    /// The acquisitions of locks that are most likely held, as their callers know.
+    looks: Vec<PendingRequest>,
     /// The acquisitions that need no script.
     restored: Vec<(PendingRequest, Proposal)>,
     /// The acquisitions by scripts of their own.
@@ -77,9 +85,11 @@ impl Batch {
     ) -> Self {
         let (released, acquisitions): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|pending| pending.request.is_release());
+        let (looks, acquisitions): (Vec<_>, Vec<_>) =
+            acquisitions.into_iter().partition(|pending| pending.request.can_look());
         if acquisitions.len() > MANY {
             let shared = released.into_iter().chain(acquisitions).collect();
-            return Self { shared, ..Self::default() };
+            return Self { shared, looks, ..Self::default() };
         }
         let proposed = acquisitions.into_iter().map(|pending| {
             let proposal = clock.propose(&pending.request);
@@ -88,11 +98,11 @@ impl Batch {
         let (restored, alone): (_, Vec<_>) =
             proposed.partition(|(_, proposal)| matches!(proposal.source, TokenSource::Last(_)));
         if alone.len() <= FEW {
-            return Self { released, restored, alone, ..Self::default() };
+            return Self { released, looks, restored, alone, ..Self::default() };
         }
         let acquisitions = alone.into_iter().map(|(pending, _)| pending);
         let shared = released.into_iter().chain(acquisitions).collect();
-        Self { shared, restored, ..Self::default() }
+        Self { shared, looks, restored, ..Self::default() }
     }
 
     /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
@@ -111,6 +121,14 @@ impl Batch {
         self.released.iter().for_each(|pending| pending.request.add_release(&mut commands));
         if !self.shared.is_empty() {
             commands.add_command(self.script_command(by_digest));
+        }
+        if !self.looks.is_empty() {
+            let mut look = Cmd::new();
+            look.arg("EXISTS");
+            for PendingRequest { request, .. } in &self.looks {
+                look.arg(request.keys.as_str());
+            }
+            commands.add_command(look);
         }
         for transaction in self.transactions() {
             let requests = transaction.iter().map(|(pending, _)| &pending.request);
@@ -179,6 +197,10 @@ impl Batch {
             let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
             settle_shared(mem::take(&mut self.shared), reply, connection, &mut again);
         }
+        if !self.looks.is_empty() {
+            let reply = connection.checked(replies.next().unwrap_or(Value::Nil));
+            settled.extend(settle_looks(mem::take(&mut self.looks), reply, connection, &mut again));
+        }
         let mut outcomes = Vec::with_capacity(self.restored.len());
         for transaction in self.transactions() {
             let sent =
@@ -203,9 +225,9 @@ impl Batch {
 
     /// Passes an error of the connection on.
     pub(super) fn fail(self, failure: &RedisError) {
-        let Self { released, shared, restored, alone } = self;
+        let Self { released, shared, looks, restored, alone } = self;
         let acquisitions = restored.into_iter().chain(alone).map(|(pending, _)| pending);
-        let requests = released.into_iter().chain(shared).chain(acquisitions);
+        let requests = released.into_iter().chain(shared).chain(looks).chain(acquisitions);
         requests.for_each(|pending| pending.end(Err(failure.clone())));
     }
 }
@@ -237,6 +259,38 @@ fn pass_on(
             Err(error) if script::is_unknown_script(&error) => again.unknown.push(pending),
             reply => pending.end(reply),
         }
+    }
+}
+
+/// Returns the replies to acquisitions whose locks were counted. Unless all locks are there, each is
+/// asked for: the count does not tell which ones are free.
+fn settle_looks(
+    looks: Vec<PendingRequest>,
+    reply: RedisResult<Value>,
+    connection: &CommandConnection,
+    again: &mut NotCarriedOut,
+) -> Vec<(PendingRequest, RedisResult<Value>)> {
+    let all = i64::try_from(looks.len()).unwrap_or(i64::MAX);
+    match reply {
+        Ok(Value::Int(count)) if count == all => {
+            let held = |pending: PendingRequest| {
+                let reply = pending.request.held_for.map_or(Value::Nil, BatchableRequest::refusal);
+                (pending, Ok(reply))
+            };
+            looks.into_iter().map(held).collect()
+        }
+        Ok(Value::Int(count)) if (0..all).contains(&count) => {
+            again.refused.extend(looks.into_iter().map(|pending| pending.asked_for(false)));
+            Vec::new()
+        }
+        // The reply to another request.
+        Ok(_) => looks.into_iter().map(|pending| (pending, Ok(Value::Nil))).collect(),
+        Err(error) if error::is_of_one_key(&error) => {
+            connection.note_refused_batch(&error);
+            again.refused.extend(looks.into_iter().map(|pending| pending.asked_for(true)));
+            Vec::new()
+        }
+        Err(error) => looks.into_iter().map(|pending| (pending, Err(error.clone()))).collect(),
     }
 }
 

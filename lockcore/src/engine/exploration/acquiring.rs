@@ -90,7 +90,7 @@ impl LockWorld<'_> {
             && who != Who::Fresh
             && matches!(step, Step::Wait { until: None, listens: false })
         {
-            step = Step::Ask { tokens: 1, turn_since: None };
+            step = Step::Ask { tokens: 1, turn_since: None, held_until: None };
         }
         let now = self.now;
         match step {
@@ -108,7 +108,7 @@ impl LockWorld<'_> {
                 return Err(format!("task {task} waits for what has come"));
             }
             Step::Wait { until, listens } => self.wait(task, until, listens),
-            Step::Ask { tokens, turn_since } => {
+            Step::Ask { tokens, turn_since, .. } => {
                 let tokens = tokens.min(TOKENS);
                 self.tasks[task].at = At::Sending { tokens, turn_since, sent: now };
             }

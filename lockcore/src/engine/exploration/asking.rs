@@ -176,7 +176,8 @@ impl LockWorld<'_> {
             until = until.min(self.now.after(KEPT / 3));
         }
         let ticket = self.ticket(task);
-        let waits = self.event(|lane, now, fx| lane.refused(ticket, until, offer, now, fx))?;
+        let waits =
+            self.event(|lane, now, fx| lane.refused(ticket, (until, None), offer, now, fx))?;
         match waits {
             true => {
                 if self.plan(task).mode == Mode::Fair {

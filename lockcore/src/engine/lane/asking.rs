@@ -33,9 +33,9 @@ const KEPT_TOKENS: u32 = 64;
 impl<W, H> Lane<W, H> {
     /// A waiter asks, unless another one of its owner is asking: the store may take one for the
     /// other, and both would be inside.
-    pub(super) fn ask(&mut self, ticket: Ticket, fx: &mut Effects<H>) -> Step {
+    pub(super) fn ask(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Step {
         let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
-        let Asker { mode, has_fresh_owner, takes_over, .. } = waiter.asker;
+        let Asker { mode, has_fresh_owner, takes_over, is_patient, .. } = waiter.asker;
         if !has_fresh_owner {
             let others = self.queue.of_owner(&waiter.asker.owner);
             let mut others = others.iter().filter_map(|other| self.queue.get(*other));
@@ -64,7 +64,9 @@ impl<W, H> Lane<W, H> {
             waiter.withdraw_offer();
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
-        Step::Ask { tokens, turn_since: self.turns.since() }
+        let knows_end = is_patient && mode == Mode::Exclusive;
+        let held_until = self.refusal.end.filter(|end| knows_end && now < *end);
+        Step::Ask { tokens, turn_since: self.turns.since(), held_until }
     }
 
     /// The request of a waiter is not answered at once.
@@ -113,14 +115,15 @@ impl<W, H> Lane<W, H> {
         }
     }
 
-    /// The request of a waiter was refused; nothing changes before `until`, unless there was news
-    /// since it began. The backend may grant the `offer` later. Returns whether the waiter goes on
-    /// waiting; one that did not want to wait has left the queue.
+    /// The request of a waiter was refused, by a hold that lasts until `end`. Nothing changes
+    /// before `until`, unless there was news since it began. The backend may grant the `offer`
+    /// later. Returns whether the waiter goes on waiting; one that did not want to wait has left
+    /// the queue.
     #[must_use]
     pub(crate) fn refused(
         &mut self,
         ticket: Ticket,
-        until: Moment,
+        (until, end): (Moment, Option<Moment>),
         offer: Option<Offer>,
         now: Moment,
         fx: &mut Effects<H>,
@@ -135,10 +138,10 @@ impl<W, H> Lane<W, H> {
         match (waiter.asker.mode, news) {
             (Mode::Fair, Some(news)) => {
                 let rare = waiter.rare_mut();
-                rare.refusal.note(news, until);
+                rare.refusal.note(news, until, end);
                 rare.offer = offer;
             }
-            (_, Some(news)) => self.refusal.note(news, until),
+            (_, Some(news)) => self.refusal.note(news, until, end),
             (_, None) => {}
         }
         self.readers_through = None;

@@ -100,9 +100,9 @@ impl<W, H> Lane<W, H> {
     /// A new hold says something about those in line: they are refused, or may follow.
     fn stand_in_the_way(&mut self, mode: Mode, until: Moment, fx: &mut Effects<H>) {
         if mode.is_shared() {
-            self.refusal.until = None;
+            self.refusal.believe_until(None);
         } else {
-            self.refusal.until = Some(until);
+            self.refusal.believe_until(Some(until));
             self.count_refusal(fx);
         }
     }

@@ -210,8 +210,9 @@ pub(crate) enum Step {
     /// backend tells that the lock may be free.
     Wait { until: Option<Moment>, listens: bool },
     /// It asks the backend, for several `tokens` if others may take the hold over. `turn_since` is
-    /// when this client's turn began, if it has one.
-    Ask { tokens: u32, turn_since: Option<Moment> },
+    /// when this client's turn began, if it has one. `held_until` is when the hold in the way ends,
+    /// if the backend has told that and nothing was heard since.
+    Ask { tokens: u32, turn_since: Option<Moment>, held_until: Option<Moment> },
 }
 
 /// The consequence of the departure of a guard.

@@ -150,7 +150,7 @@ impl<W, H> Lane<W, H> {
             self.leave(ticket, now, fx);
             return Step::Failed(error);
         }
-        self.ask(ticket, fx)
+        self.ask(ticket, now, fx)
     }
 
     /// A waiter behind the head waits for its turn.
@@ -308,7 +308,7 @@ impl<W, H> Lane<W, H> {
         if was_head {
             let next = self.queue.head();
             if next.is_some_and(|(_, next)| next.asker.may_enter_after(&waiter.asker)) {
-                self.refusal.until = None;
+                self.refusal.believe_until(None);
             }
             self.wake_head(fx);
             self.unpark_if_unclaimed(now, fx);
