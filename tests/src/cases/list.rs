@@ -104,6 +104,7 @@ macro_rules! for_each_case {
             release [exclusive] {
                 C10 a_stale_holder_cannot_release_a_newer_hold
                 C10 a_stranger_cannot_release
+                C10 undoing_what_was_refused_releases_nothing
                 C10 releasing_a_free_lock_is_answered_so
                 C10 a_full_release_frees_the_lock_whatever_its_count
                 C10 a_hold_can_be_released_from_another_client

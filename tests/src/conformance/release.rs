@@ -26,6 +26,20 @@ pub async fn a_stranger_cannot_release<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one(&holds[0]).holds().await.0, 1);
 }
 
+/// C10: the undoing of a request that was refused releases nobody else's hold.
+pub async fn undoing_what_was_refused_releases_nothing<F: Fixture>(fixture: &F) {
+    let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
+    let holder = scene.one(&holds[0]);
+    holder.enters().await;
+    for other in [scene.one(&holds[1]), scene.two(&holds[2])] {
+        other.is_refused().await;
+        other.undoes().await;
+        assert_eq!(holder.holds().await.0, 1);
+    }
+    holder.renews(LASTING).await;
+    holder.releases().await;
+}
+
 /// C10: there is nothing to release where nobody holds.
 pub async fn releasing_a_free_lock_is_answered_so<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());

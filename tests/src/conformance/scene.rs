@@ -347,6 +347,13 @@ impl<'a> Rival<'a> {
         assert_eq!(outcome, ReleaseOutcome::NotHeld, "a hold that is not there was released");
     }
 
+    /// Undoes a request that has led to no hold.
+    pub(crate) async fn undoes(self) {
+        let undo = self.acquire_request(LASTING).undo();
+        let outcome = soon(self.backend.release(&undo)).await.expect("release failed");
+        assert_eq!(outcome, ReleaseOutcome::NotHeld, "there was nothing to undo");
+    }
+
     pub(crate) async fn subscribes(self) -> Box<dyn Wakeups> {
         self.awaits(Awaited::End).await
     }

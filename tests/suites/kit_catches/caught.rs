@@ -295,6 +295,7 @@ const C10: Flaws = &[
             "a_forced_holder_cannot_release_a_newer_hold",
         ],
     ),
+    (Flaw::UndoDeletes, &["undoing_what_was_refused_releases_nothing"]),
     (Flaw::ReleaseOfAFreeLockSucceeds, &["releasing_a_free_lock_is_answered_so"]),
     (Flaw::ReleaseLowersTheCount, &["a_full_release_frees_the_lock_whatever_its_count"]),
     (Flaw::ReleasesForItsOwnClientOnly, &["a_hold_can_be_released_from_another_client"]),

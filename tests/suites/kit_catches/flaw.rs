@@ -133,6 +133,7 @@ pub(crate) enum Flaw {
 
     // C10
     ReleaseDeletes,
+    UndoDeletes,
     ReleaseOfAFreeLockSucceeds,
     ReleaseLowersTheCount,
     ReleasesForItsOwnClientOnly,

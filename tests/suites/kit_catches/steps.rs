@@ -308,7 +308,9 @@ impl Flawed {
         let Some(stored) = &mut cell.hold else { return self.release_free(cell, request, now) };
         let is_holder = self.is_same_hold(stored, &request.hold)
             && !(self.has(Flaw::ReleasesForItsOwnClientOnly) && stored.client != self.client);
-        if !is_holder && !self.has(Flaw::ReleaseDeletes) {
+        let deletes =
+            self.has(Flaw::ReleaseDeletes) || request.is_undo && self.has(Flaw::UndoDeletes);
+        if !is_holder && !deletes {
             return if self.has(Flaw::ReleasesTwice) {
                 ReleaseOutcome::Released
             } else {
