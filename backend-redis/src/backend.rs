@@ -382,9 +382,10 @@ impl Backend for RedisBackend {
                 }
                 Ok(outcome)
             }
+            // Boxed, so that releases on a single server need no room for this.
             Deployment::Cluster(cluster) => {
                 let trail = Trail::new(Purpose::Commands);
-                dispatch.send_on_trail(cluster, &trail, reply::release).await
+                Box::pin(dispatch.send_on_trail(cluster, &trail, reply::release)).await
             }
         }
     }

@@ -177,16 +177,9 @@ impl BatchSender {
             Some(Err(failure)) => return batch.fail(&failure),
             Some(Ok(replies)) => connection.settle(batch, replies).await,
         };
-        let mut batch = Batch::default();
-        let replies = connection.send_next(|| {
-            let wanted = unknown.into_iter().filter(PendingRequest::is_wanted);
-            batch = Batch::new(wanted, &connection.clock);
-            batch.commands(false)
-        });
-        match replies.await {
-            None => {}
-            Some(Err(failure)) => batch.fail(&failure),
-            Some(Ok(replies)) => drop(connection.settle(batch, replies).await),
+        if !unknown.is_empty() {
+            // Boxed, because this future is large and rarely needed.
+            Box::pin(connection.send_sources(unknown)).await;
         }
         drop(in_flight);
     }
@@ -254,7 +247,8 @@ impl CommandConnection {
                 Ok(reply) => return Ok(reply),
                 Err(Retry::Now) => {}
                 Err(Retry::AfterUndo { is_new }) => {
-                    self.undo([(request, is_new)].into_iter()).await?
+                    // Boxed, because this future is large and rarely needed.
+                    Box::pin(self.undo([(request, is_new)].into_iter())).await?
                 }
             }
             proposal = self.clock.propose(request);
@@ -285,13 +279,29 @@ impl CommandConnection {
         Err(io::Error::new(io::ErrorKind::ConnectionReset, message).into())
     }
 
+    /// Sends requests again whose script the server did not know, with the source of the script.
+    async fn send_sources(self: &Arc<Self>, unknown: Vec<PendingRequest>) {
+        let mut batch = Batch::default();
+        let replies = self.send_next(|| {
+            let wanted = unknown.into_iter().filter(PendingRequest::is_wanted);
+            batch = Batch::new(wanted.collect(), &self.clock);
+            batch.commands(false)
+        });
+        match replies.await {
+            None => {}
+            Some(Err(failure)) => batch.fail(&failure),
+            Some(Ok(replies)) => drop(self.settle(batch, replies).await),
+        }
+    }
+
     /// Passes the replies to a batch on, and puts back those requests that are to be sent again in
     /// another way. Returns those whose script the server did not know.
     async fn settle(self: &Arc<Self>, batch: Batch, replies: Vec<Value>) -> Vec<PendingRequest> {
         let NotCarriedOut { unknown, mut refused, undone } = batch.settle(replies, self);
         if !undone.is_empty() {
             let acquisitions = undone.iter().map(|(pending, is_new)| (&pending.request, *is_new));
-            let result = self.undo(acquisitions).await;
+            // Boxed, because this future is large and rarely needed.
+            let result = Box::pin(self.undo(acquisitions)).await;
             let requests = undone.into_iter().map(|(pending, _)| pending);
             match result {
                 Ok(()) => refused.extend(requests),

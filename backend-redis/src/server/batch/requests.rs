@@ -79,30 +79,33 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Makes a batch of requests that are sent now.
-    pub(super) fn new(
-        requests: impl IntoIterator<Item = PendingRequest>,
-        clock: &ServerClock,
-    ) -> Self {
-        let (released, acquisitions): (Vec<_>, Vec<_>) =
-            requests.into_iter().partition(|pending| pending.request.is_release());
-        let (looks, acquisitions): (Vec<_>, Vec<_>) =
-            acquisitions.into_iter().partition(|pending| pending.request.can_look());
-        if acquisitions.len() > MANY {
-            let shared = released.into_iter().chain(acquisitions).collect();
-            return Self { shared, looks, ..Self::default() };
+    pub(super) fn new(requests: Vec<PendingRequest>, clock: &ServerClock) -> Self {
+        let is_acquisition =
+            |request: &BatchableRequest| !request.is_release() && !request.can_look();
+        let acquisitions = requests.iter().filter(|pending| is_acquisition(&pending.request));
+        let are_many = acquisitions.count() > MANY;
+        let (mut batch, mut shared) = (Self::default(), Vec::new());
+        for pending in requests {
+            match &pending.request {
+                request if request.is_release() => batch.released.push(pending),
+                request if request.can_look() => batch.looks.push(pending),
+                _ if are_many => shared.push(pending),
+                request => match clock.propose(request) {
+                    proposal @ Proposal { source: TokenSource::Last(_), .. } => {
+                        batch.restored.push((pending, proposal));
+                    }
+                    proposal => batch.alone.push((pending, proposal)),
+                },
+            }
         }
-        let proposed = acquisitions.into_iter().map(|pending| {
-            let proposal = clock.propose(&pending.request);
-            (pending, proposal)
-        });
-        let (restored, alone): (_, Vec<_>) =
-            proposed.partition(|(_, proposal)| matches!(proposal.source, TokenSource::Last(_)));
-        if alone.len() <= FEW {
-            return Self { released, looks, restored, alone, ..Self::default() };
+        if batch.alone.len() > FEW {
+            shared.extend(mem::take(&mut batch.alone).into_iter().map(|(pending, _)| pending));
         }
-        let acquisitions = alone.into_iter().map(|(pending, _)| pending);
-        let shared = released.into_iter().chain(acquisitions).collect();
-        Self { shared, looks, restored, ..Self::default() }
+        if !shared.is_empty() {
+            batch.shared = mem::take(&mut batch.released);
+            batch.shared.append(&mut shared);
+        }
+        batch
     }
 
     /// The acquisitions without a script, in transactions. On a cluster, the keys of a transaction
