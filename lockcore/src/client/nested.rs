@@ -102,8 +102,8 @@ impl Acquisition {
         }
     }
 
-    /// Asks the backend once for a read hold beside the write hold of its owner, which it has wanted
-    /// since `start`.
+    /// Asks the backend once for a read hold beside the write hold of its owner. The acquisition
+    /// began at `start`.
     async fn ask_within(
         &self,
         cell: &Arc<LaneCell>,
