@@ -13,6 +13,7 @@ use tracing::{Instrument, Span};
 use super::{
     held::Held,
     lanes::{HoldFacts, LaneCell, WaiterSlot},
+    measure::{Beginning, WaiterMetrics},
     place::QueuePlace,
     shared::Client,
     waiting::{Contender, TurnEnd},
@@ -29,7 +30,7 @@ use crate::{
 const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
 
 /// The acquisition that the user asked for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Acquisition {
     pub(crate) client: Arc<Client>,
     pub(crate) name: LockName,
@@ -40,6 +41,8 @@ pub(crate) struct Acquisition {
     /// The owner given with `owned_by`.
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
+    /// For the metrics.
+    pub(crate) beginning: Beginning,
 }
 
 impl Acquisition {
@@ -53,7 +56,7 @@ impl Acquisition {
             Either::Left(held) => return Ok(Some(held)),
             Either::Right(asking) => asking,
         };
-        self.client.measure.acquiring(&self.name, self.mode, asking).await
+        self.client.measure.acquiring(self, asking).await
     }
 
     /// Enters at once, or returns a future that asks: in a box, because an acquisition that enters
@@ -105,7 +108,7 @@ impl Acquisition {
             };
             Err(error.map_or_else(timeout, |error| *error))
         });
-        self.client.measure.acquiring(&self.name, self.mode, asking).await
+        self.client.measure.acquiring(self, asking).await
     }
 
     /// Enters the hold of an owner that is in already, if nothing else is to be done for it.
@@ -318,7 +321,8 @@ impl Acquisition {
         let (queued, step) = arrived?;
         if let Some(ticket) = queued {
             let place = QueuePlace::new(self, cell.clone(), ticket, asker.is_patient);
-            *waiting = Some(Contender::new(asker, place));
+            let counts = WaiterMetrics::new(self, self.beginning.or(now), now);
+            *waiting = Some(Contender::new(asker, place, counts));
         }
         Ok((cell, step))
     }
