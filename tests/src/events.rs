@@ -1,4 +1,5 @@
-//! [`Event`] and [`EventLog`]: what clients, resources and the one who injects faults have seen, on one clock for all processes.
+//! [`Event`] and [`EventLog`]: the observations of clients, of resources and of the fault injector,
+//! on one clock for all processes.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,7 +15,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// The time of this machine in nanoseconds, the same for all its processes: `CLOCK_MONOTONIC`.
+/// The time of this machine in nanoseconds, the same in all its processes: `CLOCK_MONOTONIC`.
 #[must_use]
 pub fn monotonic() -> u64 {
     nanoseconds(ClockId::Monotonic)
@@ -38,20 +39,20 @@ pub fn span(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// With whom a hold can be shared.
+/// How a hold can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Share {
-    /// With nobody.
+    /// Shared with nobody.
     Alone,
-    /// With others that read.
+    /// Shared with other readers.
     Read,
-    /// With others, as long as there are permits.
+    /// Shared while there are permits.
     Permits {
-        /// How many this hold takes.
+        /// The number of permits of this hold.
         count: u32,
-        /// How many there are.
+        /// The total number of permits.
         of: u32,
     },
 }
@@ -59,11 +60,11 @@ pub enum Share {
 /// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, by [`monotonic`].
+    /// The time, by [`monotonic`].
     pub t: u64,
-    /// Which process.
+    /// The name of the process.
     pub client: String,
-    /// Which acquisition of that process; 0 for what belongs to none.
+    /// The number of the acquisition in that process; 0 for events without one.
     pub op: u64,
     /// What happened.
     #[serde(flatten)]
@@ -77,40 +78,40 @@ pub struct Event {
 pub enum What {
     /// An acquisition begins.
     Asked {
-        /// The lock.
+        /// The name of the lock.
         name: String,
-        /// How it is to be shared.
+        /// How the hold can be shared.
         share: Share,
-        /// The acquisition of the same owner that it is nested in.
+        /// The acquisition of the same owner that this one is nested in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nested_in: Option<u64>,
     },
-    /// It has the lock.
+    /// The acquisition was granted.
     Granted {
         /// The fencing token.
         token: u64,
-        /// The owner as the store has it.
+        /// The owner as known to the store.
         owner: String,
-        /// Until when the holder believes in it, as it knows now.
+        /// The deadline that the owner knows now.
         until: u64,
     },
-    /// It was told that the lock is not free, or not in time.
+    /// The acquisition was refused because the lock is held, or timed out.
     Refused,
-    /// It failed.
+    /// The acquisition failed.
     Failed {
         /// The kind of failure.
         kind: String,
-        /// Whether the request may have been carried out.
+        /// `true` if the request may have been applied.
         unknown: bool,
     },
-    /// Its future was dropped before it was done.
+    /// The future of the acquisition was dropped before it completed.
     Cancelled,
-    /// The holder looked, and believes in the hold.
+    /// The owner checked the hold, and believes in it.
     Held {
-        /// Until when, as it knows now.
+        /// The deadline that the owner knows now.
         until: u64,
     },
-    /// The holder begins to release, and believes no longer.
+    /// The owner begins to release, and no longer believes in the hold.
     Leaving,
     /// The release was confirmed.
     Released,
@@ -118,60 +119,61 @@ pub enum What {
     NotReleased {
         /// The kind of failure.
         kind: String,
-        /// Whether the hold had been lost before.
+        /// `true` if the hold had been lost before.
         lost: bool,
     },
     /// The guard was dropped; the release goes on in the background.
     Dropped,
-    /// The holder was told that the hold is lost.
+    /// The owner was told that the hold is lost.
     Lost {
-        /// How.
+        /// The reason for the loss.
         reason: String,
     },
     /// The resource was asked to write.
     Wrote {
-        /// The value's name, which is that of the lock.
+        /// The name of the value, the same as that of the lock.
         name: String,
-        /// The token that was shown.
+        /// The token that was presented.
         token: u64,
         /// The version that the writer had read.
         base: u64,
-        /// The version that it wrote.
+        /// The version of the write.
         value: u64,
-        /// Whether it was let through.
+        /// `true` if the resource accepted the write.
         accepted: bool,
     },
     /// The process was stopped.
     Stopped,
-    /// The process goes on.
+    /// The process was resumed.
     Continued,
     /// The process was killed.
     Killed,
-    /// A fault begins that touches everybody.
+    /// A fault that affects all processes begins.
     Fault {
-        /// What it is.
+        /// The name of the fault.
         what: String,
     },
-    /// The fault is over.
+    /// The fault has ended.
     Healed,
-    /// Anything that a reader should know.
+    /// Information for a reader of the log.
     Note {
-        /// What.
+        /// The text.
         what: String,
     },
 }
 
-/// A file of [`Event`]s, one a line. Each is written at once, so that a killed process leaves all it has seen.
+/// A file of [`Event`]s, one per line. Each is written at once, so that the log of a killed process
+/// is complete.
 #[derive(Debug)]
 pub struct EventLog {
     client: String,
-    /// Short writes without awaits.
+    /// Locked for short writes without awaits.
     file: Mutex<File>,
     next_op: AtomicU64,
 }
 
 impl EventLog {
-    /// Appends to `path` what `client` sees.
+    /// Appends the events of `client` to the file at `path`.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -185,15 +187,16 @@ impl EventLog {
         self.next_op.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes what happens now.
+    /// Writes an event of this moment.
     ///
     /// # Panics
-    /// As all that write: if the file cannot be written, since an incomplete log would pass for a good one.
+    /// If the file cannot be written, since an incomplete log would pass for a good one. The same
+    /// holds for all methods that write.
     pub fn now(&self, op: u64, what: What) {
         self.at(monotonic(), op, what);
     }
 
-    /// Writes what happened at `t`.
+    /// Writes an event that happened at `t`.
     ///
     /// # Panics
     /// As [`now`](Self::now).
@@ -201,7 +204,7 @@ impl EventLog {
         self.of(t, &self.client, op, what);
     }
 
-    /// Writes what happened to another process.
+    /// Writes an event of another process.
     ///
     /// # Panics
     /// As [`now`](Self::now).
@@ -215,11 +218,11 @@ impl EventLog {
         }
     }
 
-    /// Reads a log, as far as it has whole lines. The last one may be cut off by the end of its
-    /// writer, or be about to be written.
+    /// Reads the complete lines of a log. The last line may be cut off because its writer was
+    /// killed, or is still writing it.
     ///
     /// # Errors
-    /// If the file cannot be read, or has a line that is no event.
+    /// If the file cannot be read, or a line is not an event.
     pub fn read(path: &Path) -> io::Result<Vec<Event>> {
         let bytes = std::fs::read(path)?;
         let lines = bytes.split_inclusive(|byte| *byte == b'\n');

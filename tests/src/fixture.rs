@@ -1,12 +1,12 @@
-//! [`Fixture`]: what the kit must be given to test a backend.
+//! [`Fixture`]: the access to a backend that the kit needs to test it.
 
 use std::{future::Future, time::Duration};
 
 use lockcore::{LockName, backend::Backend};
 
-/// A store to be tested, and the way to it.
+/// A store to be tested, and the access to it.
 ///
-/// Every case gets a fixture of its own. The store behind it may be shared: each case uses names that nobody else has.
+/// Every case gets its own fixture. The store behind it may be shared: each case uses unique names.
 ///
 /// # Examples
 /// A store in memory, whose clones share what they hold:
@@ -53,35 +53,38 @@ pub trait Fixture: Sized + Send + Sync + 'static {
     /// The backend to be tested.
     type Backend: Backend;
 
-    /// Makes a store, or finds the shared one. Panics if it is not there: a missing server is a failure.
+    /// Creates a store, or connects to a shared one. Panics if there is none: a missing server is a
+    /// failure.
     fn set_up() -> impl Future<Output = Self> + Send;
 
-    /// A new client of the store that shares nothing with the earlier ones but the store, as if it were in another
-    /// process.
+    /// A new client of the store. It shares nothing with the earlier ones but the store, as if it
+    /// were in another process.
     fn client(&self) -> impl Future<Output = Self::Backend> + Send;
 
-    /// What the store has under or because of `name` that would stay for ever: records without an expiry, subscriptions.
-    /// One line for each, for the message of a test that fails.
+    /// The entries under or because of `name` that would stay in the store forever: records without
+    /// an expiry, subscriptions. Each is one line of the message of a failed test.
     ///
-    /// A fixture with a store of its own may report everything that it finds there.
+    /// A fixture with a private store may report everything that it finds there.
     fn left_behind(&self, name: &LockName) -> impl Future<Output = Vec<String>> + Send;
 
-    /// Lets at least `time` pass, on tokio's clock and on the store's. By default it sleeps, which a paused clock
-    /// turns into an advance.
+    /// Lets at least `time` pass, on tokio's clock and on the store's. The default is to sleep,
+    /// which advances a paused clock.
     fn pass(&self, time: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(time)
     }
 
-    /// Returns `true` if the store cannot have a latch of this name, so that the backend must refuse it with an error of
-    /// [`Configuration`](lockcore::BackendErrorKind::Configuration). By default every name can be that of a latch.
+    /// Returns `true` if the store cannot have a latch of this name, so that the backend must
+    /// refuse it with an error of the kind
+    /// [`Configuration`](lockcore::BackendErrorKind::Configuration). By default a latch can have
+    /// any name.
     fn refuses_latch(&self, name: &LockName) -> bool {
         let _ = name;
         false
     }
 
     /// The lease of holds that are to end during a test: at least five times the backend's
-    /// [shortest](lockcore::backend::Limits::shortest_lease), and longer than a few round trips and than the pauses of a
-    /// busy machine. Default 500 ms.
+    /// [shortest](lockcore::backend::Limits::shortest_lease), and longer than a few round trips and
+    /// than the pauses of a busy machine. Default 500 ms.
     fn short_lease(&self) -> Duration {
         Duration::from_millis(500)
     }

@@ -1,4 +1,4 @@
-//! [`History`]: who believed when to hold what, and whether that can be.
+//! [`History`]: the times during which owners believed to hold locks, and a check of them.
 
 use std::{
     error::Error,
@@ -9,10 +9,11 @@ use std::{
 
 use lockcore::FencingToken;
 
-/// A record of who believed when to hold which lock, on one monotonic clock.
+/// A record of the times during which owners believed to hold locks, on one monotonic clock.
 ///
-/// Tell it when an owner has entered and when it leaves: after the acquisition returned, before the release is sent. Then
-/// [`check`](Self::check) finds two owners that believed to be inside together, and tokens that do not rise.
+/// Record when an owner has entered and when it leaves: after the acquisition returned, and before
+/// the release is sent. Then [`check`](Self::check) finds two owners that believed to be inside
+/// together, and tokens that do not rise.
 ///
 /// # Examples
 /// ```
@@ -41,7 +42,7 @@ struct Log {
     last: Duration,
 }
 
-/// An owner's belief to hold a lock, from one moment to another.
+/// An owner's belief that it holds a lock, from one moment to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belief {
     name: String,
@@ -51,18 +52,19 @@ pub struct Belief {
     left: Option<Duration>,
 }
 
-/// What cannot be, if the lock works.
+/// A contradiction to a working lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Two owners believed to be inside at the same time. The first entered first.
+    /// Two owners believed to be inside at the same time. The first in the array entered first.
     Together(Box<[Belief; 2]>),
-    /// The hold that came later has no greater token. The first came first.
+    /// The token of the later hold is not greater. The first in the array entered first.
     TokenNotRising(Box<[Belief; 2]>),
 }
 
 impl Belief {
-    /// The belief of `owner` to hold `name` from `entered` to `left`, on any monotonic clock. `None`: it never left.
+    /// The belief of `owner` to hold `name` from `entered` to `left`, on any monotonic clock.
+    /// `left` is `None` if the owner never left.
     pub fn new(
         name: impl Into<String>,
         owner: impl Into<String>,
@@ -73,42 +75,42 @@ impl Belief {
         Self { name: name.into(), owner: owner.into(), token, entered, left }
     }
 
-    /// The lock.
+    /// The name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who believed.
+    /// The owner.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// The token that it had.
+    /// The token of the hold.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// When it entered, counted from the start of the history.
+    /// When the owner entered, since the start of the history.
     #[must_use]
     pub fn entered(&self) -> Duration {
         self.entered
     }
 
-    /// When it left; `None` if it never did.
+    /// When the owner left; `None` if it never did.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         self.left
     }
 
-    /// The end of the belief: what was never left goes on for ever.
+    /// The end of the belief. If the owner never left, it goes on forever.
     fn end(&self) -> Duration {
         self.left.unwrap_or(Duration::MAX)
     }
 
-    /// Whether it is the same hold as `other`, entered once more.
+    /// Returns `true` if it is the same hold as `other`, entered once more.
     fn is_nested_with(&self, other: &Self) -> bool {
         self.owner == other.owner && self.token == other.token
     }
@@ -121,7 +123,8 @@ impl History {
         Self { start: Instant::now(), log: Mutex::default() }
     }
 
-    /// Records that `owner` has entered `name`, until the result is dropped or [left](Inside::leave).
+    /// Records that `owner` has entered `name`, until the result is dropped or
+    /// [left](Inside::leave).
     pub fn enter(
         &self,
         name: impl Into<String>,
@@ -135,24 +138,25 @@ impl History {
         Inside { history: self, index }
     }
 
-    /// All that was recorded, in the order in which it was entered.
+    /// All recorded beliefs, in the order in which the owners entered.
     #[must_use]
     pub fn beliefs(&self) -> Vec<Belief> {
         self.log().beliefs.clone()
     }
 
-    /// Checks the record: for each name, no two owners inside together, and tokens that rise strictly from hold to hold.
+    /// Checks the record: for each name, no two owners are inside together, and tokens rise
+    /// strictly from hold to hold.
     ///
     /// # Errors
-    /// The first [`Violation`] that it finds.
+    /// The first [`Violation`] in the record.
     pub fn check(&self) -> Result<(), Violation> {
         Self::check_beliefs(self.beliefs())
     }
 
-    /// The same for beliefs that were recorded elsewhere, by several processes for instance.
+    /// Checks beliefs that were recorded elsewhere, by several processes for instance.
     ///
     /// # Errors
-    /// The first [`Violation`] that it finds.
+    /// The first [`Violation`] among them.
     pub fn check_beliefs(beliefs: impl IntoIterator<Item = Belief>) -> Result<(), Violation> {
         let mut beliefs: Vec<_> = beliefs.into_iter().collect();
         beliefs.sort_by(|a, b| (&a.name, a.entered).cmp(&(&b.name, b.entered)));
@@ -171,17 +175,19 @@ impl Default for History {
 }
 
 impl Log {
-    /// The time since `start`, later than all before: events that the clock cannot tell apart keep their order.
+    /// The time since `start`, later than all before: events that the clock cannot tell apart stay
+    /// in order.
     fn now(&mut self, start: Instant) -> Duration {
         self.last = start.elapsed().max(self.last + Duration::from_nanos(1));
         self.last
     }
 }
 
-/// Checks the beliefs in one name, which are sorted by when they began.
+/// Checks the beliefs in one name, which are sorted by their start.
 ///
-/// It is enough to compare each with the one of those before it that ends last: if it overlaps with any, then with that
-/// one, unless that one is its own owner's, and then the two before it have been found to overlap.
+/// It is enough to compare each belief with the earlier one that ends last. If it overlaps with
+/// any, it overlaps with that one. If both have the same owner, that one was already found to
+/// overlap with the other.
 fn check_name(beliefs: &[Belief]) -> Result<(), Violation> {
     let Some((mut longest, rest)) = beliefs.split_first() else { return Ok(()) };
     let mut latest = longest;
@@ -202,7 +208,7 @@ fn check_name(beliefs: &[Belief]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// An owner that is inside. Dropping it is leaving.
+/// An owner that is inside. Dropping it records that the owner leaves.
 #[derive(Debug)]
 #[must_use = "dropping it records that the owner has left"]
 pub struct Inside<'a> {

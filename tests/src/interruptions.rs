@@ -1,4 +1,4 @@
-//! Cases in which connections break: [`interruption_tests!`](crate::interruption_tests).
+//! Cases with broken connections: [`interruption_tests!`](crate::interruption_tests).
 
 #![allow(
     clippy::expect_used,
@@ -21,36 +21,35 @@ use crate::{
 };
 
 /// A [`Fixture`] that can break connections. A [`Proxy`](crate::Proxy) between the clients and the
-/// store can do that, whatever they speak.
+/// store can do so, whatever protocol they use.
 pub trait Interrupts: Fixture {
-    /// Breaks every connection of this fixture's clients, with the requests on it. New ones can be
-    /// made at once.
+    /// Breaks every connection of this fixture's clients, together with the requests on it. New
+    /// connections can be made at once.
     fn interrupt(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// A [`Fixture`] that can break connections with requests on them that arrive all the same.
+/// A [`Fixture`] that can break connections whose requests arrive nevertheless.
 pub trait Withholds: Interrupts {
-    /// Keeps from the store what the clients send from now on, over the connections that exist.
-    /// [`Proxy::freeze`](crate::Proxy::freeze) does that.
+    /// Withholds from the store whatever the clients send from now on over existing connections.
+    /// [`Proxy::freeze`](crate::Proxy::freeze) does so.
     fn withhold(&self) -> impl Future<Output = ()> + Send;
 
-    /// Breaks the connections that [`withhold`](Self::withhold) was for, as the clients see it. To
-    /// the store they are open, and what was withheld is still to come. New ones can be made at
-    /// once.
-    /// [`Proxy::abandon`](crate::Proxy::abandon) does that.
+    /// Breaks the connections affected by [`withhold`](Self::withhold), as seen by the clients. For
+    /// the store they stay open, and the withheld requests are still to come. New connections can
+    /// be made at once. [`Proxy::abandon`](crate::Proxy::abandon) does so.
     fn abandon(&self) -> impl Future<Output = ()> + Send;
 
-    /// Delivers what was withheld, unless the store has closed its connection, and resolves when
-    /// the store has had it. [`Proxy::deliver`](crate::Proxy::deliver) does that.
+    /// Delivers the withheld requests, unless the store has closed their connection, and completes
+    /// when the store has received them. [`Proxy::deliver`](crate::Proxy::deliver) does so.
     fn deliver(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Generates the tests that prove what a backend does when its connections break: one `#[test]` for
-/// each case. The argument is a fixture that [`Interrupts`]. With `late` behind it, it is one that
-/// [`Withholds`], and requests that arrive after their undo was answered are tested as well.
+/// Generates tests of a backend whose connections break: one `#[test]` for each case. The argument
+/// is a fixture that [`Interrupts`]. With `late` after it, the fixture [`Withholds`], and requests
+/// that arrive after their undo was answered are tested as well.
 ///
-/// They are beside [`conformance_tests!`](crate::conformance_tests), since not every store has
-/// connections. The fixture's clients are those of one case, so the store may be shared.
+/// These tests are separate from [`conformance_tests!`](crate::conformance_tests), since not every
+/// store has connections. Only the clients of one case are affected, so the store may be shared.
 #[macro_export]
 macro_rules! interruption_tests {
     ($fixture:ty) => {
@@ -78,13 +77,13 @@ macro_rules! interruption_tests {
     };
 }
 
-/// How long to wait before a request that failed is made again.
+/// The pause before a failed request is repeated.
 const RESPITE: Duration = Duration::from_millis(10);
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 32;
 
-/// The answer to a request that may fail while connections are made again.
+/// Repeats a request that may fail while clients reconnect, and returns its answer.
 async fn at_last<T, F>(request: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, BackendError>>,
@@ -111,7 +110,7 @@ impl<B: Backend> Scene<B> {
     }
 }
 
-/// C8 and C10: a hold is no matter of connections. It is renewed and released over the next one.
+/// C8 and C10: a hold does not depend on connections. It is renewed and released over the next one.
 pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
     let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());
     let token = scene.one(&hold).enters().await;
@@ -131,8 +130,8 @@ pub async fn a_hold_outlives_an_interruption<F: Interrupts>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// A request whose connection breaks ends soon. If its error says that it was not applied, it was
-/// not.
+/// A request whose connection breaks ends soon. If its error says that it was not applied, that is
+/// true.
 pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(fixture: &F) {
     for _ in 0..20 {
         let (scene, hold) = (Scene::of(fixture).await, stranger());
@@ -154,8 +153,7 @@ pub async fn a_request_fails_for_a_while_and_says_what_is_known<F: Interrupts>(f
     }
 }
 
-/// C17: an acquire that was dropped does not come about after its undo was answered over another
-/// connection.
+/// C17: a dropped acquire has no effect after its undo was answered over another connection.
 pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
     for polls in 1..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -178,13 +176,12 @@ pub async fn an_undone_acquire_stays_undone<F: Interrupts>(fixture: &F) {
     }
 }
 
-/// C17: an acquire that was on its way until its undo was answered over another connection does not
-/// come about any more.
+/// C17: an acquire that arrives after its undo was answered over another connection has no effect.
 pub async fn an_acquire_that_arrives_after_its_undo_has_no_effect<F: Withholds>(fixture: &F) {
     for _ in 0..3 {
         let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
         let (request, undo) = (scene.acquire_of(&holds[0]), scene.acquire_of(&holds[0]).undo());
-        // Connections that are made when they are needed are there from then on.
+        // Connections that are made on demand exist from then on.
         scene.one(&holds[1]).enters().await;
         scene.one(&holds[1]).releases().await;
         fixture.withhold().await;
@@ -202,7 +199,7 @@ pub async fn an_acquire_that_arrives_after_its_undo_has_no_effect<F: Withholds>(
     }
 }
 
-/// C12: what happens while nobody can be told wakes afterwards.
+/// C12: an event that happens during an interruption wakes the subscriber afterwards.
 pub async fn who_listens_hears_of_an_interruption<F: Interrupts>(fixture: &F) {
     for _ in 0..5 {
         let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());

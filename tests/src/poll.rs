@@ -6,10 +6,10 @@ use std::{
     task::Poll,
 };
 
-/// Polls `future` at most `times` times, each time that it wants to be polled, and then drops it. `None` if it was not
-/// ready by then.
+/// Polls `future` at most `times` times, each time that it asks to be polled, and then drops it.
+/// Returns `None` if it was not ready by then.
 ///
-/// With zero it is dropped without ever having run.
+/// With zero it is dropped without ever running.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Runs one case: on a runtime of its own, with a fixture of its own, and not for ever.
+//! Runs one case: on its own runtime, with its own fixture, and with a time limit.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Fixture;
 
-/// How much real time a case has.
+/// The limit of a case in real time.
 const REAL_TIME: Duration = Duration::from_secs(60);
 
-/// How much of the paused clock's time a case has. It passes in no time.
+/// The limit of a case on the paused clock, which takes no real time.
 const PAUSED_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Runs `case` against a store that lives in real time.
+/// Runs `case` against a store in real time.
 ///
 /// # Panics
 /// If the case fails, or takes more than a minute.
@@ -21,11 +21,11 @@ pub fn run_case<F: Fixture>(case: impl AsyncFnOnce(&F)) {
     run_on(&ready(runtime), REAL_TIME, case);
 }
 
-/// Runs `case` against a store that lives on tokio's clock, which is paused: time passes when nobody has anything
-/// else to do.
+/// Runs `case` against a store on tokio's clock, which is paused: time advances when no task has
+/// anything else to do.
 ///
 /// # Panics
-/// If the case fails, or waits for what never comes.
+/// If the case fails, or waits for an event that never comes.
 pub fn run_case_paused<F: Fixture>(case: impl AsyncFnOnce(&F)) {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     run_on(&ready(runtime), PAUSED_TIME, case);

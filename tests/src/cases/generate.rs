@@ -1,4 +1,4 @@
-//! [`conformance_tests!`](crate::conformance_tests), and the macros that it is made of.
+//! [`conformance_tests!`](crate::conformance_tests), and the macros behind it.
 
 /// Generates the tests that prove a backend: one `#[test]` for each case, in a module for each
 /// subject.
@@ -89,8 +89,8 @@ macro_rules! conformance_tests_named {
     };
 }
 
-/// Helper of [`conformance_tests!`]: a module for each subject, with the tests of those cases that are
-/// for a backend with the named parts.
+/// Helper of [`conformance_tests!`]: a module for each subject, with the tests of the cases that
+/// apply to a backend with the named parts.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests_of {
@@ -120,7 +120,7 @@ macro_rules! conformance_tests_of {
     };
 }
 
-/// Helper of [`conformance_tests!`]: `$cases` if the named parts have what the cases need.
+/// Helper of [`conformance_tests!`]: `$cases` if the named parts meet the needs of the cases.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! if_met {
@@ -140,7 +140,7 @@ macro_rules! if_met {
 
 /// Helper of [`conformance_tests!`]: `$then` if `$part` is among the named parts, else `$else`.
 ///
-/// A macro cannot compare two words, so that there is a rule for each.
+/// A macro cannot compare two words, so there is one rule for each.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! if_named {
@@ -164,7 +164,7 @@ macro_rules! if_named {
 mod tests {
     use crate::{Part, part, parts};
 
-    /// Compares each word with each.
+    /// Compares each word with each other word.
     macro_rules! compare {
         ([$($word:ident)*], $all:tt) => {
             $(compare!($word, $all);)*

@@ -1,8 +1,8 @@
-//! The list of cases: the only one. `kit_catches.rs` shows that no case is missing from it.
+//! The only list of cases. `kit_catches.rs` shows that no case is missing from it.
 
 /// Calls the macro `$callback` with the list of all cases: subjects, and under each the parts that
 /// its cases need, with the clause and the name of each case. The tokens in the second pair of
-/// brackets are handed through.
+/// brackets are passed through.
 ///
 /// `[exclusive]` is for every backend, `[fair]` for those with that part, `[fair or permits]` for
 /// those with one of the two, and `[not fair]` for those without the part. Subjects whose cases all

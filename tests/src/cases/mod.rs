@@ -1,4 +1,4 @@
-//! The list of cases, and the two things made of it: tests, and values to run otherwise.
+//! The list of cases, and two things generated from it: tests, and values to run in other ways.
 
 mod generate;
 mod list;
@@ -10,7 +10,7 @@ use std::{fmt, future::Future, pin::Pin};
 pub use self::part::Part;
 use crate::{Fixture, conformance};
 
-/// A case that runs.
+/// A case that is running.
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// One case, as a value.
@@ -18,31 +18,31 @@ pub struct Case<F> {
     subject: &'static str,
     name: &'static str,
     clause: &'static str,
-    /// The parts with which it was listed.
+    /// The parts named when it was listed.
     named: Vec<Part>,
     run: for<'a> fn(&'a F, Vec<Part>) -> Running<'a>,
 }
 
 impl<F: Fixture> Case<F> {
-    /// The module that it stands in.
+    /// The module that contains the case.
     #[must_use]
     pub fn subject(&self) -> &'static str {
         self.subject
     }
 
-    /// What it shows.
+    /// The name of the case, a statement of what it shows.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The clause of the contract that it shows first of all: `C1` to `C44`.
+    /// The main clause of the contract that the case tests: `C1` to `C44`.
     #[must_use]
     pub fn clause(&self) -> &'static str {
         self.clause
     }
 
-    /// Runs it. It panics if the backend breaks the clause.
+    /// Runs the case. It panics if the backend violates the clause.
     pub fn run<'a>(&self, fixture: &'a F) -> impl Future<Output = ()> + use<'a, F> {
         (self.run)(fixture, self.named.clone())
     }
@@ -84,8 +84,8 @@ macro_rules! values {
     };
 }
 
-/// The cases for a backend that has exclusive locks and the parts `named`, for those who run them
-/// otherwise than with [`conformance_tests!`](crate::conformance_tests). They are the same.
+/// The cases for a backend that has exclusive locks and the parts `named`, to run them in another
+/// way than with [`conformance_tests!`](crate::conformance_tests). The cases are the same.
 ///
 /// # Examples
 /// ```

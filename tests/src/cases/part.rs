@@ -19,7 +19,7 @@ pub enum Part {
     HandOver,
     /// The demand for exclusive locks: `demand`.
     Demand,
-    /// Direct grants of fair locks, which are a part of their own: `direct_grant`.
+    /// Direct grants of fair locks, a separate part: `direct_grant`.
     DirectGrant,
     /// Tokens that several stores agree on: `proposed_tokens`.
     ProposedTokens,

@@ -1,9 +1,9 @@
-//! C1: who believes to be inside does so alone, or with those it can share with.
+//! C1: a believed hold overlaps only with holds that it can be shared with.
 
 use super::{Finding, at, history::Belief};
 use crate::{Operations, Share};
 
-/// Finds times at which holders believed to be inside together that exclude each other.
+/// Finds times at which owners whose holds exclude each other believed to be inside together.
 #[must_use]
 pub fn exclusion(operations: &Operations) -> Vec<Finding> {
     let by_name = operations.by_name();
@@ -18,7 +18,7 @@ pub fn exclusion(operations: &Operations) -> Vec<Finding> {
         .collect()
 }
 
-/// Goes through the beliefs in one name by their beginning, with those that have not ended yet.
+/// Goes through the beliefs in one name by their start, keeping those that have not ended yet.
 fn together(name: &str, beliefs: &[Belief<'_>]) -> Vec<Finding> {
     let mut inside: Vec<&Belief<'_>> = Vec::new();
     let mut findings = Vec::new();
@@ -35,7 +35,7 @@ fn together(name: &str, beliefs: &[Belief<'_>]) -> Vec<Finding> {
     findings
 }
 
-/// Why those who are `inside` cannot be there together, `newest` being the last to come.
+/// Explains why the beliefs `inside`, of which `newest` came last, exclude each other.
 fn excess(newest: &Belief<'_>, inside: &[&Belief<'_>]) -> Option<String> {
     let is_same = |other: &Belief<'_>| (other.owner, other.token) == (newest.owner, newest.token);
     let show = |belief: &Belief<'_>| {

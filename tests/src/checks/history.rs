@@ -1,33 +1,33 @@
-//! [`Operations`]: the events of a log, put together by acquisition.
+//! [`Operations`]: the events of a log, grouped by acquisition.
 
 use std::collections::BTreeMap;
 
 use crate::{Event, Share, What};
 
-/// An acquisition, from asking to its end.
+/// An acquisition, from the request to its end.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The process.
+    /// The name of the process.
     pub client: String,
-    /// Its number there.
+    /// The number of the acquisition in its process.
     pub op: u64,
-    /// The lock.
+    /// The name of the lock.
     pub name: String,
-    /// How it is shared.
+    /// How the hold can be shared.
     pub share: Share,
-    /// The acquisition that it is nested in.
+    /// The number of the acquisition that it is nested in.
     pub nested_in: Option<u64>,
-    /// When it began.
+    /// When the acquisition began.
     pub asked: u64,
     /// When it was granted, and the token.
     pub granted: Option<(u64, u64)>,
     /// The owner at the store, once granted.
     pub owner: String,
-    /// When the holder looked, and until when it believed to hold then.
+    /// When the owner checked the hold, and the deadline that it knew then.
     pub looked: Vec<(u64, u64)>,
-    /// When the holder left, and believed no longer.
+    /// When the owner began to release.
     pub left: Option<u64>,
-    /// When it was told of the loss.
+    /// When the owner was told of the loss.
     pub lost: Option<u64>,
     /// How it ended, and when.
     pub end: Option<(u64, Ending)>,
@@ -37,13 +37,14 @@ pub struct Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It was not granted, certainly.
+    /// It was certainly not granted.
     Refused,
-    /// Whether it was granted is not known to anybody.
+    /// It is unknown whether it was granted.
     Unknown,
-    /// It was released, and this was confirmed.
+    /// It was released, and the release was confirmed.
     Released,
-    /// It was lost, or the release was not confirmed: the store may have it until its lease ends.
+    /// It was lost, or the release was not confirmed: the store may have the hold until its lease
+    /// ends.
     Unconfirmed,
     /// Its guard was dropped, and released in the background.
     Dropped,
@@ -51,18 +52,18 @@ pub enum Ending {
     Killed,
 }
 
-/// A time during which somebody believed to hold a lock.
+/// A time during which an owner believed to hold a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belief<'a> {
-    /// Who.
+    /// The owner.
     pub owner: &'a str,
-    /// With which token.
+    /// The token of the hold.
     pub token: u64,
-    /// How it is shared.
+    /// How the hold can be shared.
     pub share: Share,
-    /// From when.
+    /// The start of the belief.
     pub from: u64,
-    /// To when.
+    /// The end of the belief.
     pub to: u64,
 }
 
@@ -73,7 +74,8 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Puts the events together. They may be in any order of processes, but each process's own must be in theirs.
+    /// Groups the events by acquisition. The processes may come in any order, but the events of
+    /// each process must be in their own order.
     #[must_use]
     pub fn of(events: &[Event]) -> Self {
         let mut all: BTreeMap<(&str, u64), Operation> = BTreeMap::new();
@@ -99,18 +101,18 @@ impl Operations {
         Self { all }
     }
 
-    /// All of them, in the order in which they were asked for.
+    /// All acquisitions, in the order in which they were requested.
     #[must_use]
     pub fn all(&self) -> &[Operation] {
         &self.all
     }
 
-    /// Those that were granted.
+    /// The acquisitions that were granted.
     pub fn granted(&self) -> impl Iterator<Item = &Operation> {
         self.all.iter().filter(|operation| operation.granted.is_some())
     }
 
-    /// By the name of the lock, in the order in which they were asked for.
+    /// The acquisitions by the name of the lock, in the order in which they were requested.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<&str, Vec<&Operation>> {
         let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
@@ -152,7 +154,7 @@ impl Operation {
             What::Held { until } => self.looked.push((event.t, *until)),
             What::Refused | What::Failed { unknown: false, .. } => end(Ending::Refused),
             What::Failed { unknown: true, .. } => end(Ending::Unknown),
-            // It is undone in the background as a guard is that was dropped.
+            // It is undone in the background, like the release of a dropped guard.
             What::Cancelled => end(Ending::Dropped),
             What::Released => end(Ending::Released),
             What::NotReleased { .. } => end(Ending::Unconfirmed),
@@ -170,8 +172,8 @@ impl Operation {
         }
     }
 
-    /// When the holder was sure to hold: whenever it looked, until the deadline that it knew then, or until it left or was told
-    /// of the loss.
+    /// The times during which the owner was sure of its hold: from each check until the deadline
+    /// that it knew then, or until it left or was told of the loss.
     #[must_use]
     pub fn beliefs(&self) -> Vec<Belief<'_>> {
         let Some((_, token)) = self.granted else { return Vec::new() };

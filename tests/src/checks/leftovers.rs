@@ -1,28 +1,28 @@
-//! C7: nothing stays behind.
+//! C7: nothing is left behind.
 
 use super::Finding;
 
-/// What a server and the clients on it have, when nobody does anything.
+/// What exists on a server and in its clients while no lock is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
-    /// Keys of locks: all but tokens.
+    /// The keys of locks, without those of tokens.
     pub lock_keys: Vec<String>,
-    /// Keys that would stay for ever.
+    /// The keys that would stay forever.
     pub endless_keys: Vec<String>,
-    /// Channels that somebody listens to.
+    /// The channels with subscribers.
     pub channels: Vec<String>,
-    /// Connections to the server.
+    /// The number of connections to the server.
     pub connections: usize,
-    /// Tasks that live in all clients.
+    /// The number of live tasks in all clients.
     pub tasks: usize,
-    /// File descriptors that all clients have open.
+    /// The number of open file descriptors in all clients.
     pub descriptors: usize,
-    /// Memory that all clients take, in kB.
+    /// The memory of all clients, in kB.
     pub memory: usize,
 }
 
-/// Finds what is there that should not be, and what there is more of than in the beginning. Connections, descriptors and tasks may
-/// be fewer; memory may grow by `growth` kB.
+/// Finds locks and channels that should be gone, and growth since `before`. Connections,
+/// descriptors and tasks may become fewer; memory may grow by `growth` kB.
 #[must_use]
 pub fn leftovers(before: &Vitals, after: &Vitals, growth: usize) -> Vec<Finding> {
     let finding = |message: String| Finding::new("C7 leftovers", message);

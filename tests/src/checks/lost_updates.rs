@@ -1,11 +1,11 @@
-//! C3: nobody overwrites at the resource what it has not read.
+//! C3: no write at the resource replaces a version that its writer has not read.
 
 use std::collections::HashMap;
 
 use super::{Finding, at};
 use crate::{Event, What};
 
-/// Finds writes that were let through although the writer had read an older version than it replaced.
+/// Finds accepted writes whose writer had read an older version than the one that it replaced.
 #[must_use]
 pub fn lost_updates(events: &[Event]) -> Vec<Finding> {
     let mut current: HashMap<&str, u64> = HashMap::new();
@@ -28,7 +28,7 @@ pub fn lost_updates(events: &[Event]) -> Vec<Finding> {
     findings
 }
 
-/// How many writes the resource has turned away for their token.
+/// The number of writes that the resource rejected because of their token.
 #[must_use]
 pub fn stale_writes(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.what, What::Wrote { accepted: false, .. })).count()

@@ -1,16 +1,17 @@
-//! What a run must not show: checkers of [event logs](crate::Event), each with one rule.
+//! Checkers of [event logs](crate::Event), each with one rule that every run must keep.
 //!
-//! All processes of a machine share the clock of the events, so that their real order is known and no search is needed.
+//! All processes of a machine share the clock of the events, so that their real order is known and
+//! no search is needed.
 //!
 //! | checker | rule |
 //! |---|---|
-//! | [`exclusion`] | who believes to be inside does so alone, or with those it can share with |
-//! | [`tokens`] | tokens rise from grant to grant, are nobody else's, and stay the same when nested |
-//! | [`lost_updates`] | nobody overwrites at the resource what it has not read |
-//! | [`truth`] | who believes to hold holds it at the server |
-//! | [`wakeups`] | nobody waits for what has been free for long |
-//! | [`outcomes`] | every acquisition comes to an end, and what nobody knows of ends with its lease |
-//! | [`leftovers`] | nothing stays behind |
+//! | [`exclusion`] | a believed hold overlaps only with holds that it can be shared with |
+//! | [`tokens`] | tokens rise from grant to grant, are unique, and stay the same when nested |
+//! | [`lost_updates`] | no write replaces a version that its writer has not read |
+//! | [`truth`] | a believed hold exists at the server |
+//! | [`wakeups`] | nobody waits long for a free lock |
+//! | [`outcomes`] | every acquisition comes to an end, and an unknown hold ends with its lease |
+//! | [`leftovers`] | nothing is left behind |
 
 mod exclusion;
 mod history;
@@ -34,12 +35,12 @@ pub use self::{
     wakeups::{Waits, wakeups},
 };
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The checker that found it.
     pub check: &'static str,
-    /// What it is, and where.
+    /// What was found, and where.
     pub message: String,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A time of the log for people: seconds with milliseconds.
+/// Formats a time of the log for people: in seconds, with milliseconds.
 fn at(t: u64) -> String {
     format!("{:.4} s", std::time::Duration::from_nanos(t).as_secs_f64())
 }

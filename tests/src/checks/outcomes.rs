@@ -1,12 +1,13 @@
-//! C6: every acquisition comes to an end, losses are told in time, and what nobody knows of ends with its lease.
+//! C6: every acquisition comes to an end, losses are reported in time, and an unknown hold ends
+//! with its lease.
 
 use std::time::Duration;
 
 use super::{Finding, ServerTruth, at, history::Operation, wakeups::stops};
 use crate::{Event, Operations, span};
 
-/// Finds acquisitions that never came to an end, losses that were told later than `slack` after the deadline, and holds at the
-/// server that nobody was granted and that outlive `lease`.
+/// Finds acquisitions that never came to an end, losses that were reported later than `slack` after
+/// the deadline, and holds at the server that were granted to no client and outlive `lease`.
 #[must_use]
 pub fn outcomes(
     operations: &Operations,
@@ -41,7 +42,8 @@ fn endless(operation: &Operation) -> Option<Finding> {
     })
 }
 
-/// The holder acted as if inside, or slept, after the last deadline that it had known.
+/// Finds an owner that acted as if inside, or was not told of the loss, after its last known
+/// deadline.
 fn told_late(operation: &Operation, stops: &[(u64, u64)], slack: u64) -> Option<Finding> {
     let deadline = operation.looked.iter().map(|(_, until)| *until).max()?;
     let told = operation.lost.unwrap_or(u64::MAX).min(operation.left.unwrap_or(u64::MAX));
@@ -57,7 +59,7 @@ fn told_late(operation: &Operation, stops: &[(u64, u64)], slack: u64) -> Option<
     })
 }
 
-/// Holds of which no client knows are not renewed.
+/// Finds holds that no client knows of and that lasted longer than an unrenewed lease.
 fn orphans(operations: &Operations, truth: &ServerTruth, longest: u64) -> Vec<Finding> {
     let known: std::collections::HashSet<_> =
         operations.granted().map(|operation| operation.owner.as_str()).collect();
@@ -74,7 +76,7 @@ fn orphans(operations: &Operations, truth: &ServerTruth, longest: u64) -> Vec<Fi
         .collect()
 }
 
-/// How long after `t` somebody was granted `name`.
+/// The time from `t` to the next grant of `name`.
 #[must_use]
 pub fn takeover_after(operations: &Operations, name: &str, t: u64) -> Option<Duration> {
     let of_name = operations

@@ -4,7 +4,7 @@ use crate::{Event, Share, What};
 
 pub(super) const MS: u64 = 1_000_000;
 
-/// A log that is being written.
+/// A log under construction.
 #[derive(Default)]
 pub(super) struct Script(Vec<Event>);
 
@@ -23,7 +23,7 @@ impl Script {
         self.event(t, client, op, What::Granted { token, owner, until: until * MS })
     }
 
-    /// A hold that was asked for and granted at `from`, and released at `to`.
+    /// A hold that was requested and granted at `from`, and released at `to`.
     pub(super) fn hold(
         self,
         client: &str,

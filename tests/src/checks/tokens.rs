@@ -1,12 +1,12 @@
-//! C2: tokens rise from grant to grant, are nobody else's, and stay the same when nested.
+//! C2: tokens rise from grant to grant, are unique, and stay the same when nested.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Finding, at, history::Operation};
 use crate::{Event, Operations, What};
 
-/// Finds tokens that do not rise, that two holds share, that change in a nested hold, and writes that the resource should not
-/// have let through.
+/// Finds tokens that do not rise, that two holds share, or that change in a nested hold, and writes
+/// that the resource should have rejected.
 #[must_use]
 pub fn tokens(operations: &Operations, events: &[Event]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
@@ -29,7 +29,7 @@ fn token(operation: &Operation) -> u64 {
     operation.granted.map_or(0, |(_, token)| token)
 }
 
-/// Tokens that are those of two owners.
+/// Finds tokens with two owners.
 fn shared(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     let mut owners: HashMap<u64, &str> = HashMap::new();
     let mut findings = Vec::new();
@@ -47,11 +47,12 @@ fn shared(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     findings
 }
 
-/// The tokens that a client may hand on are issued with its hold, at most this many.
+/// The maximum number of tokens that a client is issued with its hold, to hand on.
 const ISSUED: u64 = 256;
 
-/// Whoever asked after somebody else had been granted has a greater token. A token that was handed on is as old as the hold that it
-/// was issued with: if that hold is lost, it may come after a greater one of the next holder.
+/// An acquisition that began after another owner's grant has a greater token. A token that was
+/// handed on is as old as the hold that it was issued with: if that hold is lost, the token may
+/// come after a greater one of the next owner.
 fn not_rising(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     let holds: BTreeMap<_, _> = granted
         .iter()
@@ -76,7 +77,7 @@ fn not_rising(name: &str, granted: &[&Operation]) -> Vec<Finding> {
     findings
 }
 
-/// Tokens that are not greater than those that had been granted before they were `asked` for.
+/// Finds tokens that are not greater than those granted before they were `asked` for.
 fn falling(name: &str, granted: &[&Operation], asked: impl Fn(&Operation) -> u64) -> Vec<Finding> {
     let mut by_grant: Vec<_> = granted.to_vec();
     by_grant.sort_by_key(|operation| operation.granted);
@@ -108,7 +109,7 @@ fn falling(name: &str, granted: &[&Operation], asked: impl Fn(&Operation) -> u64
     findings
 }
 
-/// A nested hold has the token of the one that it is nested in.
+/// Finds nested holds whose token differs from that of the outer hold.
 fn nested(operations: &Operations) -> Vec<Finding> {
     let tokens: BTreeMap<_, _> = operations
         .granted()
@@ -130,7 +131,7 @@ fn nested(operations: &Operations) -> Vec<Finding> {
         .collect()
 }
 
-/// What the resource accepted has tokens that do not fall.
+/// Finds accepted writes whose token is smaller than an earlier one.
 fn let_through(events: &[Event]) -> Vec<Finding> {
     let mut greatest: HashMap<&str, u64> = HashMap::new();
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! C4: who believes to hold holds it at the server.
+//! C4: a believed hold exists at the server.
 
 use std::collections::HashMap;
 
@@ -8,25 +8,26 @@ use crate::{Operations, span};
 /// A time during which the server had a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The lock.
+    /// The name of the lock.
     pub name: String,
     /// The owner.
     pub owner: String,
-    /// From when.
+    /// The start of the hold.
     pub from: u64,
-    /// To when: it was deleted, or expired.
+    /// The end of the hold, when it was deleted or expired.
     pub to: u64,
 }
 
-/// What a Redis server had stored when, put together from what its `MONITOR` tells of the commands inside scripts.
+/// The holds that a Redis server had over time, reconstructed from the commands inside scripts in
+/// the output of `MONITOR`.
 ///
-/// It knows the keys of exclusive, fair and read-write locks and of semaphores as `lockcore-redis` has them.
+/// It knows the keys of exclusive, fair and read-write locks and of semaphores of `lockcore-redis`.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTruth {
     ended: Vec<Stored>,
-    /// By key, or key and permit: since when, and until when if nothing happens.
+    /// The current holds by key, or by key and permit.
     live: HashMap<String, Live>,
-    /// Expiries that came before what they are of, or are of keys that hold nothing.
+    /// Expiries that came before their permit, or for keys without a hold.
     permits: HashMap<String, String>,
     last_book: Option<(String, String)>,
 }
@@ -44,7 +45,8 @@ const LEASE: &str = ":rwlock_timeout:";
 const WRITER: &str = ":lockcore:write";
 
 impl ServerTruth {
-    /// Puts together what `lines` of `MONITOR` tell. `to_monotonic` turns wall-clock nanoseconds into those of the log.
+    /// Reconstructs the holds from `lines` of `MONITOR`. `to_monotonic` converts nanoseconds of the
+    /// wall clock to the clock of the log.
     pub fn replay<'a>(
         lines: impl IntoIterator<Item = &'a str>,
         to_monotonic: impl Fn(u64) -> u64,
@@ -84,7 +86,7 @@ impl ServerTruth {
             {
                 self.enter(key, key, fields.first().copied().unwrap_or_default(), t);
             }
-            // A command that fails is told as well: `RESTORE` does, if there is such a key.
+            // Failed commands are listed as well: `RESTORE` fails if the key exists.
             ["RESTORE", key, lease, dump] if !self.is_live(key, t) => {
                 if let Some(owner) = owner_of(dump) {
                     self.enter(key, key, owner, t);
@@ -121,7 +123,7 @@ impl ServerTruth {
         }
     }
 
-    /// A permit is leased until `ends`, or for longer than before.
+    /// Leases a permit until `ends`, unless its lease is longer already.
     fn lease_permit(&mut self, times: &str, permit: &str, t: u64, ends: u64) {
         let key = format!("{times}\n{permit}");
         if !self.permits.contains_key(&key)
@@ -132,15 +134,15 @@ impl ServerTruth {
             let name = times.trim_end_matches(":timeout").trim_matches(['{', '}']).to_owned();
             self.enter(&key, &name, &owner, t);
         }
-        // Scripts never shorten a lease. One that has just begun has no end yet.
+        // Scripts never shorten a lease. A hold that has just begun has no end yet.
         let before = self.live.get(&key).map_or(0, |live| live.until);
         let ends = if before == u64::MAX { ends } else { ends.max(before) };
         self.extend(&key, t, ends);
     }
 
-    /// A key has one owner: where holds are shared, each has a lease key of its own. So if another
-    /// one enters, the one before has expired, up to a millisecond before its end by `MONITOR`:
-    /// leases begin with the script.
+    /// A key has one owner: shared holds each have a lease key of their own. So if another owner
+    /// enters, the previous hold has expired, up to a millisecond before its end by `MONITOR`,
+    /// because leases begin with the script.
     fn enter(&mut self, key: &str, name: &str, owner: &str, t: u64) {
         let has_left =
             |live: &Live| live.until <= t || live.owners.iter().any(|(known, _)| known != owner);
@@ -192,28 +194,28 @@ impl ServerTruth {
     }
 }
 
-/// Lock and owner of a lease key of a read-write lock: `{name}:field:rwlock_timeout:1`.
+/// The lock and the owner of a lease key of a read-write lock: `{name}:field:rwlock_timeout:1`.
 fn lease_of(key: &str) -> Option<(String, String)> {
     let (front, _) = key.split_once(LEASE)?;
     let (name, field) = front.strip_prefix('{')?.split_once("}:")?;
     Some((name.into(), field.trim_end_matches(WRITER).into()))
 }
 
-/// The owner in what `DUMP` tells of a hash with one hold, with escapes as in `MONITOR`: the type,
-/// the number of fields, the length of the owner, the owner, the length of the count, and so on.
+/// The owner in the `DUMP` of a hash with one hold, escaped as in `MONITOR`: the type, the number
+/// of fields, the length of the owner, the owner, the length of the count, and so on.
 fn owner_of(dump: &str) -> Option<&str> {
     let (owner, _) = dump.strip_prefix(r"\x04\x01")?.rsplit_once(r"\x011\x06\x00")?;
     let escaped = [r"\x", r"\a", r"\b", r"\t", r"\n", r"\r"];
     match escaped.iter().find(|escape| owner.starts_with(**escape)) {
-        // Lengths from 64 have four more bytes. No owner in the logs is that long.
+        // Lengths of 64 and above take four more bytes. No owner in the logs is that long.
         Some(&r"\x") => owner.get(4..),
         Some(_) => owner.get(2..),
         None => owner.get(1..),
     }
 }
 
-/// A line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only what scripts, clients
-/// and administrators do; scripts themselves change nothing.
+/// Parses a line of `MONITOR`: `1700000000.123456 [0 lua] "HSET" "a" "b" "1"`. Only commands of
+/// scripts, clients and administrators count; the script calls themselves change nothing.
 fn parse(line: &str) -> Option<(u64, Vec<String>)> {
     let line = line.trim_start_matches('+');
     let (time, rest) = line.split_once(' ')?;
@@ -225,7 +227,7 @@ fn parse(line: &str) -> Option<(u64, Vec<String>)> {
     Some((wall, words))
 }
 
-/// The quoted words, escapes left as they are but for quotes.
+/// The quoted words. Escapes are kept, except those of quotes.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -249,7 +251,8 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Finds beliefs, later than `after`, that the server did not share. A difference of `tolerance` is no finding.
+/// Finds beliefs after `after` without a hold at the server. Differences of up to `tolerance` are
+/// allowed.
 #[must_use]
 pub fn truth(
     operations: &Operations,
@@ -364,7 +367,7 @@ mod tests {
     fn a_hold_that_is_restored_begins_if_there_was_none() {
         let lines = [
             r#"+100.000000 [0 127.0.0.1:40000] "RESTORE" "a" "2000" "\x04\x01\x03x:1\x011\x06\x00\xf8\"1""#,
-            // Refused, because there is one.
+            // This `RESTORE` is refused, because the key exists.
             r#"+100.100000 [0 127.0.0.1:40001] "RESTORE" "a" "2000" "\x04\x01\x03y:1\x011\x06\x00\xf81""#,
             r#"+100.500000 [0 lua] "PEXPIRE" "a" "2000""#,
             r#"+101.000000 [0 127.0.0.1:40000] "HDEL" "a" "x:1""#,
@@ -427,7 +430,7 @@ mod tests {
         let believes =
             |to| Operations::of(&Script::default().hold("x", 1, Share::Alone, 1, 5, to).events());
         let check = |to| truth(&believes(to), &server, 0, Duration::from_millis(2));
-        // The script's belief ends when it leaves.
+        // The belief in the script ends when the owner leaves.
         assert!(check(1990).is_empty());
         assert_eq!(check(2010).len(), 1);
         let nobody =

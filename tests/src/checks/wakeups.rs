@@ -1,26 +1,26 @@
-//! C5: nobody waits for what has been free for long.
+//! C5: nobody waits long for a free lock.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::{Ending, Finding, at, history::Operation};
 use crate::{Event, Operations, What, span};
 
-/// What is asked of [`wakeups`].
+/// The limits of [`wakeups`].
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
-    /// How long the store keeps a hold that nobody renews.
+    /// How long the store keeps a hold that is not renewed.
     pub lease: Duration,
-    /// How long somebody may wait for a free lock.
+    /// The maximum wait for a free lock.
     pub within: Duration,
-    /// How long after a fault was healed nothing is asked.
+    /// The time after the end of a fault that is not checked.
     pub grace: Duration,
 }
 
-/// From when to when.
+/// A start and an end.
 type Span = (u64, u64);
 
-/// Finds those who waited too long for a lock that was free all the while. What happens during faults, and while the waiter's
-/// process is stopped, does not count.
+/// Finds acquisitions that waited too long for a lock that was free all the while. Times of faults,
+/// and times while the waiter's process is stopped, do not count.
 #[must_use]
 pub fn wakeups(operations: &Operations, events: &[Event], waits: Waits) -> Vec<Finding> {
     let faults = faults(events, span(waits.grace));
@@ -62,13 +62,15 @@ pub fn wakeups(operations: &Operations, events: &[Event], waits: Waits) -> Vec<F
     findings
 }
 
-/// Until when an acquisition waits; one that never ended is [`outcomes`](super::outcomes)' business.
+/// The end of the wait of an acquisition. [`outcomes`](super::outcomes) finds those that never
+/// ended.
 fn waits_until(operation: &Operation) -> u64 {
     let granted = operation.granted.map(|(t, _)| t);
     granted.or(operation.end.map(|(t, _)| t)).unwrap_or(operation.asked)
 }
 
-/// When the store may have had a hold: from the grant until it is certain that it has none any more.
+/// The time during which the store may have had a hold: from the grant until it has certainly
+/// ended.
 fn busy(operation: &Operation, lease: u64) -> Option<Span> {
     let (end, ending) = operation.end.unwrap_or((u64::MAX - lease, Ending::Unconfirmed));
     let from = match operation.granted {
@@ -82,7 +84,8 @@ fn busy(operation: &Operation, lease: u64) -> Option<Span> {
     })
 }
 
-/// A process that is stopped may have been granted what it does not know of yet, or not have released what it has dropped.
+/// A stopped process may have been granted a lock without knowing it yet, or may not have released
+/// a dropped one.
 fn stopped_midway(operation: &Operation, stop: Span, lease: u64) -> Option<Span> {
     const ON_ITS_WAY: u64 = 250_000_000;
     let decided = operation.granted.map_or(u64::MAX, |(t, _)| t);
@@ -108,7 +111,7 @@ fn faults(events: &[Event], grace: u64) -> Vec<Span> {
     faults
 }
 
-/// When which process was stopped.
+/// The times at which each process was stopped.
 pub(super) fn stops(events: &[Event]) -> HashMap<&str, Vec<Span>> {
     let mut stops: HashMap<&str, Vec<Span>> = HashMap::new();
     for event in events {
@@ -126,7 +129,7 @@ pub(super) fn stops(events: &[Event]) -> HashMap<&str, Vec<Span>> {
     stops
 }
 
-/// The spans in their order, those that touch made one.
+/// Sorts the spans, and merges those that touch.
 fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut joined: Vec<Span> = Vec::new();
@@ -164,7 +167,7 @@ mod tests {
         wakeups(&Operations::of(&events), &events, Waits { lease, within, grace })
     }
 
-    /// y asks while x holds, x leaves at 100, and y has it at `at`.
+    /// y asks while x holds; x leaves at 100; y is granted the lock at `at`.
     fn handed_over(at: u64) -> Script {
         Script::default()
             .hold("x", 1, ALL, 1, 0, 100)
@@ -187,12 +190,12 @@ mod tests {
 
     #[test]
     fn a_lock_that_may_be_held_is_not_free() {
-        // z's acquisition had no answer.
+        // The acquisition of z was not answered.
         let unknown = What::Failed { kind: "Timeout".into(), unknown: true };
         assert!(
             found(handed_over(1500).asked(50, "z", 1, ALL).event(150, "z", 1, unknown)).is_empty()
         );
-        // x was not released but killed.
+        // x did not release but was killed.
         let killed = Script::default()
             .asked(0, "x", 1, ALL)
             .granted(0, "x", 1, 1, 2000)

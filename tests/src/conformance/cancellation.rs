@@ -8,11 +8,12 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// Undoes what a dropped acquire may have done, once, as the core does. From then on it must not come about: `next`
-/// enters at once, also after a while in which a straggler could have arrived.
+/// Undoes, once and as the core does, what a dropped acquire may have done. The acquire must have
+/// no effect afterwards: `next` enters at once, and still does after a straggler could have
+/// arrived.
 async fn gives_way<F: Fixture>(fixture: &F, dropped: Rival<'_>, next: Rival<'_>) {
     dropped.asks_to_release(0).await;
     next.enters().await;
@@ -22,7 +23,8 @@ async fn gives_way<F: Fixture>(fixture: &F, dropped: Rival<'_>, next: Rival<'_>)
     next.releases().await;
 }
 
-/// C17: an acquire that is dropped at any await can be undone, and nobody waits for its lease.
+/// C17: an acquire that is dropped at any await can be undone, and nobody has to wait for its
+/// lease.
 pub async fn a_dropped_acquire_can_be_undone<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -37,7 +39,7 @@ pub async fn a_dropped_acquire_can_be_undone<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: an acquire that is dropped leaves its client as able as before.
+/// C17: dropping an acquire does not affect later requests of the same client.
 pub async fn a_dropped_acquire_does_not_block_its_client<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -53,7 +55,7 @@ pub async fn a_dropped_acquire_does_not_block_its_client<F: Fixture>(fixture: &F
     }
 }
 
-/// C3 and C17: an acquire that is dropped, and never undone, ends with its lease.
+/// C3 and C17: an acquire that is dropped and never undone ends with its lease.
 pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fixture: &F) {
     let lease = fixture.short_lease() / 5;
     for polls in 0..POLLS {
@@ -68,7 +70,7 @@ pub async fn a_dropped_acquire_ends_with_its_lease_at_the_latest<F: Fixture>(fix
     }
 }
 
-/// C17: a request for a fair lock that is dropped leaves no place in the queue once it was undone.
+/// C17: a dropped request for a fair lock leaves no place in the queue once it has been undone.
 pub async fn a_dropped_fair_acquire_leaves_no_place<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::fair(fixture).await;
@@ -88,7 +90,7 @@ pub async fn a_dropped_fair_acquire_leaves_no_place<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a renewal that is dropped has renewed or not; the hold is as it was otherwise.
+/// C17: a dropped renewal has either renewed the lease or not; nothing else about the hold changes.
 pub async fn a_dropped_renewal_leaves_the_hold<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, hold) = (Scene::of(fixture).await, stranger());
@@ -106,7 +108,7 @@ pub async fn a_dropped_renewal_leaves_the_hold<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a release that is dropped has released or not; sent again, it has.
+/// C17: a dropped release has either taken effect or not; repeating it releases the hold.
 pub async fn a_dropped_release_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -124,7 +126,7 @@ pub async fn a_dropped_release_can_be_repeated<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a forced release that is dropped can be repeated.
+/// C17: a dropped forced release can be repeated.
 pub async fn a_dropped_forced_release_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, hold) = (Scene::of(fixture).await, stranger());
@@ -139,7 +141,7 @@ pub async fn a_dropped_forced_release_can_be_repeated<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: an inspection that is dropped has seen nothing and changed nothing.
+/// C17: a dropped inspection changes nothing.
 pub async fn a_dropped_inspection_changes_nothing<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, hold) = (Scene::of(fixture).await, stranger());
@@ -153,7 +155,8 @@ pub async fn a_dropped_inspection_changes_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
+/// C17: a subscription that is dropped before it takes effect leaves nothing behind and does not
+/// disturb the next one.
 pub async fn a_dropped_subscribe_leaves_no_subscription<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);

@@ -7,13 +7,13 @@ use crate::{
     conformance::scene::{LASTING, Scene, soon, stranger, unique_name},
 };
 
-/// All modes, with an example of those that have numbers.
+/// All modes. Those with numbers have example values.
 pub(super) fn modes() -> [Mode; 6] {
     let permits = [Mode::permits(1, 2), Mode::plain_permits(1, 2)];
     [Mode::Exclusive, Mode::Fair, Mode::Read, Mode::Write, permits[0], permits[1]]
 }
 
-/// C16: an exclusive lock is declared; it is what this kit tests.
+/// C16: exclusive locks, on which this kit relies, are declared and granted.
 pub async fn exclusive_locks_are_declared_and_granted<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     for client in [&scene.one, &scene.two] {
@@ -22,7 +22,7 @@ pub async fn exclusive_locks_are_declared_and_granted<F: Fixture>(fixture: &F) {
     scene.one(&hold).enters().await;
 }
 
-/// C16: every mode that is declared is granted on a free name.
+/// C16: every declared mode is granted on a free name.
 pub async fn a_declared_mode_is_granted<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     for mode in modes().into_iter().filter(|mode| scene.one.capabilities().supports(*mode)) {
@@ -35,7 +35,7 @@ pub async fn a_declared_mode_is_granted<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C16: all clients of a store can do the same.
+/// C16: all clients of a store declare the same capabilities.
 pub async fn all_clients_declare_the_same<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     assert_eq!(scene.one.capabilities(), scene.two.capabilities());

@@ -17,7 +17,7 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
 /// The shortest lifetime of a record.
@@ -37,12 +37,12 @@ async fn remove(backend: &impl Backend, id: &str) {
     soon(directory(backend).remove_client(id)).await.expect("remove_client failed");
 }
 
-/// The record of `id` that a walk reports.
+/// Returns the record of `id` as a walk reports it.
 async fn record(backend: &impl Backend, id: &str) -> Option<String> {
     clients(backend).await.remove(id)
 }
 
-/// C43: a record is reported exactly as it was written, whatever characters it has, at every client.
+/// C43: every client reports a record exactly as it was written, whatever characters it contains.
 pub async fn a_record_is_reported_as_it_was_written<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let long = "ä\"\\".repeat(64 * 1024 / 4);
@@ -71,7 +71,7 @@ pub async fn a_record_is_reported_as_it_was_written<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C43: the last record of a client is reported, whoever wrote it, and none before.
+/// C43: only the last record of a client is reported, whoever wrote it.
 pub async fn the_last_record_of_a_client_is_reported<F: Fixture>(fixture: &F) {
     let (scene, id) = (Scene::of(fixture).await, new_id());
     put(&scene.one, &id, "first", LASTING).await;
@@ -83,7 +83,7 @@ pub async fn the_last_record_of_a_client_is_reported<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C43: a record is not reported any more when its lifetime has passed.
+/// C43: a record is no longer reported after its lifetime.
 pub async fn a_record_is_forgotten_after_its_lifetime<F: Fixture>(fixture: &F) {
     let (scene, ids) = (Scene::of(fixture).await, [new_id(), new_id()]);
     put(&scene.one, &ids[0], "brief", SHORTEST).await;
@@ -95,7 +95,7 @@ pub async fn a_record_is_forgotten_after_its_lifetime<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C43: a record is reported for as long as its lifetime.
+/// C43: a record is reported for its whole lifetime.
 pub async fn a_record_is_kept_for_its_lifetime<F: Fixture>(fixture: &F) {
     let (scene, id) = (Scene::of(fixture).await, new_id());
     put(&scene.one, &id, "record", 60 * SHORTEST).await;
@@ -103,7 +103,8 @@ pub async fn a_record_is_kept_for_its_lifetime<F: Fixture>(fixture: &F) {
     assert_eq!(record(&scene.two, &id).await.as_deref(), Some("record"));
 }
 
-/// C43: the lifetime of the last record counts, be it longer or shorter than the one before.
+/// C43: the lifetime of the last record counts, whether it is longer or shorter than the previous
+/// one.
 pub async fn the_last_lifetime_of_a_record_counts<F: Fixture>(fixture: &F) {
     let (scene, ids) = (Scene::of(fixture).await, [new_id(), new_id()]);
     put(&scene.one, &ids[0], "first", SHORTEST).await;
@@ -115,7 +116,7 @@ pub async fn the_last_lifetime_of_a_record_counts<F: Fixture>(fixture: &F) {
     assert_eq!(record(&scene.one, &ids[1]).await, None, "its lifetime has passed");
 }
 
-/// C43: a record that was removed is not reported, and all others are.
+/// C43: a removed record is not reported, and all others still are.
 pub async fn a_removed_record_is_not_reported<F: Fixture>(fixture: &F) {
     let (scene, ids) = (Scene::of(fixture).await, [new_id(), new_id()]);
     remove(&scene.one, &ids[0]).await;
@@ -131,7 +132,7 @@ pub async fn a_removed_record_is_not_reported<F: Fixture>(fixture: &F) {
     assert_eq!(record(&scene.two, &ids[0]).await.as_deref(), Some("again"));
 }
 
-/// C43: a walk over the records of many clients reports each.
+/// C43: a walk over the records of many clients reports each of them.
 pub async fn the_records_of_many_clients_are_reported<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let ids: Vec<_> = (0..300).map(|_| new_id()).collect();
@@ -144,8 +145,8 @@ pub async fn the_records_of_many_clients_are_reported<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C43: the record of a client that stays is reported by a walk while others come and go, and while
-/// it is written anew.
+/// C43: a walk reports the record of a client that stays while others come and go, and while the
+/// record is rewritten.
 pub async fn records_are_reported_while_others_come_and_go<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let ids: Vec<_> = (0..200).map(|_| new_id()).collect();
@@ -156,7 +157,7 @@ pub async fn records_are_reported_while_others_come_and_go<F: Fixture>(fixture: 
     let gone = AtomicUsize::new(0);
     let reported = clients_while(&scene.two, async || {
         let from = gone.fetch_add(10, Ordering::Relaxed);
-        // More go than come, so that what stays moves up.
+        // More records are removed than added, so that the remaining ones move up.
         for (going, staying) in going.iter().zip(staying).skip(from).take(10) {
             remove(&scene.one, going).await;
             put(&scene.one, staying, "record", LASTING / 2).await;
@@ -169,7 +170,7 @@ pub async fn records_are_reported_while_others_come_and_go<F: Fixture>(fixture: 
     }
 }
 
-/// C44: what is done to the record of a client does nothing to the lock that is called as the client is.
+/// C44: writing and removing the record of a client does not affect the lock of the same name.
 pub async fn records_do_not_affect_locks<F: Fixture>(fixture: &F) {
     let (scene, id, holds) = (Scene::of(fixture).await, new_id(), [stranger(), stranger()]);
     let name = LockName::new(id.as_str()).expect("a valid name");
@@ -186,7 +187,7 @@ pub async fn records_do_not_affect_locks<F: Fixture>(fixture: &F) {
     scene.two(&holds[1]).under(&name).enters().await;
 }
 
-/// C44: what is done to a lock does nothing to the record of the client that is called as the lock is.
+/// C44: using a lock does not affect the record of the client of the same name.
 pub async fn locks_do_not_affect_records<F: Fixture>(fixture: &F) {
     let (scene, id, hold) = (Scene::of(fixture).await, new_id(), stranger());
     let name = LockName::new(id.as_str()).expect("a valid name");
@@ -202,7 +203,7 @@ pub async fn locks_do_not_affect_records<F: Fixture>(fixture: &F) {
     assert_eq!(record(&scene.two, &id).await.as_deref(), Some("record"));
 }
 
-/// C44: what a store keeps of the records of clients is no name of a lock.
+/// C44: client records are not reported as names of locks.
 pub async fn records_are_not_reported_as_names<F: Fixture>(fixture: &F) {
     let (scene, id) = (Scene::of(fixture).await, new_id());
     put(&scene.one, &id, "record", LASTING).await;
@@ -211,7 +212,7 @@ pub async fn records_are_not_reported_as_names<F: Fixture>(fixture: &F) {
     assert_eq!(found, None, "no lock is called so");
 }
 
-/// C17: a record whose writing was dropped is there or not, and can be written again.
+/// C17: a dropped write of a record has either taken effect or not, and can be repeated.
 pub async fn a_dropped_put_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, id) = (Scene::of(fixture).await, new_id());
@@ -228,7 +229,7 @@ pub async fn a_dropped_put_can_be_repeated<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a removal that was dropped can be repeated.
+/// C17: a dropped removal can be repeated.
 pub async fn a_dropped_removal_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let (scene, id) = (Scene::of(fixture).await, new_id());

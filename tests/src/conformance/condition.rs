@@ -1,4 +1,4 @@
-//! A condition of a lock, and what those who wait for it do.
+//! A condition of a lock, and the operations of its waiters.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::{
     conformance::scene::{LASTING, Scene, soon, unique_name},
 };
 
-/// A condition of a lock that nobody else uses, and two clients of the store.
+/// A unique condition of a lock, and two clients of the store.
 pub(crate) struct Condition<B> {
     pub(crate) scene: Scene<B>,
     pub(crate) id: ConditionId,
 }
 
-/// Somebody who waits to be notified, or could: a text, at one of the clients.
+/// An actual or potential waiter for a notification, at one of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct ConditionWaiter<'a> {
     conditions: &'a dyn Conditions,
@@ -24,7 +24,7 @@ pub(crate) struct ConditionWaiter<'a> {
     waiter: &'a str,
 }
 
-/// Three waiters that nobody else is.
+/// Three unique waiters.
 pub(crate) fn waiters() -> [String; 3] {
     [new_waiter(), new_waiter(), new_waiter()]
 }
@@ -55,12 +55,12 @@ impl<B: Backend> Condition<B> {
         ConditionWaiter { conditions, condition: &self.id, waiter }
     }
 
-    /// The first client notifies so many of those who wait.
+    /// Notifies at most `count` waiters, through the first client.
     pub(crate) async fn notify(&self, count: u32) -> u32 {
         self.one("").notifies(count).await
     }
 
-    /// The first who waits is notified, and it is this one.
+    /// Shows that a notification goes to `waiter`, which is therefore first in the queue.
     pub(crate) async fn notifies_first(&self, waiter: ConditionWaiter<'_>) {
         assert_eq!(self.notify(1).await, 1, "somebody waits");
         waiter.is_out().await;
@@ -85,12 +85,12 @@ impl<'a> ConditionWaiter<'a> {
         soon(self.conditions.stay(self.condition, self.waiter, keep)).await.expect("stay failed")
     }
 
-    /// Has a place, which from now on outlasts the test.
+    /// Shows that the waiter has a place. The place then outlasts the test.
     pub(crate) async fn is_in(self) {
         assert!(self.asks_to_stay(LASTING).await, "{} should wait still", self.waiter);
     }
 
-    /// Has no place, and gets none by asking.
+    /// Shows that the waiter has no place, and that asking does not give it one.
     pub(crate) async fn is_out(self) {
         assert!(!self.asks_to_stay(LASTING).await, "{} should not wait any more", self.waiter);
     }

@@ -1,4 +1,4 @@
-//! C35: who leaves a condition, and what becomes of its notification.
+//! C35: leaving a condition, and what happens to the notification of a waiter that leaves.
 
 use lockcore::backend::Departure;
 
@@ -15,10 +15,10 @@ use crate::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// C35: who leaves is out, and nobody else; a second time there is nothing to leave.
+/// C35: leaving removes this waiter and no other; leaving again has no effect.
 pub async fn who_leaves_a_condition_is_out<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -33,7 +33,7 @@ pub async fn who_leaves_a_condition_is_out<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(1).await, 0);
 }
 
-/// C35: who leaves in time has nothing to pass on.
+/// C35: a waiter that leaves before it is notified passes nothing on.
 pub async fn who_leaves_in_time_passes_nothing_on<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -47,7 +47,8 @@ pub async fn who_leaves_in_time_passes_nothing_on<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(u32::MAX).await, 2);
 }
 
-/// C35: who was notified and leaves passes its notification on to the next, and to no more.
+/// C35: a notified waiter that leaves can pass its notification on to the next waiter, and only to
+/// that one.
 pub async fn who_was_notified_can_pass_it_on<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -62,7 +63,7 @@ pub async fn who_was_notified_can_pass_it_on<F: Fixture>(fixture: &F) {
     condition.one(&c).is_out().await;
 }
 
-/// C35: who was notified and does not want to pass that on leaves the others waiting.
+/// C35: if a notified waiter leaves without passing its notification on, the others go on waiting.
 pub async fn who_was_notified_can_keep_it<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -73,7 +74,7 @@ pub async fn who_was_notified_can_keep_it<F: Fixture>(fixture: &F) {
     condition.two(&b).is_in().await;
 }
 
-/// C35: a notification that is passed on to nobody is gone.
+/// C35: a notification that is passed on while nobody waits is lost.
 pub async fn what_is_passed_on_to_nobody_is_gone<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -86,7 +87,7 @@ pub async fn what_is_passed_on_to_nobody_is_gone<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 
-/// C35: what is passed on goes past those who have lapsed.
+/// C35: a notification that is passed on skips lapsed waiters.
 pub async fn what_is_passed_on_goes_past_those_who_have_lapsed<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
@@ -99,7 +100,7 @@ pub async fn what_is_passed_on_goes_past_those_who_have_lapsed<F: Fixture>(fixtu
     condition.two(&c).is_out().await;
 }
 
-/// C35: who has left may join again, and comes last then.
+/// C35: a waiter that has left may join again, at the end of the queue.
 pub async fn who_has_left_a_condition_comes_last<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -111,7 +112,7 @@ pub async fn who_has_left_a_condition_comes_last<F: Fixture>(fixture: &F) {
     condition.notifies_first(condition.one(&a)).await;
 }
 
-/// C35 and C17: a join that was dropped is undone by leaving: it gets no place afterwards, and no notification.
+/// C35 and C17: leaving undoes a dropped join: it gets no place afterwards, and no notification.
 pub async fn a_dropped_join_can_be_undone<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let condition = Condition::of(fixture).await;
@@ -129,7 +130,7 @@ pub async fn a_dropped_join_can_be_undone<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C35 and C17: a request to leave that was dropped can be repeated.
+/// C35 and C17: a dropped request to leave can be repeated.
 pub async fn a_dropped_leave_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let condition = Condition::of(fixture).await;

@@ -1,4 +1,4 @@
-//! C36: who waits hears of its notification.
+//! C36: a waiter is woken by its notification.
 
 use lockcore::backend::Departure;
 
@@ -12,10 +12,10 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// Waits as the core does, for one that has joined.
+/// Waits as the core does. The waiter has joined before.
 async fn waits(waiter: ConditionWaiter<'_>) {
     let mut wakeups = waiter.subscribes().await;
     while waiter.asks_to_stay(LASTING).await {
@@ -23,7 +23,7 @@ async fn waits(waiter: ConditionWaiter<'_>) {
     }
 }
 
-/// C36: who is notified is woken, whether it had subscribed before it joined or afterwards.
+/// C36: a notification wakes its waiter, whether it subscribed before it joined or afterwards.
 pub async fn a_notification_wakes_its_waiter<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -39,7 +39,8 @@ pub async fn a_notification_wakes_its_waiter<F: Fixture>(fixture: &F) {
     soon(afterwards.woken()).await;
 }
 
-/// C36: when several are notified at once each is woken, whichever clients they are at, and however many.
+/// C36: when several waiters are notified at once, each is woken, however many there are and
+/// whichever clients they are at.
 pub async fn everybody_who_is_notified_is_woken<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let (names, others) = (waiters(), waiters());
@@ -65,7 +66,7 @@ pub async fn everybody_who_is_notified_is_woken<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C36: a waiter may listen at several clients, and is woken at each.
+/// C36: a waiter may subscribe at several clients, and is woken at each.
 pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
@@ -82,7 +83,7 @@ pub async fn every_subscription_of_a_waiter_is_woken<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C36: a notification that is passed on wakes whoever gets it.
+/// C36: a notification that is passed on wakes its new waiter.
 pub async fn a_notification_that_is_passed_on_wakes<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -95,7 +96,7 @@ pub async fn a_notification_that_is_passed_on_wakes<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C36: one that sleeps is woken.
+/// C36: a notification wakes a sleeping waiter.
 pub async fn a_notification_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
@@ -107,7 +108,7 @@ pub async fn a_notification_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     soon(async { tokio::join!(waits(condition.two(&a)), notified) }).await;
 }
 
-/// C36: who joins again is woken again.
+/// C36: a waiter that joins again is woken again.
 pub async fn every_notification_wakes<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
@@ -120,7 +121,7 @@ pub async fn every_notification_wakes<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C36: a notification that comes while nobody waits for it is kept for its waiter.
+/// C36: a notification that comes between two waits is kept for its waiter.
 pub async fn a_notification_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
@@ -132,7 +133,8 @@ pub async fn a_notification_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C36: a wait that is dropped before it is over takes no notification with it, however often it was polled.
+/// C36: a wait that is dropped before it completes does not consume a notification, however often
+/// it was polled.
 pub async fn a_dropped_wait_takes_no_notification_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let condition = Condition::of(fixture).await;
@@ -149,7 +151,8 @@ pub async fn a_dropped_wait_takes_no_notification_with_it<F: Fixture>(fixture: &
     }
 }
 
-/// C36: a subscription that ends takes no wake-up from others, of this waiter and of another one.
+/// C36: dropping a subscription takes no wake-up from another one, of the same waiter or of a
+/// different one.
 pub async fn those_who_stop_listening_do_not_silence_the_others<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -163,7 +166,7 @@ pub async fn those_who_stop_listening_do_not_silence_the_others<F: Fixture>(fixt
     soon(stays.woken()).await;
 }
 
-/// C36: one who stops listening and comes back hears again.
+/// C36: a waiter that unsubscribes and subscribes again is woken again.
 pub async fn a_subscription_of_a_waiter_after_another_is_in_effect<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, ..] = waiters();
@@ -176,7 +179,8 @@ pub async fn a_subscription_of_a_waiter_after_another_is_in_effect<F: Fixture>(f
     }
 }
 
-/// C36: whoever subscribes and then asks whether it is in still misses no notification, whenever it comes.
+/// C36: a waiter that subscribes and then asks whether it is still in the queue misses no
+/// notification, whenever it comes.
 pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     for round in 0..10 {
@@ -194,7 +198,7 @@ pub async fn who_subscribes_and_then_asks_misses_no_notification<F: Fixture>(fix
     }
 }
 
-/// C36: nothing is left of a subscription that was dropped, whether its waiter was notified or not.
+/// C36: nothing is left of a dropped subscription, whether its waiter was notified or not.
 pub async fn nothing_is_left_of_a_dropped_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -209,7 +213,8 @@ pub async fn nothing_is_left_of_a_dropped_subscription_of_a_waiter<F: Fixture>(f
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 
-/// C36 and C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
+/// C36 and C17: a subscription that is dropped before it takes effect leaves nothing behind and
+/// does not disturb the next one.
 pub async fn a_dropped_subscribe_leaves_no_subscription_of_a_waiter<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let condition = Condition::of(fixture).await;

@@ -21,10 +21,10 @@ use crate::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// C33: those who wait are notified in the order in which they came, whichever client they are at.
+/// C33: waiters are notified in the order in which they joined, whichever client they are at.
 pub async fn those_who_wait_are_notified_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let names = [(); 5].map(|()| new_waiter());
@@ -49,7 +49,7 @@ pub async fn those_who_wait_are_notified_in_the_order_in_which_they_came<F: Fixt
     assert_eq!(condition.notify(1).await, 0, "nobody is left");
 }
 
-/// C33: as many are notified as are wanted, if there are so many, and the answer says how many.
+/// C33: at most the requested number of waiters is notified, and the answer is how many were.
 pub async fn several_can_be_notified_at_once<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let names = [(); 5].map(|()| new_waiter());
@@ -70,7 +70,7 @@ pub async fn several_can_be_notified_at_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C33: everybody can be notified, with the greatest count.
+/// C33: all waiters can be notified, with the greatest count.
 pub async fn everybody_can_be_notified<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let names = waiters();
@@ -83,7 +83,7 @@ pub async fn everybody_can_be_notified<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C33: a notification that nobody waits for is answered so, and kept for nobody.
+/// C33: a notification without waiters is answered with zero, and is not kept.
 pub async fn a_notification_of_nobody_is_kept_for_nobody<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let names = waiters();
@@ -98,7 +98,7 @@ pub async fn a_notification_of_nobody_is_kept_for_nobody<F: Fixture>(fixture: &F
     assert_eq!(condition.notify(u32::MAX).await, 3);
 }
 
-/// C33: who joins again, or stays, keeps its place, and has no second one.
+/// C33: a waiter that joins again, or stays, keeps its place and gets no second one.
 pub async fn joining_again_keeps_the_place_in_the_queue<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -120,7 +120,7 @@ pub async fn joining_again_keeps_the_place_in_the_queue<F: Fixture>(fixture: &F)
     );
 }
 
-/// C33: who was notified may join again, and comes last then.
+/// C33: a notified waiter may join again, at the end of the queue.
 pub async fn who_was_notified_can_join_again<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -134,7 +134,7 @@ pub async fn who_was_notified_can_join_again<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C33: simultaneous notifications are for different waiters.
+/// C33: simultaneous notifications go to different waiters.
 pub async fn simultaneous_notifications_are_for_different_waiters<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let names = [(); 9].map(|()| new_waiter());
@@ -154,7 +154,7 @@ pub async fn simultaneous_notifications_are_for_different_waiters<F: Fixture>(fi
     assert_eq!(condition.notify(u32::MAX).await, 1);
 }
 
-/// C33: of those who join at once, each has a place.
+/// C33: waiters that join at the same time each get a place.
 pub async fn simultaneous_waiters_all_get_a_place<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     at_once(fixture, 8, |client| {
@@ -168,7 +168,7 @@ pub async fn simultaneous_waiters_all_get_a_place<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(u32::MAX).await, 8);
 }
 
-/// C33: what is done to a condition is not done to its lock, and those who wait outlive every hold.
+/// C33: a condition and its lock do not affect each other, and waiters outlive every hold.
 pub async fn a_condition_and_its_lock_do_not_touch_each_other<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let (holds, [a, b, c]) = ([stranger(), stranger()], waiters());
@@ -188,7 +188,7 @@ pub async fn a_condition_and_its_lock_do_not_touch_each_other<F: Fixture>(fixtur
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 
-/// Conditions that a careless backend takes for one another.
+/// Distinct conditions that a careless backend confuses.
 fn look_alikes() -> Vec<ConditionId> {
     let stem = Uuid::new_v4().to_string();
     let names = [
@@ -210,7 +210,8 @@ fn look_alikes() -> Vec<ConditionId> {
     names.map(|(lock, end)| ConditionId::new(name(&format!("{stem}{lock}")), name(end))).to_vec()
 }
 
-/// C33: every condition of every lock has a queue of its own, however much they look alike, also for one waiter.
+/// C33: every condition of every lock has its own queue, however similar the names are, even for
+/// the same waiter.
 pub async fn every_condition_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
     let (condition, ids) = (Condition::of(fixture).await, look_alikes());
     let [a, b, _] = waiters();
@@ -230,7 +231,8 @@ pub async fn every_condition_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C33 and C17: a notification that was dropped was given to one or to nobody, and does not disturb the next.
+/// C33 and C17: a dropped notification went to one waiter or to none, and does not disturb the next
+/// one.
 pub async fn a_dropped_notification_is_one_or_none<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let condition = Condition::of(fixture).await;
@@ -249,7 +251,7 @@ pub async fn a_dropped_notification_is_one_or_none<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C34: a place is forgotten after its time, and does not come back by asking.
+/// C34: a place is forgotten after its time, and asking does not bring it back.
 pub async fn a_waiter_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, _], time) = (waiters(), fixture.short_lease() / 5);
@@ -266,7 +268,7 @@ pub async fn a_waiter_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
 pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let time = fixture.short_lease() / 2;
-    // Each look takes one of them out.
+    // Each check takes one waiter out of the queue.
     let mut joined = Vec::new();
     for _ in 0..32 {
         joined.push((new_waiter(), Instant::now()));
@@ -287,7 +289,7 @@ pub async fn a_waiter_is_kept_for_its_time<F: Fixture>(fixture: &F) {
     panic!("the places are not forgotten");
 }
 
-/// C34: who asks to stay is kept for as long as it says from then on.
+/// C34: a waiter that asks to stay is kept for the requested time from then on.
 pub async fn staying_lengthens_the_time<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease());
@@ -300,7 +302,7 @@ pub async fn staying_lengthens_the_time<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(u32::MAX).await, 2);
 }
 
-/// C34: the last word counts, also if it is a shorter time.
+/// C34: the last requested time counts, even if it is shorter.
 pub async fn a_shorter_time_replaces_a_longer_one<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
@@ -315,7 +317,7 @@ pub async fn a_shorter_time_replaces_a_longer_one<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(u32::MAX).await, 1);
 }
 
-/// C34: times of different waiters are times of their own.
+/// C34: each waiter has its own time.
 pub async fn every_waiter_has_a_time_of_its_own<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
@@ -328,7 +330,7 @@ pub async fn every_waiter_has_a_time_of_its_own<F: Fixture>(fixture: &F) {
     condition.two(&b).is_in().await;
 }
 
-/// C34: those who have lapsed are passed over, and not counted.
+/// C34: lapsed waiters are skipped and not counted.
 pub async fn those_who_have_lapsed_are_passed_over<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
@@ -341,7 +343,7 @@ pub async fn those_who_have_lapsed_are_passed_over<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(2).await, 1);
 }
 
-/// C34: who joins again after its time comes last.
+/// C34: a waiter that joins again after its time goes to the end of the queue.
 pub async fn who_joins_again_too_late_comes_last<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, _], time) = (waiters(), fixture.short_lease() / 5);
@@ -353,7 +355,7 @@ pub async fn who_joins_again_too_late_comes_last<F: Fixture>(fixture: &F) {
     condition.notifies_first(condition.one(&a)).await;
 }
 
-/// C34: who was notified cannot stay, and has no place from asking.
+/// C34: a notified waiter cannot stay, and asking does not give it a place.
 pub async fn who_was_notified_cannot_stay<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, _] = waiters();
@@ -364,7 +366,7 @@ pub async fn who_was_notified_cannot_stay<F: Fixture>(fixture: &F) {
     assert_eq!(condition.notify(u32::MAX).await, 0);
 }
 
-/// C34: nothing is left of waiters whose time is over, whatever was asked before.
+/// C34: nothing is left of lapsed waiters, whatever they asked for before.
 pub async fn nothing_is_left_of_waiters_that_lapsed<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let ([a, b, c], time) = (waiters(), fixture.short_lease() / 5);
@@ -376,7 +378,8 @@ pub async fn nothing_is_left_of_waiters_that_lapsed<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 
-/// C34: nothing is left of a condition once everybody was notified or has left, nor of requests for nothing.
+/// C34: nothing is left of a condition once all its waiters were notified or have left, nor of
+/// requests without effect.
 pub async fn nothing_is_left_of_a_condition_without_waiters<F: Fixture>(fixture: &F) {
     let condition = Condition::of(fixture).await;
     let [a, b, c] = waiters();
@@ -391,7 +394,7 @@ pub async fn nothing_is_left_of_a_condition_without_waiters<F: Fixture>(fixture:
     nothing_is_left(fixture, &condition.scene.name).await;
 }
 
-/// C34 and C17: a request to stay that was dropped leaves the place.
+/// C34 and C17: a dropped request to stay does not affect the place.
 pub async fn a_dropped_request_to_stay_leaves_the_place<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let condition = Condition::of(fixture).await;

@@ -1,10 +1,10 @@
-//! C16: the backend declares what it is tested for.
+//! C16: the backend declares the parts that it is tested for.
 
 use lockcore::backend::{Backend, Capabilities};
 
 use crate::{Fixture, Part};
 
-/// C16: the backend declares exactly the parts that are named in `conformance_tests!`.
+/// C16: the backend declares exactly the parts that `conformance_tests!` names.
 pub async fn the_declared_parts_are_those_that_are_named<F: Fixture>(fixture: &F, named: &[Part]) {
     let backend = fixture.client().await;
     let mistakes: Vec<_> = Part::ALL
@@ -12,8 +12,8 @@ pub async fn the_declared_parts_are_those_that_are_named<F: Fixture>(fixture: &F
         .filter_map(|part| mistake(part, part.is_declared_by(&backend), named.contains(&part)))
         .collect();
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    // Whatever else is declared, this kit has no cases for it. Replicas are not a part: a fixture
-    // whose backend asks for them by itself runs every case with them.
+    // The kit has no cases for other capabilities. Replicas are not a part: a fixture whose backend
+    // asks for them by itself runs every case with them.
     let known = named.iter().filter_map(|part| part.capability());
     let beyond = Capabilities::EXCLUSIVE | Capabilities::REPLICAS;
     let expected = known.fold(beyond, |all, one| all | one);

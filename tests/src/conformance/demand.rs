@@ -1,4 +1,4 @@
-//! C38: a holder that asks for it hears of requests for its lock that are refused.
+//! C38: a subscriber to the demand for a lock is woken by refused requests.
 
 use lockcore::{
     BackendErrorKind, Mode,
@@ -14,7 +14,8 @@ use crate::{
     poll_times,
 };
 
-/// C38: a refusal wakes whoever has subscribed to the demand, at the same client and at another. So does one of a fair lock.
+/// C38: a refusal wakes every subscriber to the demand, at the same client and at another. So does
+/// a refusal in fair mode.
 pub async fn a_refusal_wakes_those_who_await_the_demand<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -30,7 +31,7 @@ pub async fn a_refusal_wakes_those_who_await_the_demand<F: Fixture>(fixture: &F)
     }
 }
 
-/// C38: every refusal wakes, not only the first, also from one hold to the next.
+/// C38: every refusal wakes, not only the first, even from one hold to the next.
 pub async fn every_refusal_wakes<F: Fixture>(fixture: &F) {
     let (scene, other) = (Scene::of(fixture).await, stranger());
     let mut demand = scene.one(&other).awaits_demand().await;
@@ -46,7 +47,7 @@ pub async fn every_refusal_wakes<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C38: a refusal that comes while nobody waits to be woken is heard of later.
+/// C38: a refusal that comes between two waits is not lost.
 pub async fn a_refusal_between_two_waits_is_heard_of<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -57,7 +58,7 @@ pub async fn a_refusal_between_two_waits_is_heard_of<F: Fixture>(fixture: &F) {
     soon(demand.woken()).await;
 }
 
-/// C38: a wait that is dropped before it is over takes no wake-up with it.
+/// C38: a wait that is dropped before it completes does not consume a wake-up.
 pub async fn a_dropped_wait_takes_no_demand_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -71,7 +72,7 @@ pub async fn a_dropped_wait_takes_no_demand_with_it<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C38: whoever waits for the lock already may have been refused before, and is heard of at once.
+/// C38: a waiter that was refused before the subscription is reported at once.
 pub async fn one_who_waits_already_is_heard_of_at_once<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -81,7 +82,7 @@ pub async fn one_who_waits_already_is_heard_of_at_once<F: Fixture>(fixture: &F) 
     soon(demand.woken()).await;
 }
 
-/// C38: the demand for a lock and the ends of its holds are heard of by those who asked for the one and for the other.
+/// C38: subscribers to the demand and subscribers to the end of holds are each woken.
 pub async fn demand_and_ends_are_both_heard_of<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -96,7 +97,7 @@ pub async fn demand_and_ends_are_both_heard_of<F: Fixture>(fixture: &F) {
     soon(ends.woken()).await;
 }
 
-/// C38: one client hears of the demand for each of its locks.
+/// C38: one client is woken by the demand for each of its locks.
 pub async fn the_demand_for_every_name_is_heard_of<F: Fixture>(fixture: &F) {
     let (scene, other) = (Scene::of(fixture).await, stranger());
     let names = ["", ":wanted", ":a", ":A"].map(unique_name);
@@ -113,7 +114,7 @@ pub async fn the_demand_for_every_name_is_heard_of<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C38: whoever awaits the demand for a while and leaves does not silence those who stay.
+/// C38: dropping a subscription to the demand does not silence the others.
 pub async fn those_who_leave_do_not_silence_the_demand<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -126,7 +127,7 @@ pub async fn those_who_leave_do_not_silence_the_demand<F: Fixture>(fixture: &F) 
     soon(stays.woken()).await;
 }
 
-/// C38: the hold stays as it is, however many want it and whoever listens.
+/// C38: demand does not affect the hold, however many requests and subscribers there are.
 pub async fn the_demand_changes_nothing_of_the_hold<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let token = scene.one(&hold).enters().await;
@@ -147,7 +148,7 @@ pub async fn the_demand_changes_nothing_of_the_hold<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C38: the demand for locks in other modes than the exclusive one is not to be heard of.
+/// C38: a subscription to the demand in another mode than exclusive is refused.
 pub async fn the_demand_in_other_modes_is_refused<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let modes = [Mode::Fair, Mode::Read, Mode::Write, Mode::permits(1, 1)];
@@ -160,7 +161,7 @@ pub async fn the_demand_in_other_modes_is_refused<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C17: a subscription to the demand that is dropped before it is in effect leaves none.
+/// C17: a subscription to the demand that is dropped before it takes effect leaves nothing behind.
 pub async fn a_dropped_subscribe_to_the_demand_leaves_none<F: Fixture>(fixture: &F) {
     const POLLS: usize = 8;
     for polls in 0..POLLS {

@@ -1,4 +1,4 @@
-//! C39: the release of a fair lock grants it to the first in the queue, who hears of it.
+//! C39: the release of a fair lock grants it to the first waiter in the queue, and wakes it.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Somebody in the queue, who listens.
+/// A waiter in the queue that has subscribed.
 struct Queued<'a> {
     rival: Rival<'a>,
     wakeups: Box<dyn Wakeups>,
 }
 
 impl<'a> Queued<'a> {
-    /// Has a place for so long, which is to be granted by this number.
+    /// Queues for `time`. The request can be granted later, by `number`.
     async fn queues_for(rival: Rival<'a>, number: u64, time: Duration) -> Self {
         let wakeups = rival.subscribes().await;
         rival.with_number(number).queues_for(time).await;
@@ -36,7 +36,7 @@ impl<'a> Queued<'a> {
         Self::queues_for(rival, number, LASTING).await
     }
 
-    /// Hears of the grant, and of which request it is.
+    /// Returns the token of the grant, and the number of the request that was granted.
     async fn hears(&mut self) -> (FencingToken, u64) {
         loop {
             if let Wakeup::Granted { token, request } = soon(self.wakeups.woken()).await {
@@ -45,7 +45,7 @@ impl<'a> Queued<'a> {
         }
     }
 
-    /// Hears of nothing but that there may be news.
+    /// Shows that no grant arrives; other wake-ups may.
     async fn hears_of_no_grant<F: Fixture>(&mut self, fixture: &F) {
         loop {
             tokio::select! {
@@ -57,8 +57,8 @@ impl<'a> Queued<'a> {
     }
 }
 
-/// C39: a release grants the lock to the first in the queue, who hears of it with a token of its
-/// own; asking is a repetition.
+/// C39: a release grants the lock to the first waiter in the queue and tells it its new token; a
+/// request that follows is a repetition.
 pub async fn a_release_grants_to_the_first_in_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -76,8 +76,7 @@ pub async fn a_release_grants_to_the_first_in_the_queue<F: Fixture>(fixture: &F)
     assert!(scene.one(&holds[2]).enters().await > token);
 }
 
-/// C39: one after the other is granted the lock, in the order of the queue, and has no place any
-/// more.
+/// C39: the waiters are granted the lock in the order of the queue, and lose their places.
 pub async fn one_after_the_other_is_granted_the_lock<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -101,7 +100,7 @@ pub async fn one_after_the_other_is_granted_the_lock<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C39: who gave no number with its last request is woken, and granted nothing.
+/// C39: a waiter whose last request had no number is only woken, not granted the lock.
 pub async fn who_gave_no_number_is_only_woken<F: Fixture>(fixture: &F) {
     for gave_one_before in [false, true] {
         let scene = Scene::fair(fixture).await;
@@ -137,7 +136,7 @@ pub async fn a_grant_names_the_last_request<F: Fixture>(fixture: &F) {
     assert_eq!(waiter.hears().await.1, u64::MAX);
 }
 
-/// C39: a hold that was granted lasts as long as its place would have, if nobody renews it.
+/// C39: a granted hold that nobody renews lasts as long as its place would have.
 pub async fn a_granted_hold_lasts_as_long_as_its_place<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -162,7 +161,7 @@ pub async fn a_granted_hold_lasts_as_long_as_its_place<F: Fixture>(fixture: &F) 
     assert!(lasted <= time * 2, "a place for {time:?} was held for {lasted:?}");
 }
 
-/// C39: a hold that was granted is renewed, nested and released like any other.
+/// C39: a granted hold is renewed, nested and released like any other.
 pub async fn a_granted_hold_is_like_any_other<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger()], fixture.short_lease() * 2);
@@ -183,7 +182,7 @@ pub async fn a_granted_hold_is_like_any_other<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C39: when the first gives up its place and the lock is free, it is granted to the next.
+/// C39: when the first waiter gives up its place and the lock is free, the next one is granted it.
 pub async fn giving_up_the_first_place_grants_to_the_next<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -196,8 +195,8 @@ pub async fn giving_up_the_first_place_grants_to_the_next<F: Fixture>(fixture: &
     assert_eq!(next.rival.holds().await.0, 1);
 }
 
-/// C39: a lock that is held is granted to nobody: neither when its count is lowered nor when a
-/// place is given up.
+/// C39: a held lock is not granted to anybody, neither when its count is lowered nor when a place
+/// is given up.
 pub async fn a_held_lock_is_granted_to_nobody<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -214,7 +213,7 @@ pub async fn a_held_lock_is_granted_to_nobody<F: Fixture>(fixture: &F) {
     next.hears().await;
 }
 
-/// C39: who has given up, or whose place has lapsed, is granted nothing.
+/// C39: a waiter that gave up its place, or whose place has lapsed, is granted nothing.
 pub async fn who_is_out_of_the_queue_is_granted_nothing<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -232,8 +231,7 @@ pub async fn who_is_out_of_the_queue_is_granted_nothing<F: Fixture>(fixture: &F)
     assert_eq!(stays.rival.holds().await.0, 1);
 }
 
-/// C39: a grant that comes while nobody waits to be woken, or to one who stops waiting, is heard of
-/// later.
+/// C39: a grant that comes between two waits, or during a wait that is dropped, is not lost.
 pub async fn a_grant_between_two_waits_is_heard_of<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let scene = Scene::fair(fixture).await;

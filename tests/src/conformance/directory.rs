@@ -1,4 +1,4 @@
-//! C41, C42 and C45: the names in use, and what is stored of one.
+//! C41, C42 and C45: the names in use, and what the store has of a name.
 
 use std::{
     collections::HashSet,
@@ -26,16 +26,16 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// So many names are many steps for a store that takes small ones.
+/// Enough names for several steps, at a store that takes small ones.
 const MANY: usize = 1200;
 
-/// So many requests are under way at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 50;
 
-/// A name for each way to be held that the backend has, with its hold.
+/// One held name for each mode of the backend, with its hold.
 async fn held_names<B: Backend>(scene: &Scene<B>) -> Vec<(LockName, Mode, HoldId)> {
     let capabilities = scene.one.capabilities();
     let mut held = Vec::new();
@@ -47,7 +47,7 @@ async fn held_names<B: Backend>(scene: &Scene<B>) -> Vec<(LockName, Mode, HoldId
     held
 }
 
-/// A name for each kind of queue that the backend has: nobody holds it, but somebody waits.
+/// One name for each kind of queue of the backend, with a waiter but without an owner.
 async fn awaited_names<B: Backend>(scene: &Scene<B>) -> Vec<(LockName, Mode, HoldId)> {
     let capabilities = scene.one.capabilities();
     let mut awaited = Vec::new();
@@ -65,7 +65,7 @@ async fn awaited_names<B: Backend>(scene: &Scene<B>) -> Vec<(LockName, Mode, Hol
     awaited
 }
 
-/// A semaphore whose number was set, and a latch with a count, as far as the backend has them.
+/// A resized semaphore and a latch with a count, as far as the backend has them.
 async fn set_names<B: Backend>(scene: &Scene<B>) -> Vec<LockName> {
     let mut set = Vec::new();
     if scene.one.capabilities().supports(Mode::permits(1, 1)) {
@@ -82,7 +82,7 @@ async fn set_names<B: Backend>(scene: &Scene<B>) -> Vec<LockName> {
     set
 }
 
-/// C41: a name is reported whatever it is in use as: held, waited for, with a number or a count.
+/// C41: a name is reported whether it is held, waited for, resized, or a latch with a count.
 pub async fn every_name_in_use_is_reported<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let (held, awaited) = (held_names(&scene).await, awaited_names(&scene).await);
@@ -101,7 +101,7 @@ pub async fn every_name_in_use_is_reported<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C41: a name that was in use and is free again is not reported, nor is one that was asked for.
+/// C41: a name that is free again is not reported, nor is one that was only asked for.
 pub async fn a_name_that_is_free_again_is_not_reported<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut free = vec![unique_name(""), unique_name("")];
@@ -116,7 +116,7 @@ pub async fn a_name_that_is_free_again_is_not_reported<F: Fixture>(fixture: &F) 
         free.push(name);
     }
     for (name, mode, hold) in awaited {
-        // Who waits gives up its place.
+        // A waiter gives up its place.
         scene.one(&hold).under(&name).in_mode(mode).cannot_release().await;
         free.push(name);
     }
@@ -133,7 +133,7 @@ pub async fn a_name_that_is_free_again_is_not_reported<F: Fixture>(fixture: &F) 
     }
 }
 
-/// C41: a name whose lease has ended is not reported, nor is one whose last place in the queue has.
+/// C41: a name is not reported after its lease has ended, or the last place in its queue.
 pub async fn a_name_whose_lease_has_ended_is_not_reported<F: Fixture>(fixture: &F) {
     let (scene, capabilities) = (Scene::of(fixture).await, fixture.client().await.capabilities());
     let mut ended = Vec::new();
@@ -152,7 +152,7 @@ pub async fn a_name_whose_lease_has_ended_is_not_reported<F: Fixture>(fixture: &
     }
 }
 
-/// C41: names that look alike are told apart, and reported as they are.
+/// C41: similar names are told apart, and reported exactly.
 pub async fn names_that_look_alike_are_reported_as_they_are<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let (even, odd): (Vec<_>, Vec<_>) =
@@ -174,7 +174,7 @@ pub async fn names_that_look_alike_are_reported_as_they_are<F: Fixture>(fixture:
     }
 }
 
-/// Names that are held for long, many at a time.
+/// Acquires `count` names with long leases, many at a time.
 async fn hold_many<B: Backend>(scene: &Scene<B>, count: usize, hold: &HoldId) -> Vec<LockName> {
     let all: Vec<_> = (0..count).map(|_| unique_name("")).collect();
     for some in all.chunks(AT_ONCE) {
@@ -189,7 +189,7 @@ async fn release_many<B: Backend>(scene: &Scene<B>, all: &[LockName], hold: &Hol
     }
 }
 
-/// Does something for all names at once.
+/// Calls `each` for all names at once.
 async fn for_each(names: &[LockName], each: impl AsyncFn(&LockName)) {
     let mut under_way: Vec<_> = names.iter().map(|name| Box::pin(each(name))).collect();
     poll_fn(|context| {
@@ -209,7 +209,7 @@ pub async fn a_walk_over_many_names_reports_each<F: Fixture>(fixture: &F) {
     release_many(&scene, &all, &hold).await;
 }
 
-/// C41: a walk reports every name that stays, while others come and go.
+/// C41: a walk reports every name that stays in use while others come and go.
 pub async fn a_walk_reports_what_stays_while_others_come_and_go<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let before = hold_many(&scene, MANY / 4, &hold).await;
@@ -217,7 +217,7 @@ pub async fn a_walk_reports_what_stays_while_others_come_and_go<F: Fixture>(fixt
     let gone = AtomicUsize::new(0);
     let reported = names_while(&scene.two, async || {
         let from = gone.fetch_add(10, Ordering::Relaxed);
-        // More go than come, so that what stays moves up.
+        // More names are freed than taken, so that the remaining ones move up.
         for name in going.iter().skip(from).take(10) {
             scene.one(&hold).under(name).releases().await;
         }
@@ -229,7 +229,7 @@ pub async fn a_walk_reports_what_stays_while_others_come_and_go<F: Fixture>(fixt
     release_many(&scene, staying, &hold).await;
 }
 
-/// C41: a cursor that the store did not give is refused, for names and for clients.
+/// C41: a cursor that the store did not issue is refused, for names and for clients.
 pub async fn a_cursor_of_another_store_is_refused<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     for start in cursors_of_nobody() {
@@ -238,7 +238,7 @@ pub async fn a_cursor_of_another_store_is_refused<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C42: others acquire and release while a walk over many names is under way.
+/// C42: locks can be acquired and released during a walk over many names.
 pub async fn a_walk_does_not_hold_up_others<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let all = hold_many(&scene, MANY / 2, &holds[0]).await;
@@ -253,7 +253,7 @@ pub async fn a_walk_does_not_hold_up_others<F: Fixture>(fixture: &F) {
     release_many(&scene, &all, &holds[0]).await;
 }
 
-/// C17: a step that was dropped has changed nothing, and the next ones report everything.
+/// C17: a dropped step of a walk changes nothing, and the next steps report everything.
 pub async fn a_dropped_step_of_a_walk_changes_nothing<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -276,7 +276,7 @@ pub async fn a_dropped_step_of_a_walk_changes_nothing<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one(&hold).holds().await.0, 1);
 }
 
-/// What is stored of a name. [`None`] if the backend cannot tell.
+/// What the store has of a name, or [`None`] if the backend cannot tell.
 async fn stored<B: Backend>(
     client: &B,
     name: &LockName,
@@ -291,8 +291,8 @@ async fn stored<B: Backend>(
     }
 }
 
-/// C45: something is stored of a name that is held or was set, and nothing of one that was never
-/// used, and to look at it changes nothing.
+/// C45: something is reported of a held or resized name, nothing of one that was never used, and
+/// inspection changes nothing.
 pub async fn what_is_stored_of_a_name_is_told<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let (held, set) = (held_names(&scene).await, set_names(&scene).await);
@@ -311,7 +311,7 @@ pub async fn what_is_stored_of_a_name_is_told<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C45: how many wait for a condition is told, if it is asked for.
+/// C45: the number of waiters of a condition is reported on request.
 pub async fn how_many_wait_for_a_condition_is_told<F: Fixture>(fixture: &F) {
     if fixture.client().await.conditions().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! C23: a writer that reads as well, and goes on as a reader.
+//! C23: a writer that also reads, and continues as a reader.
 
 use crate::{
     Fixture,
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// C23: who holds the lock as a writer is let in as a reader beside it, and both are there.
+/// C23: an owner with a write hold gets a read hold beside it.
 pub async fn a_writer_is_let_in_as_a_reader<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -24,7 +24,8 @@ pub async fn a_writer_is_let_in_as_a_reader<F: Fixture>(fixture: &F) {
     assert_eq!(writer.enters().await, before, "the reader has changed the write hold");
 }
 
-/// C23: the reader goes on when the write hold is released, and keeps writers out; other readers are let in.
+/// C23: when the write hold is released, the read hold stays and keeps writers out; other readers
+/// are let in.
 pub async fn a_writer_goes_on_as_a_reader<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -44,7 +45,8 @@ pub async fn a_writer_goes_on_as_a_reader<F: Fixture>(fixture: &F) {
     other_writer.enters().await;
 }
 
-/// C23 and C22: while the write hold is there, nobody else is let in, whoever reads within it.
+/// C23 and C22: while there is a write hold, nobody else is let in, not even with a reader within
+/// it.
 pub async fn a_reader_within_a_write_hold_opens_it_to_nobody<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -63,7 +65,7 @@ pub async fn a_reader_within_a_write_hold_opens_it_to_nobody<F: Fixture>(fixture
     scene.two(&holds[2]).writing().enters().await;
 }
 
-/// C23: other readers are woken when the write hold is released, although the lock is not free then.
+/// C23: the release of the write hold wakes other readers, although the lock is not free.
 pub async fn going_on_as_a_reader_wakes_the_others<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -77,7 +79,8 @@ pub async fn going_on_as_a_reader_wakes_the_others<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).enters().await;
 }
 
-/// C23: a write hold that is not there lets nobody in: not another one's, not one that was released, forced or has ended.
+/// C23: a reader is let in within a live write hold of its own only: not another owner's, nor one
+/// that was released, forced or has expired.
 pub async fn a_dead_write_hold_lets_nobody_in<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -100,7 +103,8 @@ pub async fn a_dead_write_hold_lets_nobody_in<F: Fixture>(fixture: &F) {
     assert_eq!(writer.holds().await.0, 1);
 }
 
-/// C23: a named owner is let in beside its own write hold if it names it, and the older of its readers gives way.
+/// C23: a named owner is let in beside its own write hold if it names it, and replaces its older
+/// read hold.
 pub async fn a_named_owner_reads_within_its_own_write_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-17"), stranger()];

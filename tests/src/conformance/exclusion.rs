@@ -1,4 +1,4 @@
-//! C1 and C2: one owner at a time, and what the others are told.
+//! C1 and C2: one owner at a time, and the answer to everybody else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
 };
 
-/// C1: of requests that arrive at the same time, one is granted.
+/// C1: one of several simultaneous requests is granted.
 pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
     let clients = [Arc::new(fixture.client().await), Arc::new(fixture.client().await)];
     let name = unique_name("");
@@ -25,7 +25,8 @@ pub async fn of_simultaneous_requests_one_is_granted<F: Fixture>(fixture: &F) {
     assert_eq!(granted.count(), 1, "{outcomes:?}");
 }
 
-/// C1: owners that come and go all the time are never inside together, and their tokens rise.
+/// C1: owners that acquire and release concurrently are never inside together, and their tokens
+/// rise.
 pub async fn owners_that_come_and_go_are_never_inside_together<F: Fixture>(fixture: &F) {
     let (name, history) = (unique_name(""), Arc::new(History::new()));
     let mut owners = JoinSet::new();
@@ -50,7 +51,7 @@ pub async fn owners_that_come_and_go_are_never_inside_together<F: Fixture>(fixtu
     assert!(!history.beliefs().is_empty(), "nobody ever got the lock");
 }
 
-/// C1: what one has released, another gets.
+/// C1: a lock that one owner releases can be acquired by another.
 pub async fn what_one_releases_another_gets<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let (first, second) = (scene.one(&holds[0]), scene.two(&holds[1]));
@@ -60,7 +61,7 @@ pub async fn what_one_releases_another_gets<F: Fixture>(fixture: &F) {
     first.is_refused().await;
 }
 
-/// C2: who comes too late is told how long the holder's lease still runs.
+/// C2: a refusal carries the remaining lease of the current hold.
 pub async fn a_stranger_is_refused_with_the_remaining_lease<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters_for(LASTING).await;
@@ -71,7 +72,7 @@ pub async fn a_stranger_is_refused_with_the_remaining_lease<F: Fixture>(fixture:
     }
 }
 
-/// C2: the remaining lease in a refusal is what is left of it, not what it began with.
+/// C2: the lease in a refusal is the remaining one, not the original one.
 pub async fn the_remaining_lease_in_a_refusal_shrinks<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -82,7 +83,7 @@ pub async fn the_remaining_lease_in_a_refusal_shrinks<F: Fixture>(fixture: &F) {
     assert!(passed >= Duration::from_millis(95), "{before:?}, and 100 ms later {after:?}");
 }
 
-/// C2: a refusal changes nothing for the holder.
+/// C2: a refusal changes nothing for the owner.
 pub async fn a_refusal_changes_nothing<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
@@ -97,8 +98,8 @@ pub async fn a_refusal_changes_nothing<F: Fixture>(fixture: &F) {
     holder.releases().await;
 }
 
-/// C2: a waiter that says how long it believes the lock to be held is refused while it is held, and
-/// gets it as soon as it is free.
+/// C2: a waiter that states how long it expects the lock to be held is refused while it is held,
+/// and gets it as soon as it is free.
 pub async fn who_expects_a_refusal_gets_a_free_lock<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
@@ -116,7 +117,7 @@ pub async fn who_expects_a_refusal_gets_a_free_lock<F: Fixture>(fixture: &F) {
     other.releases().await;
 }
 
-/// C2: who was refused has nothing: no hold that it could renew or release, and none later.
+/// C2: a refused request leaves no hold that could be renewed or released, then or later.
 pub async fn who_was_refused_has_nothing<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));

@@ -18,7 +18,7 @@ use crate::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Each enters in this order, and nobody earlier.
+/// Shows that the waiters enter in this order, and none too early.
 async fn enter_in_turn(waiters: &[Rival<'_>]) {
     for (turn, first) in waiters.iter().enumerate() {
         for other in waiters[turn + 1..].iter().rev() {
@@ -29,7 +29,7 @@ async fn enter_in_turn(waiters: &[Rival<'_>]) {
     }
 }
 
-/// C18: those who were refused enter in the order in which they came, whichever client they are at.
+/// C18: refused waiters enter in the order in which they came, whichever client they are at.
 pub async fn those_who_were_refused_enter_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
@@ -43,7 +43,7 @@ pub async fn those_who_were_refused_enter_in_the_order_in_which_they_came<F: Fix
     enter_in_turn(&waiters).await;
 }
 
-/// C18: the order is the same if the hold was not released, but ended with its lease.
+/// C18: the order is the same if the hold was not released but expired.
 pub async fn the_order_outlives_the_end_of_a_lease<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -56,7 +56,8 @@ pub async fn the_order_outlives_the_end_of_a_lease<F: Fixture>(fixture: &F) {
     enter_in_turn(&waiters).await;
 }
 
-/// C18: a free lock is the first one's: neither a try nor a request for a place nor the second in the queue gets it before.
+/// C18: a free lock is reserved for the first waiter: neither a try nor a request for a place nor
+/// the second waiter gets it first.
 pub async fn nobody_overtakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -72,7 +73,8 @@ pub async fn nobody_overtakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     enter_in_turn(&[scene.two(&holds[1]), scene.two(&holds[2]), scene.one(&holds[3])]).await;
 }
 
-/// C18: a held lock is refused with the remaining lease, a free one with the time for which the first is waited for.
+/// C18: a refusal carries the remaining lease of a held lock, and the remaining time of the first
+/// place of a free one.
 pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, kept) = ([stranger(), stranger(), stranger()], LASTING / 10);
@@ -91,7 +93,7 @@ pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixtur
     }
 }
 
-/// C18: who asks without wanting a place has none afterwards.
+/// C18: a request without a queue timeout gets no place.
 pub async fn a_try_takes_no_place<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -104,7 +106,7 @@ pub async fn a_try_takes_no_place<F: Fixture>(fixture: &F) {
     scene.one(&holds[0]).enters().await;
 }
 
-/// C18: who asks again keeps its place, at whichever client it asks.
+/// C18: a waiter that asks again keeps its place, whichever client it asks.
 pub async fn asking_again_keeps_the_place<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -120,7 +122,7 @@ pub async fn asking_again_keeps_the_place<F: Fixture>(fixture: &F) {
     enter_in_turn(&waiters).await;
 }
 
-/// C18: who has entered has no place any more, and keeps nobody waiting after its release.
+/// C18: a waiter that has entered loses its place, and delays nobody after its release.
 pub async fn who_has_entered_has_no_place_any_more<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -136,7 +138,7 @@ pub async fn who_has_entered_has_no_place_any_more<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C18: a place under one name is none under another.
+/// C18: every name has its own queue.
 pub async fn every_name_has_a_queue_of_its_own<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, other) = ([stranger(), stranger(), stranger()], unique_name(":other"));
@@ -163,7 +165,8 @@ pub async fn a_fair_hold_and_an_exclusive_one_exclude_each_other<F: Fixture>(fix
     assert!(first < second && second < third, "{first}, {second}, {third}");
 }
 
-/// C6: a named owner takes over its own fair hold at once, whoever waits, and goes on excluding them.
+/// C6: a named owner takes over its own fair hold at once, past all waiters, and still excludes
+/// them.
 pub async fn a_named_owner_takes_over_its_fair_hold_past_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger()];
@@ -177,7 +180,8 @@ pub async fn a_named_owner_takes_over_its_fair_hold_past_the_queue<F: Fixture>(f
     enter_in_turn(&[scene.one(&holds[2])]).await;
 }
 
-/// C7: a fair hold that is gone cannot grow, although somebody waits and nobody has the lock; it takes no place either.
+/// C7: a fair hold that is gone cannot grow, even if somebody waits and nobody holds the lock; it
+/// takes no place either.
 pub async fn a_fair_hold_that_is_gone_cannot_grow_past_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
@@ -189,7 +193,8 @@ pub async fn a_fair_hold_that_is_gone_cannot_grow_past_the_queue<F: Fixture>(fix
     scene.one(&holds[0]).cannot_grow().await;
 }
 
-/// C8 and C5: a fair hold is repeated, grown, renewed, lowered, reported and released like any other, whoever waits.
+/// C8 and C5: a fair hold is repeated, grown, renewed, lowered, reported and released like any
+/// other, despite waiters.
 pub async fn a_fair_hold_is_nested_and_renewed_like_any_other<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, lease) = ([stranger(), stranger()], LASTING / 10);
@@ -210,7 +215,7 @@ pub async fn a_fair_hold_is_nested_and_renewed_like_any_other<F: Fixture>(fixtur
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C13: a forced release frees a fair hold, for the first of the queue.
+/// C13: a forced release frees a fair hold, for the first waiter in the queue.
 pub async fn a_forced_release_frees_a_fair_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -223,7 +228,7 @@ pub async fn a_forced_release_frees_a_fair_hold<F: Fixture>(fixture: &F) {
     enter_in_turn(&[scene.two(&holds[1]), scene.one(&holds[2])]).await;
 }
 
-/// C19: when its time has passed, a place is forgotten, and the next is let in.
+/// C19: a place is forgotten after its time, and the next waiter is let in.
 pub async fn a_place_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -236,7 +241,7 @@ pub async fn a_place_is_forgotten_after_its_time<F: Fixture>(fixture: &F) {
     enter_in_turn(&[scene.two(&holds[2]), scene.two(&holds[1])]).await;
 }
 
-/// C19: before its time has passed, a place is not forgotten.
+/// C19: a place is not forgotten before its time.
 pub async fn a_place_is_kept_for_its_time<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -253,7 +258,7 @@ pub async fn a_place_is_kept_for_its_time<F: Fixture>(fixture: &F) {
     assert!(lasted + MILLISECOND >= time, "a place for {time:?} was forgotten after {lasted:?}");
 }
 
-/// C19: the time of a place begins again when its hold asks again.
+/// C19: the time of a place starts again when its hold asks again.
 pub async fn a_waiter_that_asks_again_in_time_is_not_forgotten<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() * 2);
@@ -268,7 +273,7 @@ pub async fn a_waiter_that_asks_again_in_time_is_not_forgotten<F: Fixture>(fixtu
     enter_in_turn(&[scene.two(&holds[1]), scene.one(&holds[2])]).await;
 }
 
-/// C19: who asks again when its place was forgotten has one at the end.
+/// C19: a waiter that asks again after its place was forgotten gets one at the end of the queue.
 pub async fn who_asks_again_too_late_comes_last<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -281,7 +286,7 @@ pub async fn who_asks_again_too_late_comes_last<F: Fixture>(fixture: &F) {
     enter_in_turn(&[scene.one(&holds[2]), scene.two(&holds[1])]).await;
 }
 
-/// C19: who has stopped asking behind others is passed over when it would be its turn.
+/// C19: a waiter behind others that has stopped asking is skipped when its turn comes.
 pub async fn who_has_stopped_asking_is_passed_over<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) =
@@ -300,7 +305,7 @@ pub async fn who_has_stopped_asking_is_passed_over<F: Fixture>(fixture: &F) {
     enter_in_turn(&[first, third, stopped]).await;
 }
 
-/// C19 and C15: nothing is left of places that were never given up nor asked for again.
+/// C19 and C15: nothing is left of lapsed places.
 pub async fn nothing_is_left_of_places_that_lapsed<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
@@ -312,7 +317,8 @@ pub async fn nothing_is_left_of_places_that_lapsed<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C20: who gives up is told that it holds nothing, and nobody waits for it, whether it was first or not.
+/// C20: a waiter that gives up is told that it holds nothing, and delays nobody, whether it was
+/// first or not.
 pub async fn who_gives_up_is_out_of_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger(), stranger()];
@@ -330,7 +336,7 @@ pub async fn who_gives_up_is_out_of_the_queue<F: Fixture>(fixture: &F) {
     waiters[2].enters().await;
 }
 
-/// C20: who has given up and asks again has a place at the end.
+/// C20: a waiter that gave up and asks again gets a place at the end of the queue.
 pub async fn who_gave_up_comes_last<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -343,7 +349,7 @@ pub async fn who_gave_up_comes_last<F: Fixture>(fixture: &F) {
     enter_in_turn(&[scene.one(&holds[2]), scene.two(&holds[1])]).await;
 }
 
-/// C20 and C10: who gives up its place does not touch the hold that it has waited for.
+/// C20 and C10: giving up a place does not affect the current hold.
 pub async fn giving_up_a_place_leaves_the_hold_of_another<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
@@ -357,7 +363,7 @@ pub async fn giving_up_a_place_leaves_the_hold_of_another<F: Fixture>(fixture: &
     scene.one(&holds[0]).releases().await;
 }
 
-/// C20: when the first gives up, the next is woken, for the lock is free for it.
+/// C20: when the first waiter gives up, the next one is woken, because the lock is free for it.
 pub async fn giving_up_the_first_place_wakes_the_next<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -372,7 +378,7 @@ pub async fn giving_up_the_first_place_wakes_the_next<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).enters().await;
 }
 
-/// C20: the end of a nested hold wakes the first of the queue, whether it has subscribed or queued before the other.
+/// C20: the end of a nested hold wakes the first waiter, whether it subscribed or queued first.
 pub async fn the_end_of_a_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     for subscribes_first in [true, false] {
         let scene = Scene::fair(fixture).await;
@@ -393,7 +399,7 @@ pub async fn the_end_of_a_hold_wakes_the_first_of_the_queue<F: Fixture>(fixture:
     }
 }
 
-/// C20 and C13: a forced release wakes the first of the queue.
+/// C20 and C13: a forced release wakes the first waiter.
 pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger()];
@@ -406,7 +412,7 @@ pub async fn a_forced_release_wakes_the_first_of_the_queue<F: Fixture>(fixture: 
     scene.two(&holds[1]).enters().await;
 }
 
-/// C20: every release wakes whoever is first then, not only the first of all.
+/// C20: every release wakes the current first waiter, not only the first release.
 pub async fn every_release_wakes_whoever_is_first_then<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -441,7 +447,7 @@ pub async fn nothing_is_left_of_places_that_were_given_up<F: Fixture>(fixture: &
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C20 and C12: a takeover that ends before the hold that it takes over wakes the first of the queue.
+/// C20 and C12: a takeover that ends before the hold that it replaces wakes the first waiter.
 pub async fn a_takeover_that_ends_earlier_wakes_the_first_of_the_queue<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger()];
@@ -456,7 +462,8 @@ pub async fn a_takeover_that_ends_earlier_wakes_the_first_of_the_queue<F: Fixtur
     assert!(remaining <= LASTING / 10, "{remaining:?}, one tenth of {LASTING:?}");
 }
 
-/// C20 and C12: who comes in for less than the time of its place wakes the next, who was told of that time.
+/// C20 and C12: a hold that ends before its place would have wakes the next waiter, which was told
+/// the time of the place.
 pub async fn a_hold_that_ends_before_its_place_wakes_the_next<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];

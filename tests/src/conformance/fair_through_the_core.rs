@@ -14,13 +14,13 @@ use crate::{
     faulty::{Faults, Faulty, Op},
 };
 
-/// A fair lock at one client of the store, and what the client has asked for.
+/// A fair lock at one client of the store, with a count of the client's calls.
 struct FairClient {
     lock: Lock,
     calls: Faults,
 }
 
-/// Two clients of one lock, whose waiters keep their places for so long without asking.
+/// Two clients of one lock, whose waiters keep their places for `queue_timeout` without asking.
 async fn clients<F: Fixture>(fixture: &F, queue_timeout: Duration) -> [FairClient; 2] {
     let name = unique_name("");
     [fixture.client().await, fixture.client().await].map(|backend| {
@@ -31,20 +31,20 @@ async fn clients<F: Fixture>(fixture: &F, queue_timeout: Duration) -> [FairClien
     })
 }
 
-/// A task that waits for the lock, and has its place.
+/// A task that waits for the lock and has its place.
 struct Waiting(JoinHandle<LockGuard>);
 
 impl FairClient {
-    /// Lets a task wait until it has its place.
+    /// Starts a waiting task, and returns once it has its place.
     async fn queues(&self) -> Waiting {
         let (before, acquisition) = (self.calls.calls(Op::Subscribe), self.lock.acquire());
         let task = tokio::spawn(async { acquisition.await.expect("acquire failed") });
-        // Whoever subscribes has been refused before, and queued with that.
+        // A waiter subscribes after its first refusal, with which it got its place.
         soon(self.calls.reached(Op::Subscribe, before + 1)).await;
         Waiting(task)
     }
 
-    /// Shows that the lock is free, and that nothing is left of it once it was.
+    /// Shows that the lock is free, and that nothing is left of it after one more hold.
     async fn is_free_and_forgotten<F: Fixture>(&self, fixture: &F) {
         enters(&self.lock).await.release().await.expect("release failed");
         let name = LockName::new(self.lock.name().expect("a valid name")).expect("a valid name");
@@ -53,19 +53,19 @@ impl FairClient {
 }
 
 impl Waiting {
-    /// Enters at once: it is its turn.
+    /// Shows that the task enters at once, because it is its turn.
     async fn enters(self) -> LockGuard {
         soon(self.0).await.expect("the waiter panicked")
     }
 
-    /// Gives up: the task is dropped while it waits.
+    /// Drops the waiting task.
     async fn gives_up(self) {
         self.0.abort();
         assert!(soon(self.0).await.is_err(), "it should have waited");
     }
 }
 
-/// C18: tasks of two clients enter in the order in which they came, and nobody gets in between by trying.
+/// C18: tasks of two clients enter in the order in which they came, and no try gets in between.
 pub async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came<F: Fixture>(fixture: &F) {
     let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
@@ -85,7 +85,7 @@ pub async fn waiters_of_two_clients_enter_in_the_order_in_which_they_came<F: Fix
     here.is_free_and_forgotten(fixture).await;
 }
 
-/// C19: a waiter that lives keeps its place for as long as it waits.
+/// C19: a live waiter keeps its place for as long as it waits.
 pub async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<F: Fixture>(fixture: &F) {
     let time = fixture.short_lease() * 2;
     let [here, there] = clients(fixture, time).await;
@@ -100,7 +100,7 @@ pub async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<F: Fixture>(fixtur
     here.is_free_and_forgotten(fixture).await;
 }
 
-/// C20: a waiter that is dropped leaves no place: the next enters at once.
+/// C20: a dropped waiter leaves no place: the next one enters at once.
 pub async fn a_fair_waiter_that_is_dropped_leaves_no_place<F: Fixture>(fixture: &F) {
     let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
@@ -114,7 +114,7 @@ pub async fn a_fair_waiter_that_is_dropped_leaves_no_place<F: Fixture>(fixture: 
     there.is_free_and_forgotten(fixture).await;
 }
 
-/// C20: a waiter that has waited for long enough leaves no place: the next enters at once.
+/// C20: a waiter that times out leaves no place: the next one enters at once.
 pub async fn a_fair_waiter_that_times_out_leaves_no_place<F: Fixture>(fixture: &F) {
     let [here, there] = clients(fixture, LASTING).await;
     let held = enters(&here.lock).await;
@@ -130,7 +130,7 @@ pub async fn a_fair_waiter_that_times_out_leaves_no_place<F: Fixture>(fixture: &
     there.is_free_and_forgotten(fixture).await;
 }
 
-/// C5 and C18: `run` inside `run` enters the same fair hold at once, although somebody waits for it.
+/// C5 and C18: `run` inside `run` enters the same fair hold at once, although another task waits.
 pub async fn fair_holds_nest<F: Fixture>(fixture: &F) {
     let [here, there] = clients(fixture, LASTING).await;
     let nested = here.lock.run(async |outer| {

@@ -1,4 +1,4 @@
-//! C13: the operator's tool.
+//! C13: the forced release, for operators.
 
 use lockcore::backend::HoldId;
 
@@ -7,7 +7,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, named, state, stranger},
 };
 
-/// C13: it frees the lock, whoever holds it, from any client.
+/// C13: a forced release frees the lock, whoever holds it, from any client.
 pub async fn a_forced_release_frees_the_lock_whoever_holds_it<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let holds: [HoldId; 3] = [stranger(), named("job-17"), stranger()];
@@ -18,7 +18,7 @@ pub async fn a_forced_release_frees_the_lock_whoever_holds_it<F: Fixture>(fixtur
     }
 }
 
-/// C13: it frees a nested hold as a whole.
+/// C13: a forced release frees a nested hold as a whole.
 pub async fn a_forced_release_frees_a_nested_hold_as_a_whole<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -27,7 +27,7 @@ pub async fn a_forced_release_frees_a_nested_hold_as_a_whole<F: Fixture>(fixture
     scene.two(&holds[1]).enters().await;
 }
 
-/// C13: it says that a free lock was not held, and that one was not held a second time.
+/// C13: a forced release of a free lock says that it was not held, and so does a second one.
 pub async fn a_forced_release_of_a_free_lock_says_so<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     assert!(!force(&scene.one, &scene.name).await, "nobody has ever held it");
@@ -36,7 +36,7 @@ pub async fn a_forced_release_of_a_free_lock_says_so<F: Fixture>(fixture: &F) {
     assert!(!force(&scene.one, &scene.name).await, "it was free already");
 }
 
-/// C13: a hold whose lease has passed is not held.
+/// C13: an expired hold counts as not held.
 pub async fn a_forced_release_of_an_expired_hold_says_that_it_was_free<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters_for(fixture.short_lease()).await;
@@ -44,7 +44,7 @@ pub async fn a_forced_release_of_an_expired_hold_says_that_it_was_free<F: Fixtur
     assert!(!force(&scene.two, &scene.name).await, "the hold had ended");
 }
 
-/// C13: whoever was forced out has nothing left.
+/// C13: an owner that was forced out has no hold left.
 pub async fn who_was_forced_out_has_nothing_left<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;

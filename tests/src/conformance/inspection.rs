@@ -1,4 +1,4 @@
-//! C14: what is stored is what is reported.
+//! C14: inspection reports what is stored.
 
 use lockcore::Mode;
 
@@ -7,7 +7,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, named, state, stranger},
 };
 
-/// C14: owner, mode, count and lease of a hold, seen from both clients.
+/// C14: both clients report owner, mode, count and lease of a hold.
 pub async fn a_hold_is_reported_with_owner_mode_count_and_lease<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     for hold in [stranger(), named("job-17")] {
@@ -28,7 +28,8 @@ pub async fn a_hold_is_reported_with_owner_mode_count_and_lease<F: Fixture>(fixt
     }
 }
 
-/// C14: a free lock is reported as free, before its first hold and after each way in which one can end.
+/// C14: a free lock is reported as free, before its first hold and after each way in which a hold
+/// can end.
 pub async fn a_free_lock_is_reported_as_free<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     assert!(!state(&scene.one, &scene.name).await.is_held());
@@ -62,7 +63,7 @@ pub async fn the_reported_count_is_the_stored_one<F: Fixture>(fixture: &F) {
     assert_eq!(scene.two(&hold).holds().await.0, 2);
 }
 
-/// C14: the remaining lease shrinks as time passes, and looking does not extend it.
+/// C14: the remaining lease shrinks as time passes, and inspection does not extend it.
 pub async fn the_reported_lease_shrinks<F: Fixture>(fixture: &F) {
     let (scene, hold, pause) = (Scene::of(fixture).await, stranger(), fixture.short_lease() / 2);
     scene.one(&hold).enters().await;
@@ -76,7 +77,7 @@ pub async fn the_reported_lease_shrinks<F: Fixture>(fixture: &F) {
     );
 }
 
-/// C14: looking at a lock does not make one.
+/// C14: inspection creates nothing.
 pub async fn looking_does_not_disturb<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! C21: a name is in use as one kind of thing at a time. The cases are about the kinds that the backend declares.
+//! C21: a name is in use as one kind at a time. The cases cover the kinds that the backend
+//! declares.
 
 use lockcore::{
     BackendErrorKind, Mode,
@@ -12,7 +13,7 @@ use crate::{
     },
 };
 
-/// The modes that `backend` has, by kind.
+/// The modes of `backend`, by kind.
 fn kinds(backend: &impl Backend) -> Vec<Vec<Mode>> {
     let all = [
         vec![Mode::Exclusive, Mode::Fair],
@@ -25,7 +26,7 @@ fn kinds(backend: &impl Backend) -> Vec<Vec<Mode>> {
     kinds.into_iter().filter(|kind| !kind.is_empty()).collect()
 }
 
-/// Each mode, with all those that are of another kind.
+/// Each mode, with all modes of other kinds.
 fn modes_and_others(backend: &impl Backend) -> Vec<(Mode, Vec<Mode>)> {
     let kinds = kinds(backend);
     assert!(kinds.len() > 1, "the case is for backends with more than one kind of lock");
@@ -37,12 +38,13 @@ fn modes_and_others(backend: &impl Backend) -> Vec<(Mode, Vec<Mode>)> {
         .collect()
 }
 
-/// A store may remember for a while how many permits there are, although nobody holds any.
+/// Returns `true` for permits: a store may remember their number for a while after the last
+/// release.
 fn is_permit(mode: Mode) -> bool {
     matches!(mode, Mode::Permit { .. })
 }
 
-/// C21: while a name is held as one kind, a request for it as another is refused as such, at every client.
+/// C21: while a name is in use as one kind, every client refuses requests for it as another kind.
 pub async fn a_name_in_use_as_one_kind_is_refused_as_another<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for (mode, others) in modes_and_others(&scene.one) {
@@ -58,7 +60,7 @@ pub async fn a_name_in_use_as_one_kind_is_refused_as_another<F: Fixture>(fixture
     }
 }
 
-/// C21: a request that was refused so has no effect, then or later.
+/// C21: a request that was refused for its kind has no effect, then or later.
 pub async fn a_request_as_another_kind_has_no_effect<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for (mode, others) in modes_and_others(&scene.one) {
@@ -84,7 +86,8 @@ pub async fn a_request_as_another_kind_has_no_effect<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C21: a name that is free again, by release or by force, can be anything, unless it was a semaphore.
+/// C21: a name that is free again, by release or by force, can become any kind, unless it was a
+/// semaphore.
 pub async fn a_name_that_is_free_again_can_be_of_another_kind<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for (mode, others) in modes_and_others(&scene.one) {
@@ -106,7 +109,8 @@ pub async fn a_name_that_is_free_again_can_be_of_another_kind<F: Fixture>(fixtur
     }
 }
 
-/// C21: when the leases of one kind have ended, the name can be anything, and what ended there cannot come back.
+/// C21: once the leases of one kind have ended, the name can become any kind, and the ended holds
+/// cannot come back.
 pub async fn a_name_whose_leases_have_ended_can_be_of_another_kind<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let (holds, names) = ([stranger(), stranger()], [(); 8].map(|()| unique_name("")));
@@ -125,7 +129,7 @@ pub async fn a_name_whose_leases_have_ended_can_be_of_another_kind<F: Fixture>(f
     }
 }
 
-/// C21: locks of one kind only refuse each other.
+/// C21: modes of the same kind refuse each other as held.
 pub async fn modes_of_one_kind_refuse_each_other_as_held<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for kind in kinds(&scene.one) {
@@ -140,8 +144,8 @@ pub async fn modes_of_one_kind_refuse_each_other_as_held<F: Fixture>(fixture: &F
     }
 }
 
-/// C21: a semaphore whose permits were set is one also while nobody holds any, and what is held as another kind cannot
-/// be resized.
+/// C21: a resized semaphore stays a semaphore even while nobody holds permits, and a name held as
+/// another kind cannot be resized.
 pub async fn a_resized_semaphore_is_nothing_else<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, 1).await;
     let (hold, lock) = (stranger(), unique_name(":lock"));
@@ -160,7 +164,7 @@ pub async fn a_resized_semaphore_is_nothing_else<F: Fixture>(fixture: &F) {
     scene.two(&hold).in_mode(Mode::Exclusive).is_of_another_kind().await;
 }
 
-/// C21: a latch that has a count is nothing else, and what is held as a lock gets none.
+/// C21: a latch with a count is of no other kind, and a held lock cannot be given a count.
 pub async fn a_latch_with_a_count_is_no_lock<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let latches = scene.two.latches().expect("the backend has latches");
@@ -178,7 +182,7 @@ pub async fn a_latch_with_a_count_is_no_lock<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C21 and C7: also a hold that is to grow is told that its name has become something else.
+/// C21 and C7: a request to grow a hold is also told that its name has become another kind.
 pub async fn a_hold_cannot_grow_into_another_kind<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for (mode, others) in modes_and_others(&scene.one) {

@@ -1,4 +1,4 @@
-//! A latch, and what is done to it.
+//! A latch, and the operations on it.
 
 use std::future::Future;
 
@@ -21,7 +21,7 @@ pub(crate) struct Latch<'a> {
     name: &'a LockName,
 }
 
-/// The latch of the scene's name, at both clients.
+/// The latch with the name of the scene, at both clients.
 pub(crate) fn latch<B: Backend>(scene: &Scene<B>) -> [Latch<'_>; 2] {
     [&scene.one, &scene.two].map(|client| Latch {
         latches: client.latches().expect("the backend has latches"),
@@ -29,12 +29,12 @@ pub(crate) fn latch<B: Backend>(scene: &Scene<B>) -> [Latch<'_>; 2] {
     })
 }
 
-/// What tells a request from every other one.
+/// A unique id of a request.
 pub(crate) fn new_id() -> String {
     Uuid::new_v4().to_string()
 }
 
-/// The answers to what so many clients ask at once.
+/// The answers to concurrent requests.
 pub(crate) async fn at_once<F, R>(
     fixture: &F,
     clients: usize,
@@ -52,7 +52,7 @@ where
 }
 
 impl<'a> Latch<'a> {
-    /// The latch of another name.
+    /// The latch with another name, at the same client.
     pub(crate) fn under(self, name: &'a LockName) -> Self {
         Self { name, ..self }
     }
@@ -70,7 +70,7 @@ impl<'a> Latch<'a> {
         self.has_left(count).await;
     }
 
-    /// Cannot set the count, and changes nothing.
+    /// Shows that the count cannot be set, and that the attempt changes nothing.
     pub(crate) async fn cannot_set(self, count: u32) {
         let left = self.left().await;
         assert!(
@@ -80,7 +80,7 @@ impl<'a> Latch<'a> {
         self.has_left(left).await;
     }
 
-    /// Cannot be: the store has no latch of this name.
+    /// Shows that the store refuses a latch of this name.
     pub(crate) async fn is_refused(self) {
         let answer = soon(self.latches.set_count(self.name, 1, &new_id())).await;
         let refusal = answer.expect_err("a latch that the store cannot have is refused");

@@ -1,4 +1,4 @@
-//! C32: who has subscribed hears of the opening of a latch.
+//! C32: the opening of a latch wakes its subscribers.
 
 use crate::{
     Fixture,
@@ -10,7 +10,7 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
 /// Waits as the core does.
@@ -21,7 +21,7 @@ async fn waits(latch: Latch<'_>) {
     }
 }
 
-/// C32: the last count wakes whoever has subscribed, several at one client, and those at others.
+/// C32: the last count wakes all subscribers, several at one client and those at others.
 pub async fn the_last_count_wakes_the_subscribers_of_every_client<F: Fixture>(fixture: &F) {
     let (scene, third) = (Scene::of(fixture).await, Scene::of(fixture).await);
     let ([one, two], [three, _]) = (latch(&scene), latch(&third));
@@ -40,7 +40,7 @@ pub async fn the_last_count_wakes_the_subscribers_of_every_client<F: Fixture>(fi
     }
 }
 
-/// C32: opening a latch wakes, whatever is left.
+/// C32: opening a latch wakes its subscribers, whatever its count.
 pub async fn the_opening_of_a_latch_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -55,7 +55,7 @@ pub async fn the_opening_of_a_latch_wakes<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C32: one that sleeps is woken by the last count.
+/// C32: the last count wakes a sleeping subscriber.
 pub async fn the_last_count_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -67,7 +67,8 @@ pub async fn the_last_count_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     soon(async { tokio::join!(waits(two), counted) }).await;
 }
 
-/// C32: every opening wakes, not only the first, and also those who had subscribed before the count was set.
+/// C32: every opening wakes, not only the first, including subscribers from before the count was
+/// set.
 pub async fn every_opening_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -84,7 +85,7 @@ pub async fn every_opening_wakes<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C32: an opening that comes while nobody waits for it is kept.
+/// C32: an opening that comes between two waits is kept.
 pub async fn an_opening_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -96,7 +97,8 @@ pub async fn an_opening_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C32: a wait that is dropped before it is over takes no opening with it, however often it was polled.
+/// C32: a wait that is dropped before it completes does not consume an opening, however often it
+/// was polled.
 pub async fn a_dropped_wait_takes_no_opening_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let scene = Scene::of(fixture).await;
@@ -113,7 +115,7 @@ pub async fn a_dropped_wait_takes_no_opening_with_it<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C32: whoever subscribes for a while and leaves does not take the wake-ups of those who stay.
+/// C32: dropping a subscription does not take the wake-ups of the others.
 pub async fn those_who_leave_a_latch_do_not_silence_the_others<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -127,7 +129,7 @@ pub async fn those_who_leave_a_latch_do_not_silence_the_others<F: Fixture>(fixtu
     soon(stays.woken()).await;
 }
 
-/// C32: one who leaves and comes back hears again.
+/// C32: a client that unsubscribes and subscribes again is woken again.
 pub async fn a_subscription_to_a_latch_after_another_is_in_effect<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -140,7 +142,7 @@ pub async fn a_subscription_to_a_latch_after_another_is_in_effect<F: Fixture>(fi
     }
 }
 
-/// C32: whoever subscribes and then looks misses no opening, whenever it comes.
+/// C32: a client that subscribes and then reads the count misses no opening, whenever it comes.
 pub async fn who_subscribes_and_then_looks_misses_no_opening<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -156,7 +158,7 @@ pub async fn who_subscribes_and_then_looks_misses_no_opening<F: Fixture>(fixture
     }
 }
 
-/// C32: nothing is left of a subscription that was dropped, whether the latch was ever closed or not.
+/// C32: nothing is left of a dropped subscription, whether the latch was ever closed or not.
 pub async fn nothing_is_left_of_a_dropped_subscription_to_a_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -170,7 +172,8 @@ pub async fn nothing_is_left_of_a_dropped_subscription_to_a_latch<F: Fixture>(fi
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C32 and C17: a subscription that is dropped before it is in effect leaves none, and does not disturb the next.
+/// C32 and C17: a subscription that is dropped before it takes effect leaves nothing behind and
+/// does not disturb the next one.
 pub async fn a_dropped_subscribe_leaves_no_subscription_to_a_latch<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;

@@ -12,10 +12,10 @@ use crate::{
     poll_times,
 };
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// C30: an open latch takes a count, and every client sees it.
+/// C30: the count of an open latch can be set, and every client sees it.
 pub async fn an_open_latch_takes_a_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -24,7 +24,7 @@ pub async fn an_open_latch_takes_a_count<F: Fixture>(fixture: &F) {
     two.has_left(3).await;
 }
 
-/// C30: a latch that has a count keeps it, whoever wants to set it, and to what.
+/// C30: a latch that has a count keeps it, whoever tries to set it, and to whatever value.
 pub async fn a_latch_that_has_a_count_keeps_it<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -38,7 +38,7 @@ pub async fn a_latch_that_has_a_count_keeps_it<F: Fixture>(fixture: &F) {
     two.has_left(2).await;
 }
 
-/// C30: of simultaneous requests one sets the count, and it is the count of that one.
+/// C30: of simultaneous requests, exactly one sets its count.
 pub async fn of_simultaneous_counts_one_is_set<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, _] = latch(&scene);
@@ -57,7 +57,7 @@ pub async fn of_simultaneous_counts_one_is_set<F: Fixture>(fixture: &F) {
     one.has_left(count).await;
 }
 
-/// C30: a request that arrives twice is answered as the first time, and sets nothing again.
+/// C30: a request that arrives twice gets the same answer, and sets the count once.
 pub async fn a_count_that_is_set_twice_is_set_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -70,7 +70,7 @@ pub async fn a_count_that_is_set_twice_is_set_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C30: a repetition that comes late does not close a latch that was opened since.
+/// C30: a late repetition does not close a latch that was opened since.
 pub async fn a_repeated_count_does_not_close_an_opened_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -86,7 +86,8 @@ pub async fn a_repeated_count_does_not_close_an_opened_latch<F: Fixture>(fixture
     }
 }
 
-/// C30: who was refused stays refused, and closes nothing if his request comes again once the latch is open.
+/// C30: a refused request stays refused, and closes nothing if it arrives again once the latch is
+/// open.
 pub async fn a_count_that_was_refused_stays_refused<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -111,7 +112,7 @@ pub async fn a_latch_can_be_set_again_once_it_is_open<F: Fixture>(fixture: &F) {
     two.sets(5).await;
 }
 
-/// C30: a count may be as great as its type lets it.
+/// C30: the greatest value of its type is a valid count.
 pub async fn the_greatest_count_is_kept<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -121,7 +122,8 @@ pub async fn the_greatest_count_is_kept<F: Fixture>(fixture: &F) {
     assert_eq!(two.opens().await, u32::MAX - 1);
 }
 
-/// C30: every name has a latch of its own, whatever characters it has, also for requests with one id.
+/// C30: every name has its own latch, whatever characters it contains, even for requests with the
+/// same id.
 pub async fn every_name_has_a_latch_of_its_own<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -148,7 +150,7 @@ pub async fn every_name_has_a_latch_of_its_own<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C30 and C17: a request to set a count that was dropped can be repeated.
+/// C30 and C17: a dropped request to set a count can be repeated.
 pub async fn a_count_whose_setting_was_dropped_can_be_set<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
@@ -167,7 +169,7 @@ pub async fn a_count_whose_setting_was_dropped_can_be_set<F: Fixture>(fixture: &
     }
 }
 
-/// C31: each count lowers what is left by one, and is told how much that is.
+/// C31: each count-down lowers the count by one, and is answered with the rest.
 pub async fn each_count_lowers_what_is_left_by_one<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -179,7 +181,7 @@ pub async fn each_count_lowers_what_is_left_by_one<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31: the last count opens the latch, and none before.
+/// C31: the last count-down opens the latch, and none before it does.
 pub async fn the_last_count_opens_the_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -192,7 +194,7 @@ pub async fn the_last_count_opens_the_latch<F: Fixture>(fixture: &F) {
     two.sets(7).await;
 }
 
-/// C31: simultaneous counts all count, and each is told another number.
+/// C31: simultaneous count-downs all count, and each gets a different answer.
 pub async fn simultaneous_counts_all_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, _] = latch(&scene);
@@ -214,7 +216,7 @@ pub async fn simultaneous_counts_all_count<F: Fixture>(fixture: &F) {
     assert_eq!(answers, (1..17).collect::<Vec<_>>());
 }
 
-/// C31: a count that arrives twice counts once, at whichever client it arrives.
+/// C31: a count-down that arrives twice counts once, whichever client it arrives at.
 pub async fn a_count_down_that_arrives_twice_counts_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -227,7 +229,7 @@ pub async fn a_count_down_that_arrives_twice_counts_once<F: Fixture>(fixture: &F
     }
 }
 
-/// C31: a count that arrives by two ways at once counts once.
+/// C31: a count-down that arrives at two clients at once counts once.
 pub async fn a_count_down_that_arrives_by_two_ways_counts_once<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, _] = latch(&scene);
@@ -244,7 +246,7 @@ pub async fn a_count_down_that_arrives_by_two_ways_counts_once<F: Fixture>(fixtu
     one.has_left(8).await;
 }
 
-/// C31: a repetition that comes late does not count down a latch that was opened and set again since.
+/// C31: a late repetition does not count down a latch that was opened and set again since.
 pub async fn a_repetition_does_not_count_down_the_next_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -263,7 +265,7 @@ pub async fn a_repetition_does_not_count_down_the_next_count<F: Fixture>(fixture
     two.has_left(4).await;
 }
 
-/// C31: an open latch stays as it is, however often it is counted down: the next count is whole.
+/// C31: counting down an open latch does not affect it: the next count is complete.
 pub async fn an_open_latch_is_not_counted_down<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -279,7 +281,7 @@ pub async fn an_open_latch_is_not_counted_down<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31: opening a latch ends its count, whatever that was, and is told what was left.
+/// C31: opening a latch ends its count, whatever it was, and returns the rest.
 pub async fn opening_a_latch_ends_its_count<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -293,7 +295,7 @@ pub async fn opening_a_latch_ends_its_count<F: Fixture>(fixture: &F) {
     two.sets(2).await;
 }
 
-/// C31: looking changes nothing.
+/// C31: reading the count changes nothing.
 pub async fn looking_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -304,7 +306,7 @@ pub async fn looking_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31: nothing is left of a latch that is open, however it came to be so, and nothing of one that was never closed.
+/// C31: nothing is left of an open latch, however it was opened, nor of one that was never closed.
 pub async fn nothing_is_left_of_an_open_latch<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let [one, two] = latch(&scene);
@@ -324,7 +326,7 @@ pub async fn nothing_is_left_of_an_open_latch<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31 and C17: a count that was dropped has counted or not; repeated, it has counted once.
+/// C31 and C17: a dropped count-down has either counted or not; once repeated, it has counted once.
 pub async fn a_dropped_count_down_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
@@ -341,7 +343,7 @@ pub async fn a_dropped_count_down_can_be_repeated<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31 and C17: an opening that was dropped can be repeated.
+/// C31 and C17: a dropped request to open can be repeated.
 pub async fn a_dropped_opening_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;
@@ -357,7 +359,7 @@ pub async fn a_dropped_opening_can_be_repeated<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C31 and C17: a look that was dropped has seen nothing and changed nothing.
+/// C31 and C17: a dropped read of the count changes nothing.
 pub async fn a_dropped_look_at_a_latch_changes_nothing<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;

@@ -1,4 +1,4 @@
-//! C3: a hold ends by itself, when its lease has passed and not before.
+//! C3: a hold ends by itself when its lease has passed, and not before.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub async fn a_renewed_hold_lasts_as_long_as_its_renewed_lease<F: Fixture>(fixtu
     assert!(lasted + MILLISECOND >= lease * 5, "a lease of {:?} ended after {lasted:?}", lease * 5);
 }
 
-/// C3: the end is recorded with every grant, whatever came before under the same name.
+/// C3: each grant sets its own end, whatever came before under the same name.
 pub async fn every_hold_of_a_name_has_an_end_of_its_own<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
     scene.one(&holds[0]).enters_for(LASTING).await;
@@ -66,7 +66,7 @@ pub async fn every_hold_of_a_name_has_an_end_of_its_own<F: Fixture>(fixture: &F)
     assert!(remaining > LASTING / 2, "{remaining:?} is left of the expired hold's lease");
 }
 
-/// C3: the shortest lease ends as well, it is not taken for none.
+/// C3: the shortest lease ends too, and is not taken for an absent one.
 pub async fn the_shortest_lease_ends<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let lease = scene.one.limits().shortest_lease;
@@ -75,7 +75,7 @@ pub async fn the_shortest_lease_ends<F: Fixture>(fixture: &F) {
     scene.two(&holds[1]).enters().await;
 }
 
-/// C3: the longest lease is kept whole.
+/// C3: the longest lease is kept in full.
 pub async fn a_lease_of_a_year_is_kept_whole<F: Fixture>(fixture: &F) {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
     let (scene, hold) = (Scene::of(fixture).await, stranger());
@@ -85,7 +85,7 @@ pub async fn a_lease_of_a_year_is_kept_whole<F: Fixture>(fixture: &F) {
     scene.one(&hold).releases().await;
 }
 
-/// C3: a hold whose lease has passed can be neither renewed nor released, not even if nobody came after it.
+/// C3: an expired hold can be neither renewed nor released, not even if it has no successor.
 pub async fn an_ended_hold_cannot_be_revived<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let holder = scene.one(&hold);

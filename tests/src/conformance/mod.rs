@@ -1,4 +1,5 @@
-//! The cases, a module a subject. Each is a sentence that holds of every backend, and names the clause that says so.
+//! The cases, one module per subject. Each is a statement that holds for every backend, and names
+//! the clause that requires it.
 //!
 //! To run them all, use [`conformance_tests!`](crate::conformance_tests); to run them otherwise,
 //! [`cases`](crate::cases()).

@@ -1,4 +1,4 @@
-//! C15: names are worlds of their own, and leave nothing behind.
+//! C15: names are independent of each other, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, nothing_is_left, soon, stranger, unique_name},
 };
 
-/// Valid names that a careless backend takes for one another, for a pattern, or for syntax.
+/// Distinct valid names that a careless backend confuses, or takes for a pattern or for syntax.
 pub(super) fn look_alikes() -> Vec<LockName> {
     let stem = Uuid::new_v4();
     let ends = [
@@ -50,7 +50,8 @@ pub(super) fn look_alikes() -> Vec<LockName> {
     names.map(|name| LockName::new(name).expect("a valid name")).collect()
 }
 
-/// C15: locks of different names are held by different owners at the same time, whatever characters they have.
+/// C15: locks of different names can have different owners at the same time, whatever characters
+/// the names contain.
 pub async fn names_that_look_alike_are_different_locks<F: Fixture>(fixture: &F) {
     let (scene, names) = (Scene::of(fixture).await, look_alikes());
     let holds: Vec<_> = names.iter().map(|_| stranger()).collect();
@@ -68,7 +69,7 @@ pub async fn names_that_look_alike_are_different_locks<F: Fixture>(fixture: &F) 
     }
 }
 
-/// C15: what is done to one name is not done to another.
+/// C15: operations on one name do not affect another.
 pub async fn what_is_done_to_one_name_is_not_done_to_another<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let other = unique_name(":other");
@@ -85,7 +86,7 @@ pub async fn what_is_done_to_one_name_is_not_done_to_another<F: Fixture>(fixture
     assert_eq!(untouched.enters().await, token);
 }
 
-/// C15: one owner may hold several names, and its hold of one says nothing about the others.
+/// C15: one owner may hold several names, each independently of the others.
 pub async fn one_owner_holds_each_name_by_itself<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let other = unique_name(":other");
@@ -96,7 +97,7 @@ pub async fn one_owner_holds_each_name_by_itself<F: Fixture>(fixture: &F) {
     scene.one(&holds[0]).under(&other).is_refused().await;
 }
 
-/// C15: nothing is left of a name after its release, with all that can happen before.
+/// C15: nothing is left of a name after its release, whatever happened before.
 pub async fn nothing_is_left_of_a_released_name<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -120,7 +121,7 @@ pub async fn nothing_is_left_of_a_hold_that_ended_otherwise<F: Fixture>(fixture:
     nothing_is_left(fixture, &forced).await;
 }
 
-/// C15: nothing is left of requests that were for nothing.
+/// C15: nothing is left of requests without effect.
 pub async fn nothing_is_left_of_requests_that_were_for_nothing<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).cannot_renew().await;
@@ -131,7 +132,7 @@ pub async fn nothing_is_left_of_requests_that_were_for_nothing<F: Fixture>(fixtu
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C15: nothing is left of a subscription that was dropped, whether it was ever woken or not.
+/// C15: nothing is left of a dropped subscription, whether it was ever woken or not.
 pub async fn nothing_is_left_of_a_dropped_subscription<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;

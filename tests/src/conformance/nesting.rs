@@ -1,4 +1,4 @@
-//! C7 and C11: counts that grow and shrink.
+//! C7 and C11: hold counts that grow and shrink.
 
 use lockcore::backend::AcquireOutcome;
 
@@ -7,7 +7,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, named, state, stranger},
 };
 
-/// C7: a hold that was released cannot grow, and is not granted anew.
+/// C7: a released hold cannot grow, and is not granted again.
 pub async fn a_released_hold_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -16,7 +16,7 @@ pub async fn a_released_hold_cannot_grow<F: Fixture>(fixture: &F) {
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the growth was granted");
 }
 
-/// C7: a hold that expired cannot grow.
+/// C7: an expired hold cannot grow.
 pub async fn an_expired_hold_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters_for(fixture.short_lease()).await;
@@ -25,7 +25,7 @@ pub async fn an_expired_hold_cannot_grow<F: Fixture>(fixture: &F) {
     scene.two(&holds[1]).enters().await;
 }
 
-/// C7: a hold that was force-released cannot grow.
+/// C7: a hold that was released by force cannot grow.
 pub async fn a_forced_hold_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -34,14 +34,14 @@ pub async fn a_forced_hold_cannot_grow<F: Fixture>(fixture: &F) {
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the growth was granted");
 }
 
-/// C7: what never was cannot grow.
+/// C7: a hold that never existed cannot grow.
 pub async fn a_hold_that_never_was_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).cannot_grow().await;
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the growth was granted");
 }
 
-/// C7: where another owner holds the lock by now, the growth is refused as any other request is.
+/// C7: if another owner holds the lock by now, the growth is refused like any other request.
 pub async fn a_hold_that_was_succeeded_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -52,7 +52,7 @@ pub async fn a_hold_that_was_succeeded_cannot_grow<F: Fixture>(fixture: &F) {
     assert_eq!(scene.two(&holds[1]).holds().await.0, 1);
 }
 
-/// C7: where the same named owner has another hold by now, the growth neither joins nor takes over that one.
+/// C7: if the same named owner has a newer hold, the growth neither joins nor takes over that hold.
 pub async fn a_hold_that_was_taken_over_cannot_grow<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17")]);
     scene.one(&holds[0]).enters().await;
@@ -62,7 +62,7 @@ pub async fn a_hold_that_was_taken_over_cannot_grow<F: Fixture>(fixture: &F) {
     assert_eq!(scene.two(&holds[1]).enters().await, token, "the newer hold was taken over");
 }
 
-/// C7: the growth of a live hold extends its lease to the one asked for.
+/// C7: the growth of a live hold extends its lease to the requested one.
 pub async fn a_live_hold_grows_in_count_and_lease<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let token = scene.one(&hold).enters_for(LASTING / 10).await;
@@ -72,7 +72,7 @@ pub async fn a_live_hold_grows_in_count_and_lease<F: Fixture>(fixture: &F) {
     assert!(remaining > LASTING / 2, "{remaining:?} is left, {LASTING:?} was asked for");
 }
 
-/// C11: a partial release sets the count, and the lock stays held.
+/// C11: a partial release sets the hold count, and the lock stays held.
 pub async fn a_partial_release_keeps_the_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let holder = scene.one(&holds[0]);
@@ -97,7 +97,7 @@ pub async fn a_partial_release_keeps_the_lease<F: Fixture>(fixture: &F) {
     assert!(remaining > lease / 2 && remaining <= lease, "{remaining:?} is left of {lease:?}");
 }
 
-/// C11: a partial release of what is not held is answered so, and makes no hold.
+/// C11: a partial release without a hold says so, and creates no hold.
 pub async fn a_partial_release_of_nothing_makes_no_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let not_held = lockcore::backend::ReleaseOutcome::NotHeld;

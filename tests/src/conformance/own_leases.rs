@@ -12,19 +12,19 @@ use crate::{
     },
 };
 
-/// Lets the short leases end.
+/// Lets the short leases expire.
 async fn short_leases_end<F: Fixture>(fixture: &F) {
     fixture.pass(fixture.short_lease() + Duration::from_millis(5)).await;
 }
 
-/// Has gone, with its lease.
+/// Shows that the hold has ended with its lease.
 async fn has_ended(holder: Rival<'_>) {
     holder.holds_nothing().await;
     holder.cannot_renew().await;
     holder.cannot_release().await;
 }
 
-/// C24: a reader goes with its lease, and neither keeps the others nor takes them along.
+/// C24: a reader ends with its own lease, and does not affect the other readers.
 pub async fn a_reader_ends_with_its_own_lease<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -43,7 +43,7 @@ pub async fn a_reader_ends_with_its_own_lease<F: Fixture>(fixture: &F) {
     scene.two(&holds[3]).writing().enters().await;
 }
 
-/// C24: the renewal, growth or repetition of one reader does not keep another.
+/// C24: the renewal, growth or repetition of one reader does not extend another.
 pub async fn what_one_reader_does_does_not_keep_another<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger()], fixture.short_lease());
@@ -59,7 +59,7 @@ pub async fn what_one_reader_does_does_not_keep_another<F: Fixture>(fixture: &F)
     assert_eq!(busy.holds().await.0, 1);
 }
 
-/// C24: the end of a reader's lease takes no other reader along that came earlier or was renewed.
+/// C24: the end of a reader's lease does not end readers that came earlier or were renewed.
 pub async fn a_renewed_reader_outlives_the_others<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -73,7 +73,7 @@ pub async fn a_renewed_reader_outlives_the_others<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).writing().is_refused().await;
 }
 
-/// C24: a writer comes in when the leases of all readers have ended, and not before.
+/// C24: a writer enters when the leases of all readers have ended, and not before.
 pub async fn a_writer_comes_in_when_the_last_lease_has_ended<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -87,7 +87,7 @@ pub async fn a_writer_comes_in_when_the_last_lease_has_ended<F: Fixture>(fixture
     writer.enters().await;
 }
 
-/// C24: a refused writer is told when the last of the holds ends, in whatever order they came.
+/// C24: a refused writer is told when the last of the holds ends, whatever their order.
 pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let leases = [LASTING / 100, LASTING, LASTING / 10];
@@ -109,7 +109,8 @@ pub async fn a_refused_writer_is_told_when_the_last_hold_ends<F: Fixture>(fixtur
     );
 }
 
-/// C24 and C12: the release of the reader whose lease would have ended last wakes a writer, who was told to ask again that late.
+/// C24 and C12: a writer that was told to wait for the longest lease is woken when that reader
+/// releases.
 pub async fn a_release_after_which_a_writer_waits_less_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -125,7 +126,7 @@ pub async fn a_release_after_which_a_writer_waits_less_wakes<F: Fixture>(fixture
     assert!(after < before / 2, "the writer was told {before:?} before and {after:?} now");
 }
 
-/// C24 and C23: a write hold ends with its lease, and the reader within it goes on with its own.
+/// C24 and C23: a write hold ends with its lease, and the reader within it continues with its own.
 pub async fn a_reader_outlives_the_lease_of_the_write_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -139,7 +140,7 @@ pub async fn a_reader_outlives_the_lease_of_the_write_hold<F: Fixture>(fixture: 
     scene.two(&holds[2]).enters().await;
 }
 
-/// C24 and C23: a reader within a write hold ends with its own lease, and the writer stays alone.
+/// C24 and C23: a reader within a write hold ends with its own lease, and the writer stays, alone.
 pub async fn a_writer_outlives_the_reader_within<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -154,7 +155,8 @@ pub async fn a_writer_outlives_the_reader_within<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).writing().enters().await;
 }
 
-/// C24 and C12: a takeover that ends earlier wakes readers behind a writer, and writers behind a reader.
+/// C24 and C12: a takeover that ends earlier wakes readers behind a writer, and writers behind a
+/// reader.
 pub async fn a_takeover_of_a_lease_of_its_own_that_ends_earlier_wakes<F: Fixture>(fixture: &F) {
     for mode in [Mode::Read, Mode::Write] {
         let scene = Scene::read_write(fixture).await;

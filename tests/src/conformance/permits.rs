@@ -1,4 +1,5 @@
-//! C26, C27 and C28: permits, of which there is a number. What is true of both kinds of permits is shown of both.
+//! C26, C27 and C28: permits, whose number is limited. Cases that apply to both kinds of permits
+//! test both.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,17 +17,18 @@ use crate::{
     poll_times,
 };
 
-/// One of `limit` permits, of both kinds.
+/// One of `limit` permits, in both kinds.
 fn kinds(limit: u32) -> [Mode; 2] {
     [Mode::permits(1, limit), Mode::plain_permits(1, limit)]
 }
 
-/// How many permits can be taken now.
+/// The number of available permits.
 async fn available<B: Backend>(scene: &Scene<B>) -> Option<u32> {
     state(&scene.two, &scene.name).await.available()
 }
 
-/// Is answered that there are not so many, and how many there are, if the store must know it.
+/// Shows that the request is for too many permits, and that the answer has their number, if the
+/// store must know it.
 async fn is_too_many(contender: Rival<'_>, limit: u32) {
     let is_plain = matches!(contender.mode(), Mode::Permit { plain: true, .. });
     match contender.asks().await {
@@ -36,7 +38,7 @@ async fn is_too_many(contender: Rival<'_>, limit: u32) {
     }
 }
 
-/// C26: as many permits are held together as there are, and no more, at all clients.
+/// C26: all permits can be held at the same time, and no more, over all clients.
 pub async fn no_more_permits_are_held_than_there_are<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -55,7 +57,7 @@ pub async fn no_more_permits_are_held_than_there_are<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C26: of requests that arrive at the same time, as many are granted as there are permits.
+/// C26: as many simultaneous requests are granted as there are permits.
 pub async fn of_simultaneous_requests_as_many_are_granted_as_there_are_permits<F: Fixture>(
     fixture: &F,
 ) {
@@ -76,7 +78,7 @@ pub async fn of_simultaneous_requests_as_many_are_granted_as_there_are_permits<F
     }
 }
 
-/// C26: an acquire gets all that it asks for, or nothing.
+/// C26: an acquire gets all the permits that it asks for, or none.
 pub async fn permits_come_together_or_not_at_all<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -91,7 +93,8 @@ pub async fn permits_come_together_or_not_at_all<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C26: who finds the name free says how many there are, and nobody else while any are held.
+/// C26: the request that finds the name free sets the number of permits, and no other does while
+/// any are held.
 pub async fn the_first_says_how_many_permits_there_are<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, 2).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -104,7 +107,8 @@ pub async fn the_first_says_how_many_permits_there_are<F: Fixture>(fixture: &F) 
     scene.two(&holds[3]).in_mode(more).is_refused().await;
 }
 
-/// C26: each acquisition of an owner takes permits of its own: none is a repetition or the successor of another.
+/// C26: each acquisition of an owner takes its own permits: it neither repeats nor replaces
+/// another.
 pub async fn an_owner_can_hold_permits_several_times<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -120,7 +124,8 @@ pub async fn an_owner_can_hold_permits_several_times<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C5 and C26: an acquire that arrives twice takes permits once, and a release that arrives twice gives them back once.
+/// C5 and C26: an acquire that arrives twice takes its permits once, and a release that arrives
+/// twice returns them once.
 pub async fn permits_are_taken_and_given_back_once<F: Fixture>(fixture: &F) {
     for mode in kinds(5) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -137,7 +142,7 @@ pub async fn permits_are_taken_and_given_back_once<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C5 and C26: an acquire that arrives twice is answered as the first time, also when no permits are left.
+/// C5 and C26: an acquire that arrives twice gets the same answer, even if no permits are left.
 pub async fn an_acquire_of_the_last_permits_can_be_repeated<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -151,7 +156,7 @@ pub async fn an_acquire_of_the_last_permits_can_be_repeated<F: Fixture>(fixture:
     }
 }
 
-/// C27: each hold of permits is renewed and released by itself.
+/// C27: each hold of permits is renewed and released independently.
 pub async fn permits_are_renewed_and_released_by_their_holder_only<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -180,7 +185,7 @@ pub async fn permits_are_renewed_and_released_by_their_holder_only<F: Fixture>(f
     }
 }
 
-/// C27: permits whose lease has ended are there for others; those of the others are not.
+/// C27: permits become available when their lease has ended; those of other holds do not.
 pub async fn permits_come_back_with_the_end_of_their_lease<F: Fixture>(fixture: &F) {
     for mode in kinds(4) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -203,7 +208,7 @@ pub async fn permits_come_back_with_the_end_of_their_lease<F: Fixture>(fixture: 
     }
 }
 
-/// C27: a refused acquire is told when the next lease ends, in whatever order they were taken.
+/// C27: a refused acquire is told when the next lease ends, whatever the order of the grants.
 pub async fn a_refusal_tells_when_the_next_permits_come_back<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -223,7 +228,8 @@ pub async fn a_refusal_tells_when_the_next_permits_come_back<F: Fixture>(fixture
     }
 }
 
-/// C28: more permits than there are is answered so, whether they are free or taken, and takes none.
+/// C28: a request for more permits than there are says so, whether they are free or held, and takes
+/// none.
 pub async fn more_permits_than_there_are_is_answered_so<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -236,7 +242,7 @@ pub async fn more_permits_than_there_are_is_answered_so<F: Fixture>(fixture: &F)
     }
 }
 
-/// C28: as many permits as there are is not too many.
+/// C28: a request for all permits is not too many.
 pub async fn all_permits_can_be_had_together<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -249,7 +255,7 @@ pub async fn all_permits_can_be_had_together<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C28: how many there are is what the first has said, not what is said by who asks for too many.
+/// C28: the limit is the number that the first request set, not the one in a request for too many.
 pub async fn too_many_is_measured_by_what_there_is<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, 2).await;
     let holds = [stranger(), stranger()];
@@ -258,7 +264,7 @@ pub async fn too_many_is_measured_by_what_there_is<F: Fixture>(fixture: &F) {
     assert_eq!(available(&scene).await, Some(1));
 }
 
-/// C12: each release of permits wakes those who wait, at all clients, and so does a forced one.
+/// C12: each release of permits wakes the waiters, at all clients, and so does a forced one.
 pub async fn every_release_of_permits_wakes<F: Fixture>(fixture: &F) {
     for mode in kinds(2) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -285,7 +291,7 @@ pub async fn every_release_of_permits_wakes<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C13: a forced release gives back all permits.
+/// C13: a forced release returns all permits.
 pub async fn a_forced_release_gives_back_all_permits<F: Fixture>(fixture: &F) {
     for mode in kinds(3) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -304,7 +310,7 @@ pub async fn a_forced_release_gives_back_all_permits<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C14: those who hold permits are reported, with how many there are of how many.
+/// C14: holders of permits are reported, with the available and the total number.
 pub async fn permits_are_reported<F: Fixture>(fixture: &F) {
     for mode in kinds(5) {
         let scene = Scene::in_mode(fixture, mode).await;
@@ -335,7 +341,7 @@ pub async fn permits_are_reported<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C15: nothing is left of permits that were given back, forced, or ended with their leases.
+/// C15: nothing is left of permits that were released, forced, or ended with their leases.
 pub async fn nothing_is_left_of_permits<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, 3).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);

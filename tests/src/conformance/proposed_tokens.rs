@@ -11,19 +11,19 @@ use crate::{
     poll_times,
 };
 
-/// More than microseconds pass during a test, where tokens follow a clock.
+/// Larger than the microseconds of a test, for stores whose tokens follow a clock.
 const AHEAD: u64 = 1_000_000_000;
 
-/// A call is not suspended more often than this; if it is, the rest goes untested.
+/// The maximum number of polls of a call. Awaits after that many are not tested.
 const POLLS: usize = 64;
 
-/// A token that the store has not come to.
+/// A token that the store has not reached.
 fn beyond(token: FencingToken) -> FencingToken {
     FencingToken::from(u64::from(token) + AHEAD)
 }
 
 impl<B: Backend> Scene<B> {
-    /// The token of a hold that is over.
+    /// The token of a hold that has ended.
     async fn last_token(&self) -> FencingToken {
         let hold = stranger();
         let token = self.two(&hold).enters().await;
@@ -31,7 +31,7 @@ impl<B: Backend> Scene<B> {
         token
     }
 
-    /// The token of the next hold, which is over then.
+    /// The token of the next hold, which is released at once.
     async fn next_token(&self) -> FencingToken {
         let hold = stranger();
         let token = self.one(&hold).enters().await;
@@ -44,7 +44,7 @@ impl<B: Backend> Scene<B> {
     }
 }
 
-/// C40: a grant carries the proposed token if the store has not come to it, whichever client it is
+/// C40: a grant carries the proposed token if the store has not reached it, whichever client it is
 /// at.
 pub async fn a_grant_carries_the_token_that_was_proposed<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
@@ -59,7 +59,7 @@ pub async fn a_grant_carries_the_token_that_was_proposed<F: Fixture>(fixture: &F
     }
 }
 
-/// C40: a proposal that is not greater than every token before is exceeded.
+/// C40: a proposal that is not greater than every earlier token is exceeded.
 pub async fn a_proposal_that_is_too_late_is_exceeded<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut last = beyond(scene.last_token().await);
@@ -73,7 +73,7 @@ pub async fn a_proposal_that_is_too_late_is_exceeded<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C40: if there are several tokens, the proposed one is the first of them.
+/// C40: if a grant has several tokens, the proposed one is the first of them.
 pub async fn a_proposal_counts_for_the_first_of_several_tokens<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let several = scene.one.capabilities().contains(Capabilities::HAND_OVER);
@@ -97,7 +97,7 @@ pub async fn a_refused_proposal_changes_nothing_for_the_holder<F: Fixture>(fixtu
     assert!(scene.next_token().await > token);
 }
 
-/// C40: a hold that is asked for again keeps its token, whatever is proposed.
+/// C40: a repeated request keeps its token, whatever it proposes.
 pub async fn a_repetition_with_another_proposal_is_one_hold<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let proposed = beyond(scene.last_token().await);
@@ -108,7 +108,7 @@ pub async fn a_repetition_with_another_proposal_is_one_hold<F: Fixture>(fixture:
     assert_eq!(scene.one(&hold).holds().await.0, 1);
 }
 
-/// C40: a named owner that takes over its own hold is given the proposed token.
+/// C40: a named owner that takes over its own hold gets the proposed token.
 pub async fn a_named_owner_takes_over_with_a_proposed_token<F: Fixture>(fixture: &F) {
     let (scene, earlier, later) = (Scene::of(fixture).await, named("job-17"), named("job-17"));
     let proposed = beyond(scene.one(&earlier).enters().await);
@@ -116,7 +116,7 @@ pub async fn a_named_owner_takes_over_with_a_proposed_token<F: Fixture>(fixture:
     scene.one(&earlier).cannot_release().await;
 }
 
-/// C40: after a proposal that was granted, others follow it as they follow any token.
+/// C40: grants after a granted proposal have greater tokens, as after any grant.
 pub async fn grants_without_a_proposal_follow_one_with_it<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let proposed = beyond(scene.last_token().await);
@@ -130,11 +130,11 @@ pub async fn grants_without_a_proposal_follow_one_with_it<F: Fixture>(fixture: &
     }
 }
 
-/// C40: a raised token is followed by every later grant, with a proposal and without.
+/// C40: every grant after a raised token has a greater one, with a proposal or without.
 pub async fn grants_follow_a_raised_token<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let raised = beyond(scene.last_token().await);
-    // It may be the last token of a connection that nobody else knows of.
+    // A connection may have a last token that no other connection knows of.
     scene.next_token().await;
     scene.raises(raised).await;
     let next = scene.next_token().await;
@@ -145,7 +145,7 @@ pub async fn grants_follow_a_raised_token<F: Fixture>(fixture: &F) {
     assert!(next > raised, "{next} was granted after {raised}");
 }
 
-/// C40: raising to a smaller token changes nothing.
+/// C40: raising the token to a smaller one changes nothing.
 pub async fn a_token_is_never_lowered<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let token = scene.one(&hold).proposing(beyond(scene.last_token().await)).enters().await;
@@ -154,7 +154,7 @@ pub async fn a_token_is_never_lowered<F: Fixture>(fixture: &F) {
     assert!(scene.next_token().await > token);
 }
 
-/// C40: whoever holds the lock while the token is raised keeps its hold.
+/// C40: raising the token does not affect a current hold.
 pub async fn who_holds_the_lock_keeps_it_when_the_token_is_raised<F: Fixture>(fixture: &F) {
     let (scene, hold, other) = (Scene::of(fixture).await, stranger(), stranger());
     let token = scene.one(&hold).enters().await;
@@ -169,7 +169,7 @@ pub async fn who_holds_the_lock_keeps_it_when_the_token_is_raised<F: Fixture>(fi
     assert!(scene.next_token().await > raised);
 }
 
-/// C40: a name whose token was raised is not kept for ever.
+/// C40: a name whose token was raised is not kept forever.
 pub async fn nothing_is_left_of_a_raised_token<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     scene.raises(beyond(FencingToken::from(1))).await;
@@ -178,7 +178,7 @@ pub async fn nothing_is_left_of_a_raised_token<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C17: a raising that is dropped can be repeated.
+/// C17: a dropped request to raise the token can be repeated.
 pub async fn a_dropped_raising_can_be_repeated<F: Fixture>(fixture: &F) {
     for polls in 0..POLLS {
         let scene = Scene::of(fixture).await;

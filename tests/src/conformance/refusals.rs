@@ -1,5 +1,5 @@
-//! C16: a backend refuses the parts that it does not declare. Each case is for backends without the
-//! part.
+//! C16: a backend refuses the parts that it does not declare. Each case is for backends without
+//! that part.
 
 use lockcore::{
     BackendError, BackendErrorKind, FencingToken, LockError, Locks, Mode,
@@ -11,15 +11,15 @@ use crate::{
     conformance::scene::{LASTING, Scene, nothing_is_left, soon, state, stranger, unique_name},
 };
 
-/// Shows that `answer` says that the request is unsupported, and had no effect.
+/// Shows that `answer` is an error that says that the request is unsupported and had no effect.
 fn is_unsupported<T>(what: &str, answer: Result<T, BackendError>) {
     let Err(error) = answer else { panic!("{what}: what is not declared was granted or refused") };
     assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{what}: {error}");
     assert!(!error.is_outcome_unknown(), "{what}: the error must say that there was no effect");
 }
 
-/// Shows that both clients refuse requests made by `request` of the exclusive one, and that none
-/// leaves anything behind: neither a hold nor a place in a queue.
+/// Shows that both clients refuse the requests that `request` makes from an exclusive one, and that
+/// nothing is left behind: neither a hold nor a place in a queue.
 async fn are_refused<F: Fixture>(
     fixture: &F,
     what: &str,
@@ -42,7 +42,7 @@ async fn are_refused<F: Fixture>(
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C16: without `Capabilities::FAIR`, a request for a fair lock is refused, also one for a place.
+/// C16: without `Capabilities::FAIR`, a request for a fair lock is refused, even one for a place.
 pub async fn undeclared_fair_locks_are_refused<F: Fixture>(fixture: &F) {
     are_refused(fixture, "a fair lock", |request| request.mode(Mode::Fair)).await;
 }
@@ -53,8 +53,8 @@ pub async fn undeclared_read_write_locks_are_refused<F: Fixture>(fixture: &F) {
     are_refused(fixture, "a writer", |request| request.mode(Mode::Write)).await;
 }
 
-/// C16: without `Capabilities::PERMITS`, permits of both kinds are refused, and so is setting how
-/// many there are.
+/// C16: without `Capabilities::PERMITS`, permits of both kinds are refused, and so is setting their
+/// number.
 pub async fn undeclared_permits_are_refused<F: Fixture>(fixture: &F) {
     are_refused(fixture, "a permit", |request| request.mode(Mode::permits(1, 2))).await;
     are_refused(fixture, "a plain permit", |request| request.mode(Mode::plain_permits(1, 2))).await;
@@ -67,12 +67,12 @@ pub async fn undeclared_permits_are_refused<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C16: without `Capabilities::HAND_OVER`, a grant has one token.
+/// C16: without `Capabilities::HAND_OVER`, a request for several tokens is refused.
 pub async fn undeclared_grants_of_several_tokens_are_refused<F: Fixture>(fixture: &F) {
     are_refused(fixture, "several tokens", |request| request.tokens(2)).await;
 }
 
-/// C16: without `Capabilities::DEMAND`, nobody can subscribe to the demand for a lock.
+/// C16: without `Capabilities::DEMAND`, a subscription to the demand for a lock is refused.
 pub async fn undeclared_demand_is_refused<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     for client in [&scene.one, &scene.two] {
@@ -92,7 +92,7 @@ pub async fn undeclared_proposals_of_tokens_are_refused<F: Fixture>(fixture: &F)
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C16: a backend without latches has none at any client, and [`Locks`] says so to its users.
+/// C16: a backend without latches has none at any client, and [`Locks`] reports that to its users.
 pub async fn undeclared_latches_are_refused<F: Fixture>(fixture: &F) {
     let name = unique_name("");
     for client in [fixture.client().await, fixture.client().await] {
@@ -104,7 +104,8 @@ pub async fn undeclared_latches_are_refused<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &name).await;
 }
 
-/// C16: a backend without conditions has none at any client, and [`Locks`] says so to its users.
+/// C16: a backend without conditions has none at any client, and [`Locks`] reports that to its
+/// users.
 pub async fn undeclared_conditions_are_refused<F: Fixture>(fixture: &F) {
     let name = unique_name("");
     for client in [fixture.client().await, fixture.client().await] {

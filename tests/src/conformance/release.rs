@@ -1,11 +1,11 @@
-//! C10: only the holder releases, and only the hold that is named.
+//! C10: only the owner releases, and only the named hold.
 
 use crate::{
     Fixture,
     conformance::scene::{LASTING, Scene, force, stranger},
 };
 
-/// C10: a holder that is late, whose lease ended and whose successor is inside, frees nothing.
+/// C10: a late owner, whose lease has ended and who has a successor, frees nothing.
 pub async fn a_stale_holder_cannot_release_a_newer_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters_for(fixture.short_lease()).await;
@@ -16,7 +16,7 @@ pub async fn a_stale_holder_cannot_release_a_newer_hold<F: Fixture>(fixture: &F)
     scene.two(&holds[1]).releases().await;
 }
 
-/// C10: who never held the lock cannot release it.
+/// C10: an owner that never held the lock cannot release it.
 pub async fn a_stranger_cannot_release<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -26,7 +26,7 @@ pub async fn a_stranger_cannot_release<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one(&holds[0]).holds().await.0, 1);
 }
 
-/// C10: the undoing of a request that was refused releases nobody else's hold.
+/// C10: undoing a refused request does not release another owner's hold.
 pub async fn undoing_what_was_refused_releases_nothing<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [(); 3].map(|()| stranger()));
     let holder = scene.one(&holds[0]);
@@ -40,7 +40,7 @@ pub async fn undoing_what_was_refused_releases_nothing<F: Fixture>(fixture: &F) 
     holder.releases().await;
 }
 
-/// C10: there is nothing to release where nobody holds.
+/// C10: releasing a free lock says that there is nothing to release.
 pub async fn releasing_a_free_lock_is_answered_so<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).cannot_release().await;
@@ -49,7 +49,7 @@ pub async fn releasing_a_free_lock_is_answered_so<F: Fixture>(fixture: &F) {
     scene.one(&hold).cannot_release().await;
 }
 
-/// C10: a release frees the lock whatever its count was.
+/// C10: a full release frees the lock, whatever its count.
 pub async fn a_full_release_frees_the_lock_whatever_its_count<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -58,7 +58,7 @@ pub async fn a_full_release_frees_the_lock_whatever_its_count<F: Fixture>(fixtur
     scene.two(&holds[1]).enters().await;
 }
 
-/// C10: the hold may be released from another client than the one that got it.
+/// C10: a hold can be released from another client than the one that acquired it.
 pub async fn a_hold_can_be_released_from_another_client<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -66,7 +66,8 @@ pub async fn a_hold_can_be_released_from_another_client<F: Fixture>(fixture: &F)
     scene.two(&holds[1]).enters().await;
 }
 
-/// C10: what was force-released cannot be released again, nor can its successor by it.
+/// C10: a hold that was released by force cannot be released again, and does not release its
+/// successor.
 pub async fn a_forced_holder_cannot_release_a_newer_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;

@@ -1,4 +1,4 @@
-//! C8 and C9: leases are extended, each by its holder only, and never shortened.
+//! C8 and C9: a lease is extended by its owner only, and never shortened.
 
 use lockcore::backend::{Backend, Limits, RenewOutcome};
 
@@ -31,14 +31,14 @@ pub async fn a_stranger_cannot_renew<F: Fixture>(fixture: &F) {
     assert!(remaining <= LASTING / 10, "a stranger's renewal extended the lease to {remaining:?}");
 }
 
-/// C8: renewing what nobody holds makes no hold.
+/// C8: a renewal without a hold creates none.
 pub async fn renewing_nothing_makes_no_hold<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).cannot_renew().await;
     assert!(!state(&scene.two, &scene.name).await.is_held(), "the renewal made a hold");
 }
 
-/// C8: a holder that comes back after its successor came cannot renew.
+/// C8: a stale owner that has a successor cannot renew.
 pub async fn a_stale_holder_cannot_renew_a_newer_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters_for(fixture.short_lease()).await;
@@ -48,7 +48,7 @@ pub async fn a_stale_holder_cannot_renew_a_newer_hold<F: Fixture>(fixture: &F) {
     assert!(scene.two(&holds[1]).holds().await.1 <= LASTING / 10, "the newer hold was renewed");
 }
 
-/// C8: each request of a batch is answered by itself, in its place, however many they are.
+/// C8: the requests of a batch are answered one by one and in order, however many there are.
 pub async fn each_renewal_of_a_batch_is_answered_in_its_place<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let most = scene.one.limits().largest_renewal.min(Limits::LARGEST_RENEWAL);
@@ -73,7 +73,7 @@ pub async fn each_renewal_of_a_batch_is_answered_in_its_place<F: Fixture>(fixtur
     assert!(remaining > LASTING / 2, "the last renewal has no effect");
 }
 
-/// C8: one batch may hold requests for one name by different owners.
+/// C8: one batch may contain requests for one name by different owners.
 pub async fn a_batch_tells_the_owners_of_one_name_apart<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[1]).enters().await;
@@ -91,7 +91,7 @@ pub async fn an_empty_batch_has_no_answers<F: Fixture>(fixture: &F) {
     assert!(outcomes.is_empty(), "{outcomes:?}");
 }
 
-/// C9: a renewal that asks for less than is left leaves what is left.
+/// C9: a renewal shorter than the remaining lease leaves it as it is.
 pub async fn a_shorter_renewal_does_not_shorten_the_lease<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -100,7 +100,7 @@ pub async fn a_shorter_renewal_does_not_shorten_the_lease<F: Fixture>(fixture: &
     assert!(remaining > LASTING / 2, "a renewal shortened the lease to {remaining:?}");
 }
 
-/// C9: an acquire that arrives again with a shorter lease leaves what is left.
+/// C9: a repeated acquire with a shorter lease leaves the remaining one as it is.
 pub async fn a_repeated_acquire_does_not_shorten_the_lease<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;
@@ -109,7 +109,7 @@ pub async fn a_repeated_acquire_does_not_shorten_the_lease<F: Fixture>(fixture: 
     assert!(remaining > LASTING / 2, "a repeated acquire shortened the lease to {remaining:?}");
 }
 
-/// C9: a nested acquire with a shorter lease leaves what is left.
+/// C9: a nested acquire with a shorter lease leaves the remaining one as it is.
 pub async fn a_nested_acquire_does_not_shorten_the_lease<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;

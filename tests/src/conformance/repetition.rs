@@ -7,7 +7,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, named, stranger},
 };
 
-/// C5: an acquire that arrives again is answered with the same token, and counts once.
+/// C5: an acquire that arrives again gets the same token, and counts once.
 pub async fn an_acquire_that_arrives_twice_is_one_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let holder = scene.one(&holds[0]);
@@ -18,7 +18,7 @@ pub async fn an_acquire_that_arrives_twice_is_one_hold<F: Fixture>(fixture: &F) 
     scene.two(&holds[1]).enters().await;
 }
 
-/// C5: so is one that arrives again over another connection.
+/// C5: so does an acquire that arrives again over another connection.
 pub async fn an_acquire_that_arrives_by_two_ways_is_one_hold<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let token = scene.one(&hold).enters().await;
@@ -26,7 +26,7 @@ pub async fn an_acquire_that_arrives_by_two_ways_is_one_hold<F: Fixture>(fixture
     assert_eq!(scene.two(&hold).holds().await.0, 1, "the repetition was counted");
 }
 
-/// C5: so is one of a named owner.
+/// C5: so does an acquire of a named owner.
 pub async fn an_acquire_of_a_named_owner_that_arrives_twice_is_one_hold<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, named("job-17"));
     let token = scene.one(&hold).enters().await;
@@ -35,7 +35,7 @@ pub async fn an_acquire_of_a_named_owner_that_arrives_twice_is_one_hold<F: Fixtu
     scene.one(&hold).releases().await;
 }
 
-/// C5: a nested acquire sets the count that it carries, however often it arrives.
+/// C5: a nested acquire sets the hold count to the requested one, however often it arrives.
 pub async fn a_nested_acquire_sets_the_count_and_never_adds_to_it<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let holder = scene.one(&hold);
@@ -50,7 +50,7 @@ pub async fn a_nested_acquire_sets_the_count_and_never_adds_to_it<F: Fixture>(fi
     }
 }
 
-/// C5: a partial release sets the count that it carries, however often it arrives.
+/// C5: a partial release sets the hold count to the requested one, however often it arrives.
 pub async fn a_partial_release_that_arrives_twice_lowers_the_count_once<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     let holder = scene.one(&hold);
@@ -62,7 +62,7 @@ pub async fn a_partial_release_that_arrives_twice_lowers_the_count_once<F: Fixtu
     }
 }
 
-/// C5: a release that arrives again, after somebody else got the lock, does not touch that one.
+/// C5: a release that arrives again, when another owner has the lock, does not affect the new hold.
 pub async fn a_release_that_arrives_twice_does_not_touch_the_next_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let (first, second) = (scene.one(&holds[0]), scene.two(&holds[1]));
@@ -74,7 +74,7 @@ pub async fn a_release_that_arrives_twice_does_not_touch_the_next_hold<F: Fixtur
     assert_eq!(second.holds().await.0, 1);
 }
 
-/// C5: a renewal that arrives again is a renewal again.
+/// C5: a renewal that arrives again renews again.
 pub async fn a_renewal_that_arrives_twice_is_answered_twice<F: Fixture>(fixture: &F) {
     let (scene, hold) = (Scene::of(fixture).await, stranger());
     scene.one(&hold).enters().await;

@@ -1,4 +1,4 @@
-//! C29: how many permits there are can be set.
+//! C29: the number of permits can be set.
 
 use lockcore::{
     LockName,
@@ -13,14 +13,14 @@ use crate::{
     },
 };
 
-/// How many permits `limit` says there are where nothing was set. Not what any case sets.
+/// The number of permits that requests carry as `limit`. No case sets this one.
 const SAID: u32 = 3;
 
 async fn resize(backend: &impl Backend, name: &LockName, permits: u32) {
     soon(backend.resize(&ResizeRequest::new(name.clone(), permits))).await.expect("resize failed");
 }
 
-/// How many permits can be taken, of how many.
+/// The number of available permits, and the total.
 async fn permits(backend: &impl Backend, name: &LockName) -> (Option<u32>, Option<u32>) {
     let state = state(backend, name).await;
     (state.available(), state.limit())
@@ -30,7 +30,7 @@ async fn is_too_many(contender: Rival<'_>, limit: u32) {
     assert_eq!(contender.asks().await, AcquireOutcome::TooMany { limit });
 }
 
-/// C29: as many permits as were set can be had, whatever the requests say.
+/// C29: the number that was set counts, whatever the requests carry.
 pub async fn what_was_set_counts_and_not_what_is_said<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -43,7 +43,8 @@ pub async fn what_was_set_counts_and_not_what_is_said<F: Fixture>(fixture: &F) {
     assert_eq!(permits(&scene.one, &scene.name).await, (Some(0), Some(5)));
 }
 
-/// C29: what was set is remembered when all permits were given back, by release, force or the end of a lease.
+/// C29: the number that was set is remembered after all permits were returned, by release, by force
+/// or by the end of a lease.
 pub async fn what_was_set_is_remembered<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let (hold, time) = (stranger(), fixture.short_lease() / 5);
@@ -61,7 +62,7 @@ pub async fn what_was_set_is_remembered<F: Fixture>(fixture: &F) {
     assert_eq!(permits(&scene.two, &scene.name).await, (Some(2), Some(2)));
 }
 
-/// C29: with more permits than before, those who were refused are woken and get theirs.
+/// C29: when permits are added, refused waiters are woken and get theirs.
 pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -81,7 +82,8 @@ pub async fn more_permits_wake_those_who_wait<F: Fixture>(fixture: &F) {
     scene.one(&holds[1]).is_refused().await;
 }
 
-/// C29: with fewer permits, those that are held stay with their holders, and come back to nobody until there are few enough.
+/// C29: when permits are removed, current holds keep theirs, and returned permits become available
+/// only below the new number.
 pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -103,7 +105,7 @@ pub async fn fewer_permits_leave_those_that_are_held<F: Fixture>(fixture: &F) {
     holders[0].is_refused().await;
 }
 
-/// C29: how many there are can be set again and again, while some are held; what is held counts each time.
+/// C29: the number can be set repeatedly while permits are held; held permits count each time.
 pub async fn permits_can_be_set_again<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
@@ -117,7 +119,7 @@ pub async fn permits_can_be_set_again<F: Fixture>(fixture: &F) {
     assert_eq!(permits(&scene.one, &scene.name).await, (Some(4), Some(4)));
 }
 
-/// C29 and C9: setting the permits changes no lease.
+/// C29 and C9: setting the number of permits changes no lease.
 pub async fn setting_the_permits_changes_no_lease<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
@@ -133,7 +135,7 @@ pub async fn setting_the_permits_changes_no_lease<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one(&hold).enters_for(LASTING / 10).await, token);
 }
 
-/// Sets the number unless it was set before. Whether it did.
+/// Sets the number unless it was set before. Returns `true` if it did.
 async fn resize_if_unset(backend: &impl Backend, name: &LockName, permits: u32) -> bool {
     let request = ResizeRequest::new(name.clone(), permits).only_if_unset(true);
     match soon(backend.resize(&request)).await.expect("resize failed") {
@@ -143,8 +145,8 @@ async fn resize_if_unset(backend: &impl Backend, name: &LockName, permits: u32) 
     }
 }
 
-/// C29: a request only for a number that is not set sets one that was not, and leaves one that was, by either kind of
-/// request.
+/// C29: a request to set the number only if it is unset sets it once, and then leaves it as it is,
+/// whichever kind of request set it.
 pub async fn a_number_that_was_set_stays_if_it_is_asked_to<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let hold = stranger();
@@ -163,7 +165,7 @@ pub async fn a_number_that_was_set_stays_if_it_is_asked_to<F: Fixture>(fixture: 
     assert_eq!(permits(&scene.two, &scene.name).await, (Some(5), Some(5)));
 }
 
-/// C29: the number that the first acquisition said gives way to one that is set, and those who wait are woken.
+/// C29: a number that is set replaces the one of the first acquisition, and wakes the waiters.
 pub async fn what_the_first_acquire_said_is_not_set<F: Fixture>(fixture: &F) {
     let scene = Scene::semaphore(fixture, SAID).await;
     let holds = [stranger(), stranger()];

@@ -1,4 +1,4 @@
-//! What every case begins with, and the steps it is made of.
+//! The setting of every case, and the steps that cases consist of.
 
 use std::{future::Future, mem::discriminant, pin::Pin, time::Duration};
 
@@ -14,22 +14,22 @@ use uuid::Uuid;
 
 use crate::Fixture;
 
-/// The lease of holds that are not to end during a test.
+/// The lease of holds that must not end during a test.
 pub(crate) const LASTING: Duration = Duration::from_secs(600);
 
-/// What comes at once comes within this, and much earlier than [`LASTING`] ends.
+/// The time limit for events that must come at once. It is much shorter than [`LASTING`].
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// A name that nobody else uses, and two clients of the store that know nothing of each other.
+/// A unique name, and two independent clients of the store.
 pub(crate) struct Scene<B> {
     pub(crate) name: LockName,
     pub(crate) one: B,
     pub(crate) two: B,
-    /// How the lock is held by whoever does not say otherwise.
+    /// The default mode of its rivals.
     mode: Mode,
 }
 
-/// Somebody who wants the lock: a hold, on one of the clients.
+/// A contender for the lock: a hold, at one of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Rival<'a> {
     backend: &'a dyn Backend,
@@ -49,12 +49,12 @@ impl<B: Backend> Scene<B> {
         Self { name: unique_name(""), one, two, mode: Mode::Exclusive }
     }
 
-    /// A lease that is over soon.
+    /// A lease that ends soon.
     pub(crate) fn brief(&self) -> Duration {
         self.one.limits().shortest_lease.max(Duration::from_millis(20))
     }
 
-    /// The scene of locks that are held in `mode`.
+    /// The scene of a lock in `mode`.
     pub(crate) async fn in_mode<F: Fixture<Backend = B>>(fixture: &F, mode: Mode) -> Self {
         Self { mode, ..Self::of(fixture).await }
     }
@@ -64,12 +64,12 @@ impl<B: Backend> Scene<B> {
         Self::in_mode(fixture, Mode::Fair).await
     }
 
-    /// The scene of a read-write lock, which is read by whoever does not say otherwise.
+    /// The scene of a read-write lock. Rivals read by default.
     pub(crate) async fn read_write<F: Fixture<Backend = B>>(fixture: &F) -> Self {
         Self::in_mode(fixture, Mode::Read).await
     }
 
-    /// The scene of a semaphore with so many permits, of which everybody takes one who does not say otherwise.
+    /// The scene of a semaphore with `limit` permits. Rivals take one by default.
     pub(crate) async fn semaphore<F: Fixture<Backend = B>>(fixture: &F, limit: u32) -> Self {
         Self::in_mode(fixture, Mode::permits(1, limit)).await
     }
@@ -104,22 +104,22 @@ pub(crate) fn unique_name(end: &str) -> LockName {
     LockName::new(format!("lockcore-testkit:{}{end}", Uuid::new_v4())).expect("a valid name")
 }
 
-/// A hold of an owner that nobody else is.
+/// A hold of a unique owner.
 pub(crate) fn stranger() -> HoldId {
     HoldId::unique(format!("{}:1", Uuid::new_v4()))
 }
 
-/// A new hold of the owner called `owner`.
+/// A new hold of the named owner `owner`.
 pub(crate) fn named(owner: &str) -> HoldId {
     HoldId::named(owner, format!("{}:1", Uuid::new_v4()))
 }
 
-/// The output of `future`, which must come at once.
+/// Returns the output of `future`, which must complete at once.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(SOON, future).await.expect("this should have come at once")
 }
 
-/// Shows that `future` waits.
+/// Shows that `future` is still pending.
 pub(crate) async fn still_waits<F: Fixture, T>(
     fixture: &F,
     future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
@@ -131,7 +131,7 @@ pub(crate) async fn still_waits<F: Fixture, T>(
     }
 }
 
-/// Shows that soon nothing of `name` is left that would stay for ever.
+/// Shows that nothing of `name` remains, after a short while, that would stay forever.
 pub(crate) async fn nothing_is_left<F: Fixture>(fixture: &F, name: &LockName) {
     let mut left = fixture.left_behind(name).await;
     for _ in 0..200 {
@@ -163,7 +163,7 @@ impl<'a> Rival<'a> {
         Self { name, ..self }
     }
 
-    /// The same hold, held otherwise.
+    /// The same hold in another mode.
     pub(crate) fn in_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
@@ -182,17 +182,17 @@ impl<'a> Rival<'a> {
         Self { within: Some(write), ..self }
     }
 
-    /// The same hold, with so many tokens.
+    /// The same hold, asking for `tokens` tokens.
     pub(crate) fn with_tokens(self, tokens: u32) -> Self {
         Self { tokens, ..self }
     }
 
-    /// The same hold, which may be granted later by this number of its request.
+    /// The same hold, which may be granted later by `number`, the number of its request.
     pub(crate) fn with_number(self, number: u64) -> Self {
         Self { direct_grant: Some(number), ..self }
     }
 
-    /// The same hold, with this token or a later one.
+    /// The same hold, asking for this token or a later one.
     pub(crate) fn proposing(self, token: FencingToken) -> Self {
         Self { least_token: Some(token), ..self }
     }
@@ -251,7 +251,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    /// Is told that another owner holds the lock, and for how long.
+    /// Shows that the request is refused because of another owner, and returns the remaining lease.
     pub(crate) async fn is_refused(self) -> Duration {
         match self.asks().await {
             AcquireOutcome::Held { remaining: Some(remaining) } => remaining,
@@ -264,7 +264,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    /// Is told that the name is in use as something else, certainly without effect.
+    /// Shows that the name is in use as another kind, and that the request certainly had no effect.
     pub(crate) async fn is_of_another_kind(self) {
         let answer = soon(self.backend.acquire(&self.acquire_request(LASTING))).await;
         let error = answer.expect_err("the name is in use as another kind of lock");
@@ -272,17 +272,17 @@ impl<'a> Rival<'a> {
         assert!(!error.is_outcome_unknown(), "the error must say that there was no effect");
     }
 
-    /// Is refused, and has a place in the queue that outlasts the test.
+    /// Shows that the request is refused, and gives it a place in the queue that outlasts the test.
     pub(crate) async fn queues(self) -> Duration {
         self.queues_for(LASTING).await
     }
 
-    /// Is refused, and has a place in the queue for so long.
+    /// Shows that the request is refused, and gives it a place in the queue for `time`.
     pub(crate) async fn queues_for(self, time: Duration) -> Duration {
         Self { queue: Some(time), ..self }.is_refused().await
     }
 
-    /// Raises the count of its live hold.
+    /// Raises the count of a live hold.
     pub(crate) async fn grows_to(self, count: u32, lease: Duration) -> FencingToken {
         match self.asks_for_count(count, lease).await {
             AcquireOutcome::Acquired { token } | AcquireOutcome::Acknowledged { token, .. } => {
@@ -292,7 +292,7 @@ impl<'a> Rival<'a> {
         }
     }
 
-    /// Cannot raise the count of a hold that is gone.
+    /// Shows that the count of a hold that is gone cannot be raised.
     pub(crate) async fn cannot_grow(self) {
         let outcome = self.asks_for_count(2, LASTING).await;
         assert_eq!(outcome, AcquireOutcome::NotHeld, "a hold that is gone cannot grow");
@@ -347,7 +347,7 @@ impl<'a> Rival<'a> {
         assert_eq!(outcome, ReleaseOutcome::NotHeld, "a hold that is not there was released");
     }
 
-    /// Undoes a request that has led to no hold.
+    /// Undoes a request that led to no hold.
     pub(crate) async fn undoes(self) {
         let undo = self.acquire_request(LASTING).undo();
         let outcome = soon(self.backend.release(&undo)).await.expect("release failed");
@@ -358,7 +358,7 @@ impl<'a> Rival<'a> {
         self.awaits(Awaited::End).await
     }
 
-    /// Listens for requests of others that are refused.
+    /// Subscribes to refused requests of others.
     pub(crate) async fn awaits_demand(self) -> Box<dyn Wakeups> {
         self.awaits(Awaited::Demand).await
     }
@@ -369,7 +369,7 @@ impl<'a> Rival<'a> {
         soon(self.backend.subscribe(&request)).await.expect("subscribe failed")
     }
 
-    /// Shows that it is the only holder, and returns its count and what is left of its lease.
+    /// Shows that this is the only hold, and returns its count and its remaining lease.
     pub(crate) async fn holds(self) -> (u32, Duration) {
         let state = state(self.backend, self.name).await;
         let [holder] = state.holders() else { panic!("there should be one holder: {state:?}") };
@@ -377,7 +377,7 @@ impl<'a> Rival<'a> {
         (holder.hold_count(), state.remaining().expect("a hold has a lease"))
     }
 
-    /// Shows that it does not hold the lock now, whoever else does.
+    /// Shows that this hold does not exist now; others may.
     pub(crate) async fn holds_nothing(self) {
         let state = state(self.backend, self.name).await;
         let mut owners = state.holders().iter().map(Holder::owner);
@@ -387,7 +387,7 @@ impl<'a> Rival<'a> {
         );
     }
 
-    /// Shows that it holds the lock in its mode, whoever else does, and returns its count.
+    /// Shows that this hold exists in its mode, beside possible others, and returns its count.
     pub(crate) async fn is_in(self) -> u32 {
         let state = state(self.backend, self.name).await;
         let is_this = |holder: &&Holder| {

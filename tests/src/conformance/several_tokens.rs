@@ -1,5 +1,5 @@
-//! C37: a grant of several tokens gives them all away. Tokens rise from task to task with and without
-//! such grants.
+//! C37: a grant of several tokens uses up all of them. Tokens rise from task to task with and
+//! without such grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::{
     conformance::scene::{LASTING, Scene, force, soon, stranger, unique_name},
 };
 
-/// How many tokens are wanted at once, if there may be so many: more than microseconds pass between two grants, where
-/// tokens follow a clock.
+/// The number of tokens to ask for at once, if the backend grants several: larger than the
+/// microseconds between two grants, for stores whose tokens follow a clock.
 const SEVERAL: u32 = 100_000;
 
 fn several(client: &impl Backend) -> u32 {
     client.limits().most_tokens.min(SEVERAL)
 }
 
-/// Shows that `later` comes after all tokens of a grant whose first is `first`.
+/// Shows that `later` is greater than all tokens of a grant whose first is `first`.
 fn assert_beyond(first: FencingToken, several: u32, later: FencingToken) {
     let last = u64::from(first) + u64::from(several) - 1;
     assert!(
@@ -28,10 +28,11 @@ fn assert_beyond(first: FencingToken, several: u32, later: FencingToken) {
     );
 }
 
-/// C37: the next hold has a token after all of them.
+/// C37: the token of the next hold is greater than all of them.
 pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
-    // Where tokens follow a clock, the first of several is then the time, and not one more than the last.
+    // Where tokens follow a clock, the first of several is then the time, not one more than the
+    // last.
     let earlier = stranger();
     scene.one(&earlier).enters().await;
     scene.one(&earlier).releases().await;
@@ -49,7 +50,7 @@ pub async fn later_tokens_are_greater_than_all_that_were_granted<F: Fixture>(fix
     assert_beyond(granted[5], several, scene.one(&single).enters().await);
 }
 
-/// C37: they stay given away when their hold has ended otherwise than by its release.
+/// C37: the tokens stay used up if the hold ended in another way than by its release.
 pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F: Fixture>(
     fixture: &F,
 ) {
@@ -64,7 +65,7 @@ pub async fn tokens_are_not_given_away_again_after_a_hold_that_ended_otherwise<F
     assert_beyond(forced, several, scene.two(&third).enters().await);
 }
 
-/// C37: a request that arrives twice is answered with the same, the first of them.
+/// C37: a request that arrives twice gets the same first token.
 pub async fn a_repetition_is_answered_with_the_first_of_its_tokens<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let (hold, next, several) = (stranger(), stranger(), several(&scene.one));
@@ -75,7 +76,8 @@ pub async fn a_repetition_is_answered_with_the_first_of_its_tokens<F: Fixture>(f
     assert_beyond(first, several, scene.two(&next).enters().await);
 }
 
-/// C4 and C37: tasks of two clients that contend have rising tokens, whether the backend or the task before gave them the lock.
+/// C4 and C37: contending tasks of two clients have rising tokens, whether they got the lock from
+/// the backend or from the previous task.
 pub async fn tokens_rise_from_task_to_task<F: Fixture>(fixture: &F) {
     const TASKS: usize = 6;
     const TURNS: usize = 5;

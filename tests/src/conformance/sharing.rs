@@ -1,4 +1,4 @@
-//! C22: readers together, writers alone; and what is true of every hold, for each of them.
+//! C22: readers share, writers exclude; and the clauses about holds, for each kind of hold.
 
 use lockcore::Mode;
 
@@ -11,7 +11,7 @@ use crate::{
     poll_times,
 };
 
-/// C22: any number of readers are in together, at all clients.
+/// C22: any number of readers hold the lock together, at all clients.
 pub async fn readers_are_in_together<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), named("job-17")];
@@ -25,7 +25,7 @@ pub async fn readers_are_in_together<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C22: a writer is in alone: neither readers nor other writers get in, and they are told for how long.
+/// C22: a writer excludes readers and other writers, and they are told for how long.
 pub async fn a_writer_is_in_alone<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), named("job-17")];
@@ -41,7 +41,8 @@ pub async fn a_writer_is_in_alone<F: Fixture>(fixture: &F) {
     scene.two(&holds[1]).enters().await;
 }
 
-/// C22: readers keep a writer out until the last of them has gone, and its refusals change nothing for them.
+/// C22: readers keep a writer out until the last of them has left, and its refusals do not affect
+/// them.
 pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -64,7 +65,7 @@ pub async fn a_writer_comes_after_the_last_reader<F: Fixture>(fixture: &F) {
     readers[0].is_refused().await;
 }
 
-/// C10 and C22: a reader releases its own hold only, once.
+/// C10 and C22: a reader releases only its own hold, and only once.
 pub async fn a_reader_releases_its_own_hold_only<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -85,7 +86,7 @@ pub async fn a_reader_releases_its_own_hold_only<F: Fixture>(fixture: &F) {
     writer.enters().await;
 }
 
-/// C8 and C22: a reader renews its own hold only, while it has one.
+/// C8 and C22: a reader renews only its own hold, and only while it exists.
 pub async fn a_reader_renews_its_own_hold_only<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -105,7 +106,8 @@ pub async fn a_reader_renews_its_own_hold_only<F: Fixture>(fixture: &F) {
     assert!(readers[1].holds().await.1 > LASTING / 2);
 }
 
-/// C5 and C22: an acquire of a reader or writer that arrives twice is one hold, which one release ends.
+/// C5 and C22: an acquire of a reader or writer that arrives twice is one hold, which one release
+/// ends.
 pub async fn a_reader_or_writer_that_arrives_twice_is_one_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     for mode in [Mode::Read, Mode::Write] {
@@ -125,7 +127,7 @@ pub async fn a_reader_or_writer_that_arrives_twice_is_one_hold<F: Fixture>(fixtu
     }
 }
 
-/// C11 and C5: a hold grows, shrinks and ends by itself, whoever reads beside it.
+/// C11 and C5: a hold grows, shrinks and ends independently of other readers.
 pub async fn a_reader_nests_by_itself<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -144,7 +146,8 @@ pub async fn a_reader_nests_by_itself<F: Fixture>(fixture: &F) {
     scene.one(&holds[2]).writing().enters().await;
 }
 
-/// C7: a reader or writer that is gone cannot grow, whether the lock is free, read or written by others.
+/// C7: a reader or writer that is gone cannot grow, whether the lock is free or held by readers or
+/// by writers.
 pub async fn a_reader_or_writer_that_is_gone_cannot_grow<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     for mode in [Mode::Read, Mode::Write] {
@@ -188,7 +191,7 @@ pub async fn nothing_shortens_the_lease_of_a_reader<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C6: the next hold of a named reader takes the place of its older one, and of nobody else's.
+/// C6: the next hold of a named reader replaces its older one, and no other.
 pub async fn a_named_reader_takes_over_its_own_hold_only<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-18"), stranger(), stranger()];
@@ -212,7 +215,7 @@ pub async fn a_named_reader_takes_over_its_own_hold_only<F: Fixture>(fixture: &F
     scene.one(&holds[4]).writing().enters().await;
 }
 
-/// C6: the next hold of a named writer takes the place of its older one.
+/// C6: the next hold of a named writer replaces its older one.
 pub async fn a_named_writer_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), named("job-18")];
@@ -228,7 +231,7 @@ pub async fn a_named_writer_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
     scene.one(&holds[2]).enters().await;
 }
 
-/// C4: tokens rise from grant to grant, of readers, of writers and of exclusive holds of one name.
+/// C4: tokens rise from grant to grant, across read, write and exclusive holds of one name.
 pub async fn tokens_rise_across_modes<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let mut tokens = Vec::new();
@@ -249,7 +252,7 @@ pub async fn tokens_rise_across_modes<F: Fixture>(fixture: &F) {
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "tokens do not rise: {tokens:?}");
 }
 
-/// C12: the release of the last reader wakes a writer, at another client.
+/// C12: the release of the last reader wakes a writer at another client.
 pub async fn the_release_of_the_last_reader_wakes<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -264,7 +267,7 @@ pub async fn the_release_of_the_last_reader_wakes<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C12: the release of a writer wakes all those who want to read, and a forced release all.
+/// C12: the release of a writer wakes all waiting readers, and a forced release wakes all waiters.
 pub async fn the_release_of_a_writer_wakes_every_reader<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -284,7 +287,8 @@ pub async fn the_release_of_a_writer_wakes_every_reader<F: Fixture>(fixture: &F)
     }
 }
 
-/// C13: a forced release ends the holds of all readers, of writers, and of those who read within them.
+/// C13: a forced release ends the holds of all readers, of writers, and of readers within write
+/// holds.
 pub async fn a_forced_release_ends_all_holds<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -332,7 +336,8 @@ pub async fn readers_and_writers_are_reported<F: Fixture>(fixture: &F) {
     assert_eq!(state(&scene.two, &scene.name).await.holders()[0].mode(), Mode::Write);
 }
 
-/// C15: nothing is left of readers and writers that were released, forced out, or ended with their leases.
+/// C15: nothing is left of readers and writers that were released, forced out, or ended with their
+/// leases.
 pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() / 5);
@@ -357,7 +362,7 @@ pub async fn nothing_is_left_of_readers_and_writers<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C17: a request of a reader or writer that is dropped at any await can be undone.
+/// C17: a read or write request that is dropped at any await can be undone.
 pub async fn a_dropped_read_or_write_can_be_undone<F: Fixture>(fixture: &F) {
     for (polls, mode) in
         (0..64).flat_map(|polls| [Mode::Read, Mode::Write].map(|mode| (polls, mode)))

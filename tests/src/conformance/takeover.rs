@@ -5,7 +5,7 @@ use crate::{
     conformance::scene::{LASTING, Scene, named, stranger},
 };
 
-/// C6: the owner that holds the lock enters at once under a new id, from another client, with a greater token.
+/// C6: the current owner enters at once under a new id, from another client, with a greater token.
 pub async fn a_named_owner_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17")]);
     let before = scene.one(&holds[0]).enters().await;
@@ -14,7 +14,7 @@ pub async fn a_named_owner_takes_over_its_own_hold<F: Fixture>(fixture: &F) {
     assert_eq!(scene.two(&holds[1]).holds().await.0, 1, "a takeover is a new hold");
 }
 
-/// C6: what was taken over can be neither renewed nor grown.
+/// C6: a hold that was taken over can be neither renewed nor grown.
 pub async fn a_hold_that_was_taken_over_cannot_be_renewed<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17")]);
     scene.one(&holds[0]).enters_for(LASTING / 10).await;
@@ -26,7 +26,7 @@ pub async fn a_hold_that_was_taken_over_cannot_be_renewed<F: Fixture>(fixture: &
     assert!(remaining <= LASTING / 10, "the old hold's renewal extended the new one");
 }
 
-/// C6: the release of what was taken over frees nothing.
+/// C6: releasing a hold that was taken over frees nothing.
 pub async fn a_hold_that_was_taken_over_cannot_release<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17"), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -37,7 +37,7 @@ pub async fn a_hold_that_was_taken_over_cannot_release<F: Fixture>(fixture: &F) 
     scene.two(&holds[1]).releases().await;
 }
 
-/// C6: a takeover counts from one again, and one release frees it.
+/// C6: a takeover starts with a hold count of one, and one release frees it.
 pub async fn a_takeover_does_not_inherit_the_count<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17"), stranger()]);
     scene.one(&holds[0]).enters().await;

@@ -1,4 +1,4 @@
-//! The backend under [`Locks`]: what users see, from acquisition to loss.
+//! The backend under [`Locks`], as users see it, from acquisition to loss.
 
 use std::{pin::pin, time::Duration};
 
@@ -21,7 +21,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// With leases that outlast the test.
+    /// A lock whose leases outlast the test.
     async fn lasting<F: Fixture>(fixture: &F) -> Self {
         Self::with_lease(fixture, LASTING).await
     }
@@ -42,7 +42,7 @@ impl Shared {
         self.two.lock(&self.name)
     }
 
-    /// Shows that the lock is free, and that nothing is left of it once it was.
+    /// Shows that the lock is free, and that nothing is left of it after one more hold.
     async fn is_free_and_forgotten<F: Fixture>(&self, fixture: &F) {
         enters(&self.there()).await.release().await.expect("release failed");
         let name = lockcore::LockName::new(&self.name).expect("a valid name");
@@ -64,7 +64,7 @@ pub(super) async fn is_refused(lock: &Lock) {
     assert!(guard.is_none(), "two owners hold the lock: {guard:?}");
 }
 
-/// C1 and C12: who waits enters when the holder at another client releases.
+/// C1 and C12: a waiter enters when the owner at another client releases.
 pub async fn a_waiter_enters_when_another_client_releases<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here()).await;
@@ -77,7 +77,7 @@ pub async fn a_waiter_enters_when_another_client_releases<F: Fixture>(fixture: &
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C3: who waits enters when the lease of a holder that has died ends, and not before.
+/// C3: a waiter enters when the lease of a dead owner ends, and not before.
 pub async fn a_waiter_enters_when_a_dead_holders_lease_ends<F: Fixture>(fixture: &F) {
     let (scene, dead, lease) = (Scene::of(fixture).await, stranger(), fixture.short_lease());
     let sent = Instant::now();
@@ -89,7 +89,7 @@ pub async fn a_waiter_enters_when_a_dead_holders_lease_ends<F: Fixture>(fixture:
     guard.release().await.expect("release failed");
 }
 
-/// C2: `try_acquire` does not wait, at the holder's client or another.
+/// C2: `try_acquire` does not wait, neither at the owner's client nor at another.
 pub async fn a_held_lock_is_not_acquired_by_trying<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here()).await;
@@ -99,7 +99,7 @@ pub async fn a_held_lock_is_not_acquired_by_trying<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C2 and C12: who gives up waiting is told so, and leaves nothing.
+/// C2 and C12: an acquisition that times out says so, and leaves nothing behind.
 pub async fn a_timeout_leaves_nothing<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here()).await;
@@ -112,7 +112,7 @@ pub async fn a_timeout_leaves_nothing<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C10 and C11: nested guards may go in any order; the lock is free when the last is gone.
+/// C10 and C11: nested guards may be released in any order; the last one frees the lock.
 pub async fn nested_guards_release_in_any_order<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
@@ -130,7 +130,8 @@ pub async fn nested_guards_release_in_any_order<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C7: a nested acquisition with a longer lease has it at the backend, and its release leaves the hold.
+/// C7: a nested acquisition with a longer lease extends the lease at the backend, and its release
+/// keeps the hold.
 pub async fn a_nested_acquisition_can_lengthen_the_lease<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let lock = shared.here().owned_by(&Owner::new());
@@ -145,7 +146,7 @@ pub async fn a_nested_acquisition_can_lengthen_the_lease<F: Fixture>(fixture: &F
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C1: the branches of one `join!` are strangers to each other.
+/// C1: the branches of one `join!` are different owners.
 pub async fn two_branches_of_one_join_exclude_each_other<F: Fixture>(fixture: &F) {
     let (shared, history) = (Shared::lasting(fixture).await, History::new());
     let branch = async |lock: Lock| {
@@ -160,7 +161,7 @@ pub async fn two_branches_of_one_join_exclude_each_other<F: Fixture>(fixture: &F
     assert_eq!(history.beliefs().len(), 3);
 }
 
-/// C1: a spawned task is a stranger, also inside a scope.
+/// C1: a spawned task is a different owner, even inside a scope.
 pub async fn a_spawned_task_is_a_stranger<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let lock = shared.here();
@@ -192,7 +193,8 @@ pub async fn run_nests<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C4: re-entering keeps the token, and every new hold has a greater one, whichever client it is at.
+/// C4: re-entering keeps the token, and every new hold has a greater one, whichever client it is
+/// at.
 pub async fn a_hold_has_one_token_and_the_next_a_greater<F: Fixture>(fixture: &F) {
     let (shared, owner) = (Shared::lasting(fixture).await, Owner::new());
     let mut last = None;
@@ -219,7 +221,8 @@ pub async fn a_named_owner_re_enters_from_another_handle<F: Fixture>(fixture: &F
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C6: a named owner enters at once from another client; what it had before is lost, and its release frees nothing.
+/// C6: a named owner enters at once from another client; its earlier hold is lost, and releasing
+/// that one frees nothing.
 pub async fn a_named_owner_takes_its_hold_along_to_another_client<F: Fixture>(fixture: &F) {
     let shared = Shared::with_lease(fixture, fixture.short_lease() * 4).await;
     let (owner, again) = (Owner::named("job-17"), Owner::named("job-17"));
@@ -234,7 +237,7 @@ pub async fn a_named_owner_takes_its_hold_along_to_another_client<F: Fixture>(fi
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C8: the watchdog keeps a hold for as long as it is wanted, and no longer.
+/// C8: the watchdog renews a hold for as long as it is wanted, and no longer.
 pub async fn the_watchdog_keeps_a_hold_beyond_its_lease<F: Fixture>(fixture: &F) {
     let lease = fixture.short_lease() * 3;
     let shared = Shared::with_lease(fixture, lease).await;
@@ -251,7 +254,7 @@ pub async fn the_watchdog_keeps_a_hold_beyond_its_lease<F: Fixture>(fixture: &F)
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C3: a fixed lease is not renewed; its holder knows of the end before anybody else gets in.
+/// C3: a fixed lease is not renewed; its owner learns of the end before anybody else enters.
 pub async fn the_holder_of_a_fixed_lease_learns_of_its_end_first<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here().lease(fixture.short_lease())).await;
@@ -267,7 +270,7 @@ pub async fn the_holder_of_a_fixed_lease_learns_of_its_end_first<F: Fixture>(fix
     assert!(successor.is_held());
 }
 
-/// C8 and C13: who is forced out at another client learns of it with the next renewal.
+/// C8 and C13: an owner that is forced out at another client learns of it with the next renewal.
 pub async fn a_forced_release_is_noticed_by_the_next_renewal<F: Fixture>(fixture: &F) {
     let shared = Shared::with_lease(fixture, fixture.short_lease() * 4).await;
     let guard = enters(&shared.here()).await;
@@ -291,7 +294,7 @@ pub async fn run_drops_its_body_when_the_hold_is_lost<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C10: a dropped guard releases, at once, and from outside of the runtime as well.
+/// C10: dropping a guard releases at once, outside of the runtime as well.
 pub async fn a_dropped_guard_releases<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here()).await;
@@ -302,7 +305,8 @@ pub async fn a_dropped_guard_releases<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C17: an acquisition that is dropped, after any number of polls, leaves nothing, and the next enters at once.
+/// C17: an acquisition that is dropped after any number of polls leaves nothing behind, and the
+/// next one enters at once.
 pub async fn a_dropped_acquisition_leaves_nothing<F: Fixture>(fixture: &F) {
     for polls in 0..64 {
         let shared = Shared::lasting(fixture).await;
@@ -315,7 +319,7 @@ pub async fn a_dropped_acquisition_leaves_nothing<F: Fixture>(fixture: &F) {
     panic!("an acquisition of a free lock was polled 64 times");
 }
 
-/// C12 and C17: a waiter that is dropped, after any number of polls, takes nobody's turn.
+/// C12 and C17: a waiter that is dropped after any number of polls takes no turn from the others.
 pub async fn a_dropped_waiter_takes_nobodys_turn<F: Fixture>(fixture: &F) {
     for polls in 0..8 {
         let shared = Shared::lasting(fixture).await;
@@ -323,7 +327,7 @@ pub async fn a_dropped_waiter_takes_nobodys_turn<F: Fixture>(fixture: &F) {
         let next = shared.there();
         let dropped = shared.there().acquire();
         let next = async {
-            // Queues behind the one that is dropped, at the same client.
+            // Queues behind the waiter that is dropped, at the same client.
             tokio::task::yield_now().await;
             enters(&next).await
         };
@@ -361,7 +365,7 @@ pub async fn everybody_gets_a_turn<F: Fixture>(fixture: &F) {
     shared.is_free_and_forgotten(fixture).await;
 }
 
-/// C14: `state` tells the holder, from any client.
+/// C14: `state` names the owner, from any client.
 pub async fn the_state_tells_the_holder_from_any_client<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let guard = enters(&shared.here().owned_by(&Owner::named("job-17"))).await;
@@ -379,7 +383,7 @@ pub async fn the_state_tells_the_holder_from_any_client<F: Fixture>(fixture: &F)
     assert!(!shared.there().state().await.expect("state failed").is_held());
 }
 
-/// C10: closing a client releases what it holds, ends what waits, and leaves the other clients alone.
+/// C10: closing a client releases its holds, ends its waits, and does not affect other clients.
 pub async fn closing_a_client_releases_what_it_holds<F: Fixture>(fixture: &F) {
     let shared = Shared::lasting(fixture).await;
     let (held, also) = (enters(&shared.here()).await, format!("{}:also", shared.name));

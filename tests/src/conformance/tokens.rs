@@ -1,4 +1,4 @@
-//! C4: every grant has a token greater than all before it.
+//! C4: every grant has a greater token than all grants before it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub async fn tokens_rise_from_hold_to_hold<F: Fixture>(fixture: &F) {
     assert_rising(&tokens);
 }
 
-/// C4: they rise when the earlier hold expired.
+/// C4: tokens rise when the earlier hold expired.
 pub async fn tokens_rise_after_an_expired_hold<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut tokens = Vec::new();
@@ -38,7 +38,7 @@ pub async fn tokens_rise_after_an_expired_hold<F: Fixture>(fixture: &F) {
     assert_rising(&tokens);
 }
 
-/// C4: they rise when the earlier hold was force-released.
+/// C4: tokens rise when the earlier hold was released by force.
 pub async fn tokens_rise_after_a_forced_release<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut tokens = Vec::new();
@@ -50,7 +50,8 @@ pub async fn tokens_rise_after_a_forced_release<F: Fixture>(fixture: &F) {
     assert_rising(&tokens);
 }
 
-/// C4: they rise although nothing of the name was left in between, and at a client that has never seen it.
+/// C4: tokens rise even if nothing of the name was left in between, and at a client that has never
+/// used it.
 pub async fn tokens_rise_although_the_name_was_forgotten<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let first = scene.one(&holds[0]).enters().await;
@@ -61,7 +62,7 @@ pub async fn tokens_rise_although_the_name_was_forgotten<F: Fixture>(fixture: &F
     assert_rising(&[first, second]);
 }
 
-/// C4: they rise for one owner that comes again, named or not.
+/// C4: tokens rise for an owner that acquires again, named or not.
 pub async fn tokens_rise_for_an_owner_that_comes_again<F: Fixture>(fixture: &F) {
     let scene = Scene::of(fixture).await;
     let mut tokens = Vec::new();
@@ -73,7 +74,7 @@ pub async fn tokens_rise_for_an_owner_that_comes_again<F: Fixture>(fixture: &F) 
     assert_rising(&tokens);
 }
 
-/// C4: requests that are refused or come too late in between do not disturb the order.
+/// C4: refused and late requests in between do not disturb the order.
 pub async fn tokens_rise_past_requests_that_were_not_granted<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
     let first = scene.one(&holds[0]).enters().await;

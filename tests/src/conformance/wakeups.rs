@@ -1,5 +1,5 @@
-//! C12: who has subscribed hears of every end of a hold, and of every grant that ends earlier than
-//! was announced.
+//! C12: a subscriber is woken by every end of a hold, and by every grant that ends earlier than was
+//! announced.
 
 use std::{future::Future, pin::pin};
 
@@ -11,7 +11,7 @@ use crate::{
     poll_times,
 };
 
-/// Hears what has come so far, whatever it was: waking too often is allowed.
+/// Takes all pending wake-ups, of any kind: waking too often is allowed.
 pub(crate) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups>) {
     const AT_MOST: usize = 20;
     for _ in 0..AT_MOST {
@@ -23,7 +23,8 @@ pub(crate) async fn drain<F: Fixture>(fixture: &F, wakeups: &mut Box<dyn Wakeups
     }
 }
 
-/// Waits, and drops the wait when it was polled so often since `event`. Whether it was over by then.
+/// Waits, and drops the wait after `polls` polls since `event`. Returns `true` if it had completed
+/// by then.
 pub(super) async fn drops_a_wait<F: Fixture>(
     fixture: &F,
     wakeups: &mut Box<dyn Wakeups>,
@@ -48,7 +49,7 @@ async fn enters_when_woken(contender: Rival<'_>, mut wakeups: Box<dyn Wakeups>) 
     }
 }
 
-/// C12: a release wakes whoever has subscribed, at the same client and at another.
+/// C12: a release wakes all subscribers, at the same client and at another.
 pub async fn a_release_wakes_the_subscribers_of_every_client<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -59,7 +60,7 @@ pub async fn a_release_wakes_the_subscribers_of_every_client<F: Fixture>(fixture
     soon(there.woken()).await;
 }
 
-/// C12: a waiter that sleeps is woken by the release, not by the end of the lease.
+/// C12: a sleeping waiter is woken by the release, not by the end of the lease.
 pub async fn a_release_wakes_one_that_sleeps<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     scene.one(&holds[0]).enters().await;
@@ -106,7 +107,7 @@ pub async fn the_release_of_a_nested_hold_wakes<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C12: a wake-up that comes while nobody waits for it is kept.
+/// C12: a wake-up that comes between two waits is kept.
 pub async fn a_wakeup_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     let mut wakeups = scene.two(&holds[1]).subscribes().await;
@@ -117,7 +118,8 @@ pub async fn a_wakeup_between_two_waits_is_kept<F: Fixture>(fixture: &F) {
     soon(wakeups.woken()).await;
 }
 
-/// C12: a wait that is dropped before it is over takes no wake-up with it, however often it was polled.
+/// C12: a wait that is dropped before it completes does not consume a wake-up, however often it was
+/// polled.
 pub async fn a_dropped_wait_takes_no_wakeup_with_it<F: Fixture>(fixture: &F) {
     for polls in 0..4 {
         let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
@@ -130,7 +132,7 @@ pub async fn a_dropped_wait_takes_no_wakeup_with_it<F: Fixture>(fixture: &F) {
     }
 }
 
-/// C12: whoever subscribes for a while and leaves does not take the wake-ups of those who stay.
+/// C12: dropping a subscription does not take the wake-ups of the others.
 pub async fn subscribers_that_leave_do_not_silence_those_who_stay<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger(), stranger()]);
     let leaving = scene.two(&holds[1]);
@@ -144,7 +146,7 @@ pub async fn subscribers_that_leave_do_not_silence_those_who_stay<F: Fixture>(fi
     soon(stays.woken()).await;
 }
 
-/// C12: one who leaves and comes back hears again.
+/// C12: a client that unsubscribes and subscribes again is woken again.
 pub async fn a_subscription_after_another_is_in_effect<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
     for _ in 0..10 {
@@ -157,7 +159,8 @@ pub async fn a_subscription_after_another_is_in_effect<F: Fixture>(fixture: &F) 
     }
 }
 
-/// C12 and C6: a takeover that ends before the hold that it takes over wakes those who were told of the later end.
+/// C12 and C6: a takeover that ends before the hold that it replaces wakes waiters that were told
+/// the later end.
 pub async fn a_takeover_that_ends_earlier_wakes<F: Fixture>(fixture: &F) {
     let (scene, holds) = (Scene::of(fixture).await, [named("job-17"), named("job-17"), stranger()]);
     scene.one(&holds[0]).enters().await;

@@ -9,14 +9,14 @@ use lockcore::{
 
 use crate::conformance::scene::soon;
 
-/// No store of a test has so much that a walk needs more pages.
+/// The maximum number of pages of a walk, more than any test store needs.
 const MAX_PAGES: usize = 100_000;
 
 pub(crate) fn directory(backend: &dyn Backend) -> &dyn Directory {
     backend.directory().expect("the backend has a directory")
 }
 
-/// Takes all steps of a walk, and does something after each that is not the last.
+/// Takes all steps of a walk, and runs `between` after each but the last.
 async fn walk<T>(
     step: impl AsyncFn(&Start) -> Result<Page<T>, BackendError>,
     between: impl AsyncFn(),
@@ -34,12 +34,12 @@ async fn walk<T>(
     panic!("the walk should have ended");
 }
 
-/// The names that a walk reports. Others than those of the case may be among them.
+/// The names that a walk reports. They may include names of other cases.
 pub(crate) async fn names(backend: &dyn Backend) -> HashSet<LockName> {
     names_while(backend, async || ()).await
 }
 
-/// The same, of a walk between whose steps something is done.
+/// The names that a walk reports, with something done between its steps.
 pub(crate) async fn names_while(
     backend: &dyn Backend,
     between: impl AsyncFn(),
@@ -48,13 +48,13 @@ pub(crate) async fn names_while(
     walk(step, between).await.into_iter().collect()
 }
 
-/// The records of clients that a walk reports, by their ids.
+/// The client records that a walk reports, by id.
 pub(crate) async fn clients(backend: &dyn Backend) -> HashMap<String, String> {
     clients_while(backend, async || ()).await
 }
 
-/// The same, of a walk between whose steps something is done. A record that was replaced meanwhile
-/// may be reported twice.
+/// The client records that a walk reports, with something done between its steps. A record that was
+/// replaced meanwhile may be reported twice.
 pub(crate) async fn clients_while(
     backend: &dyn Backend,
     between: impl AsyncFn(),
@@ -63,13 +63,13 @@ pub(crate) async fn clients_while(
     walk(step, between).await.into_iter().collect()
 }
 
-/// Cursors that no store gives.
+/// Cursors that no store issues.
 pub(crate) fn cursors_of_nobody() -> impl Iterator<Item = Start> {
     let cursors = ["", "no cursor of any store", "ä\n{}", "-1", "0 0 0 0 0 0"];
     cursors.into_iter().map(|cursor| Start::At(Cursor::new(cursor)))
 }
 
-/// Shows that a step from a cursor that the store did not give is refused as such.
+/// Shows that a step from a cursor that the store did not issue is refused.
 pub(crate) fn is_refused<T>(step: Result<Page<T>, BackendError>) {
     let Err(error) = step else { panic!("the store did not give this cursor") };
     assert_eq!(error.kind(), BackendErrorKind::Other, "{error}");

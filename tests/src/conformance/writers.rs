@@ -1,4 +1,4 @@
-//! C25: a writer that waits for readers keeps new ones out.
+//! C25: a writer that waits for readers keeps new readers out.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::{
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// C25: a writer that was refused because of readers keeps new readers out, who are told for how long.
+/// C25: a writer that was refused because of readers keeps new readers out, and they are told for
+/// how long.
 pub async fn a_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, kept) = ([stranger(), stranger(), stranger()], LASTING / 10);
@@ -35,7 +36,7 @@ pub async fn a_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
     scene.two(&holds[2]).is_refused().await;
 }
 
-/// C25: readers that are in repeat, nest, renew and release as if no writer waited.
+/// C25: current readers repeat, nest, renew and release as if no writer waited.
 pub async fn readers_that_are_in_go_on_while_a_writer_waits<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -53,7 +54,7 @@ pub async fn readers_that_are_in_go_on_while_a_writer_waits<F: Fixture>(fixture:
     scene.one(&holds[2]).writing().enters().await;
 }
 
-/// C6 and C25: a named reader that is in takes over its own hold, whoever waits.
+/// C6 and C25: a named reader takes over its own hold, past all waiting writers.
 pub async fn a_named_reader_takes_over_past_a_waiting_writer<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [named("job-17"), named("job-17"), stranger(), named("job-18")];
@@ -66,7 +67,8 @@ pub async fn a_named_reader_takes_over_past_a_waiting_writer<F: Fixture>(fixture
     scene.one(&holds[2]).writing().enters().await;
 }
 
-/// C25: the writer comes in when the readers have gone, and after it everybody may read again.
+/// C25: the writer enters when the readers have left, and once it has left everybody may read
+/// again.
 pub async fn a_writer_that_came_in_keeps_nobody_out_afterwards<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -98,7 +100,8 @@ pub async fn a_writer_that_gives_up_lets_readers_in<F: Fixture>(fixture: &F) {
     assert_eq!(scene.one(&holds[0]).is_in().await, 1);
 }
 
-/// C25: a writer that has stopped asking keeps readers out for as long as it said, and no longer.
+/// C25: a writer that has stopped asking keeps readers out for the time that it gave, and no
+/// longer.
 pub async fn a_writer_that_stopped_asking_keeps_readers_out_for_its_time<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease());
@@ -116,7 +119,7 @@ pub async fn a_writer_that_stopped_asking_keeps_readers_out_for_its_time<F: Fixt
     );
 }
 
-/// C25: the time of a waiting writer begins again when it asks again.
+/// C25: the time of a waiting writer starts again when it asks again.
 pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger(), stranger()], fixture.short_lease() * 3 / 2);
@@ -131,7 +134,7 @@ pub async fn a_writer_that_asks_again_goes_on_keeping_readers_out<F: Fixture>(fi
     writer.enters().await;
 }
 
-/// C25: a nested request that finds no hold of a waiting writer, because it is late, is no grant.
+/// C25: a late nested request of a waiting writer, which has no hold, is not granted.
 pub async fn a_writer_that_cannot_grow_goes_on_keeping_readers_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];
@@ -144,7 +147,7 @@ pub async fn a_writer_that_cannot_grow_goes_on_keeping_readers_out<F: Fixture>(f
     writer.enters().await;
 }
 
-/// C25: of several writers that wait, each keeps new readers out until it gives up itself.
+/// C25: each of several waiting writers keeps new readers out until it gives up itself.
 pub async fn every_waiting_writer_keeps_new_readers_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -177,7 +180,8 @@ pub async fn a_writer_that_only_tries_keeps_nobody_out<F: Fixture>(fixture: &F) 
     scene.two(&holds[2]).enters().await;
 }
 
-/// C25: a writer that was refused because of another writer keeps nobody out, also beside a reader within that.
+/// C25: a writer that was refused because of another writer keeps nobody out, not even with a
+/// reader within the write hold.
 pub async fn a_writer_that_waits_for_a_writer_keeps_nobody_out<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -190,7 +194,7 @@ pub async fn a_writer_that_waits_for_a_writer_keeps_nobody_out<F: Fixture>(fixtu
     scene.one(&holds[2]).enters().await;
 }
 
-/// C25: a writer that waits for readers lets one in that reads within a write hold.
+/// C25: a writer that waits for readers does not keep out a reader within a write hold.
 pub async fn a_waiting_writer_does_not_keep_a_writer_from_reading<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger(), stranger()];
@@ -202,7 +206,7 @@ pub async fn a_waiting_writer_does_not_keep_a_writer_from_reading<F: Fixture>(fi
     scene.one(&holds[3]).within(&holds[2]).enters().await;
 }
 
-/// C14: the writer that keeps readers out is reported as waiting, until it is in or has given up.
+/// C14: the writer that keeps readers out is reported as waiting, until it enters or gives up.
 pub async fn a_waiting_writer_is_reported<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger()];
@@ -222,7 +226,7 @@ pub async fn a_waiting_writer_is_reported<F: Fixture>(fixture: &F) {
     assert!(state(&scene.one, &scene.name).await.waiters().is_empty());
 }
 
-/// C15 and C25: nothing is left of writers that waited, however it ended.
+/// C15 and C25: nothing is left of writers that waited, however the wait ended.
 pub async fn nothing_is_left_of_writers_that_waited<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let (holds, time) = ([stranger(), stranger()], fixture.short_lease() / 5);
@@ -239,7 +243,8 @@ pub async fn nothing_is_left_of_writers_that_waited<F: Fixture>(fixture: &F) {
     nothing_is_left(fixture, &scene.name).await;
 }
 
-/// C25 and C12: a writer that comes in for less than the time for which it keeps readers out wakes them.
+/// C25 and C12: a writer that enters for less than the time for which it keeps readers out wakes
+/// them.
 pub async fn a_writer_that_comes_in_for_less_than_its_time_wakes_readers<F: Fixture>(fixture: &F) {
     let scene = Scene::read_write(fixture).await;
     let holds = [stranger(), stranger(), stranger()];

@@ -12,22 +12,22 @@ use etcd_client::{Client, ConnectOptions, Error};
 
 use super::launch::{EtcdStartError, Launch, data, failed, free_port, new_directory, ready};
 
-/// How often other ports are tried when somebody else was faster.
+/// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
-/// How long the members may take to agree on a leader.
+/// The time limit for the members to elect a leader.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long one question to a member may take.
+/// The time limit for one answer of a member.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// An etcd cluster of one test's own: real processes on free ports, with directories of their own,
-/// stopped and removed when dropped, also when the test panics.
+/// A private etcd cluster for one test: real processes on free ports, with their own directories,
+/// stopped and removed on drop, even if the test panics.
 ///
 /// The executable is the one that the variable `LOCKCORE_ETCD` names, or `etcd` from the `PATH`:
-/// etcd 3.4 or newer. Its shortest lease is a second.
+/// etcd 3.4 or newer. Its shortest lease is one second.
 ///
-/// Members have indices, which stay when roles change.
+/// Members have indices, which do not change with their roles.
 ///
 /// # Examples
 /// ```
@@ -49,17 +49,17 @@ pub struct EtcdCluster {
 #[derive(Debug)]
 struct Member {
     launch: Launch,
-    /// `None` if it was killed or stopped.
+    /// `None` if the member was killed or stopped.
     process: Option<Child>,
     is_frozen: bool,
 }
 
 impl EtcdCluster {
-    /// Starts so many members.
+    /// Starts a cluster of `members` members.
     ///
     /// # Panics
-    /// If etcd is not installed, with a sentence that says how to install it: a test that cannot
-    /// run has failed.
+    /// If etcd is not installed, with a message that says how to install it: a test that cannot run
+    /// has failed.
     #[must_use]
     pub fn start(members: usize) -> Self {
         Self::start_with(members, &[])
@@ -86,7 +86,7 @@ impl EtcdCluster {
     }
 
     /// The cluster of three members that the tests of this process share while any of them runs.
-    /// They must not disturb it.
+    /// Tests must not disturb it.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -109,16 +109,16 @@ impl EtcdCluster {
     /// Starts members with more options.
     ///
     /// # Errors
-    /// [`EtcdStartError`], with what to do about it.
+    /// [`EtcdStartError`], which says what to do about it.
     pub fn try_start(members: usize, options: &[&str]) -> Result<Self, EtcdStartError> {
         Self::try_start_in(&std::env::temp_dir(), members, options)
     }
 
-    /// Starts members with more options, and with their data in a new folder in `parent`. They
-    /// write everything to the disk at once, which takes long on one that others use as well.
+    /// Starts members with more options, and with their data in a new folder in `parent`. Members
+    /// sync every write to the disk, which is slow on a disk that is used by others as well.
     ///
     /// # Errors
-    /// [`EtcdStartError`], with what to do about it.
+    /// [`EtcdStartError`], which says what to do about it.
     pub fn try_start_in(
         parent: &Path,
         members: usize,
@@ -173,7 +173,7 @@ impl EtcdCluster {
         self.members.is_empty()
     }
 
-    /// The addresses of all members, `127.0.0.1:2379`, by their indices.
+    /// The addresses of all members by index, such as `127.0.0.1:2379`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|member| format!("127.0.0.1:{}", member.launch.port)).collect()
@@ -185,39 +185,39 @@ impl EtcdCluster {
         self.members[index].is_running()
     }
 
-    /// The id of the process of a member; `None` if it was killed.
+    /// The process id of a member; `None` if it was killed.
     #[must_use]
     pub fn process_id(&self, index: usize) -> Option<u32> {
         self.members[index].process.as_ref().map(Child::id)
     }
 
-    /// The directory of the cluster, removed with it.
+    /// The directory of the cluster, which is removed with it.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Kills a member as a crash would: SIGKILL.
+    /// Kills a member with SIGKILL, like a crash.
     ///
     /// # Panics
-    /// If there is none with this index. So do all methods that take one.
+    /// If there is no member with this index. The same holds for all methods that take one.
     pub fn kill(&mut self, index: usize) {
         self.members[index].kill();
     }
 
-    /// Starts a member again with the data that it had written; kills it before if it runs. Returns
-    /// when it serves clients, for which a majority has to be up.
+    /// Restarts a member with the data that it had written, killing it first if it runs. Returns
+    /// when the member serves clients, for which a majority must be up.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the member does not come up.
     pub fn restart(&mut self, index: usize) {
         self.restart_all(&[index]);
     }
 
-    /// Starts several members again, at the same time.
+    /// Restarts several members at the same time.
     ///
     /// # Panics
-    /// If one does not come up.
+    /// If one of them does not come up.
     pub fn restart_all(&mut self, indices: &[usize]) {
         for &index in indices {
             let member = &mut self.members[index];
@@ -232,11 +232,11 @@ impl EtcdCluster {
         }
     }
 
-    /// Replaces a member by one without data at the same address: it is removed from the cluster,
-    /// and added to it again. Returns when it serves clients.
+    /// Replaces a member by an empty one at the same address: removes it from the cluster and adds
+    /// it again. Returns when the new member serves clients.
     ///
     /// # Panics
-    /// If the others do not agree to that within half a minute, or it does not come up.
+    /// If the others do not agree within half a minute, or the member does not come up.
     pub async fn replace(&mut self, index: usize) {
         self.members[index].kill();
         let mut client = self.client().await;
@@ -253,7 +253,7 @@ impl EtcdCluster {
             match changed {
                 Ok(true) => break,
                 Ok(false) => is_removed = true,
-                // They have to have known each other for a while.
+                // The members must have been connected for a while.
                 Err(error) => assert!(Instant::now() < end, "member {index}: {error}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -264,13 +264,13 @@ impl EtcdCluster {
         self.restart(index);
     }
 
-    /// Freezes a member, SIGSTOP: its connections stay open, and nothing is answered.
+    /// Freezes a member with SIGSTOP: its connections stay open, but it does not answer.
     pub fn freeze(&mut self, index: usize) {
         self.members[index].signal("STOP");
         self.members[index].is_frozen = true;
     }
 
-    /// Lets a frozen member go on, SIGCONT.
+    /// Resumes a frozen member with SIGCONT.
     pub fn thaw(&mut self, index: usize) {
         self.members[index].signal("CONT");
         self.members[index].is_frozen = false;
@@ -297,7 +297,7 @@ impl EtcdCluster {
         self.client_of(index).await
     }
 
-    /// The member that a majority has for its leader.
+    /// The index of the leader that a majority has elected.
     ///
     /// # Panics
     /// If there is none within half a minute.
@@ -316,7 +316,7 @@ impl EtcdCluster {
         }
     }
 
-    /// A leader knows its majority: it answers a read that needs one.
+    /// Returns `true` for a leader with a majority: it answers a read that needs one.
     async fn is_leader(&self, index: usize) -> Result<bool, Error> {
         let mut client = self.client_of(index).await;
         let status = client.status().await?;
@@ -331,7 +331,7 @@ impl EtcdCluster {
     /// Makes a member the leader.
     ///
     /// # Panics
-    /// If it does not become one within half a minute.
+    /// If the member does not become the leader within half a minute.
     pub async fn move_leader(&self, to: usize) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -343,7 +343,7 @@ impl EtcdCluster {
             let id =
                 status.ok().and_then(|status| status.header().map(|header| header.member_id()));
             if let Some(id) = id {
-                // That it fails shows at the next look.
+                // The next check shows whether this failed.
                 let _ = self.client_of(leader).await.move_leader(id).await;
             }
             assert!(Instant::now() < end, "member {to} does not become the leader");
@@ -351,7 +351,7 @@ impl EtcdCluster {
     }
 }
 
-/// Removes a member from the cluster, unless that was done before.
+/// Removes a member from the cluster, unless it is gone already.
 async fn remove(client: &mut Client, name: &str) -> Result<(), Error> {
     let members = client.member_list().await?;
     match members.members().iter().find(|member| member.name() == name) {
@@ -367,14 +367,14 @@ impl Member {
 
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // An error means that it is gone already.
+            // An error means that the process is gone already.
             let _ = process.kill();
             let _ = process.wait();
         }
         self.is_frozen = false;
     }
 
-    /// Sends a signal. That there is no such process any more is no failure.
+    /// Sends a signal. A process that is gone already is not a failure.
     fn signal(&self, signal: &str) {
         if let Some(process) = &self.process {
             let mut command = Command::new("kill");

@@ -1,4 +1,4 @@
-//! How etcd servers are started.
+//! Starting etcd servers.
 
 use std::{
     fmt, fs,
@@ -10,10 +10,10 @@ use std::{
     thread,
 };
 
-/// The variable that names another `etcd` than the one on the `PATH`.
+/// The variable that names an `etcd` other than the one on the `PATH`.
 const VARIABLE: &str = "LOCKCORE_ETCD";
 
-/// The times of the election, in milliseconds. The shortest lease follows from them: 1 s.
+/// The election times in milliseconds. The shortest lease follows from them: 1 s.
 const TIMES: [&str; 4] = ["--heartbeat-interval", "60", "--election-timeout", "600"];
 
 /// Why an etcd cluster could not be started.
@@ -22,9 +22,9 @@ const TIMES: [&str; 4] = ["--heartbeat-interval", "60", "--election-timeout", "6
 pub enum EtcdStartError {
     /// There is no `etcd` on the `PATH`.
     NotInstalled,
-    /// There is no executable where the variable `LOCKCORE_ETCD` says.
+    /// There is no executable at the path in the variable `LOCKCORE_ETCD`.
     Missing(PathBuf),
-    /// A server did not come up; with what it said.
+    /// A server did not come up; with its output.
     Failed(String),
 }
 
@@ -50,7 +50,7 @@ pub(super) fn failed(error: impl fmt::Display) -> EtcdStartError {
     EtcdStartError::Failed(error.to_string())
 }
 
-/// How a member is started, at first and again.
+/// How a member is started and restarted.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) name: String,
@@ -59,7 +59,7 @@ pub(super) struct Launch {
     pub(super) peer_port: u16,
     /// All members: `name=url,..`
     pub(super) cluster: String,
-    /// Whether the cluster begins with this member, or has added it.
+    /// `true` if the cluster begins with this member, `false` if the member is added to it.
     pub(super) is_new: bool,
     pub(super) options: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Launch {
             .args(["--initial-cluster", &self.cluster, "--initial-cluster-state", state])
             .args(TIMES)
             .args(&self.options)
-            // Older versions ask for this on other processors than those that they were tested on.
+            // Older versions require this on processors that they were not tested on.
             .env("ETCD_UNSUPPORTED_ARCH", architecture())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -101,7 +101,7 @@ impl Launch {
     }
 }
 
-/// The name of this processor in Go.
+/// The Go name of this processor architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -118,7 +118,7 @@ pub(super) fn ready(output: Option<ChildStderr>) -> Result<(), EtcdStartError> {
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
             if line.contains("ready to serve client requests") {
-                // It goes on talking, and would stop if nobody listened.
+                // The server continues to write, and would block if nobody read its output.
                 thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                 return Ok(());
             }
@@ -138,7 +138,7 @@ pub(super) fn new_directory(parent: &Path) -> io::Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let directory = parent.join(format!("lockcore-etcd-{}-{number}", std::process::id()));
-    // Left over from a process of the same number that was killed.
+    // Left over from a killed process with the same id.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory)?;
     Ok(directory)

@@ -1,4 +1,4 @@
-//! [`Faulty`]: a backend that fails when it is told to.
+//! [`Faulty`]: a backend that fails on demand.
 
 mod directory;
 mod signals;
@@ -20,10 +20,11 @@ use lockcore::{
 };
 use tokio::sync::watch;
 
-/// A backend with faults that a test chooses, call by call. Without any it does what the backend inside does.
+/// A backend with faults that a test chooses, call by call. Without faults it behaves like the
+/// backend inside.
 ///
-/// What it is to do is told to its [`Faults`], which clones of it share. Every call is counted, so that a test can also
-/// show which calls are not made.
+/// The faults are set through its [`Faults`], which all its clones share. Every call is counted, so
+/// that a test can also show that a call is not made.
 ///
 /// # Examples
 /// ```
@@ -63,7 +64,7 @@ pub enum Op {
     ForceRelease,
     /// [`Backend::inspect`].
     Inspect,
-    /// [`Backend::subscribe`], and those of latches and conditions.
+    /// [`Backend::subscribe`], and the subscriptions of latches and conditions.
     Subscribe,
     /// [`Backend::resize`].
     Resize,
@@ -95,42 +96,45 @@ pub enum Op {
     Clients,
     /// [`Directory::storage`].
     Storage,
-    /// [`Wakeups::woken`]. Counted, and its faults used up, when a wake-up has come: see [`Fault`].
+    /// [`Wakeups::woken`]. It is counted, and takes its fault, when a wake-up arrives: see
+    /// [`Fault`].
     Woken,
 }
 
-/// What goes wrong in one call.
+/// The fault of one call.
 ///
-/// At a wake-up, [`Delay`](Self::Delay) and [`DelayReply`](Self::DelayReply) make it late, and every other fault loses it.
+/// At a wake-up, [`Delay`](Self::Delay) and [`DelayReply`](Self::DelayReply) delay it, and every
+/// other fault loses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// An error of this kind that is known to have had no effect.
     Refuse(BackendErrorKind),
-    /// The request is lost on its way: no effect, and a time-out after which nobody can know that.
+    /// The request is lost on its way: no effect, and a timeout that leaves the outcome unknown.
     LostRequest,
-    /// The request is carried out and the reply lost: an effect, and a time-out after which nobody can know that.
+    /// The request is carried out and the reply lost: an effect, and a timeout that leaves the
+    /// outcome unknown.
     LostReply,
     /// The request arrives late.
     Delay(Duration),
     /// The request is carried out at once and the reply comes late.
     DelayReply(Duration),
-    /// The request is lost, and there is never an answer.
+    /// The request is lost, and never answered.
     NeverAnswer,
-    /// The request is carried out, and there is never an answer.
+    /// The request is carried out, and never answered.
     NeverReply,
-    /// The request is on its way for so long that nobody waits for it any more: a time-out at once, and the effect
-    /// after this time, whatever has happened since.
+    /// The request arrives long after its client has stopped waiting: a timeout at once, and the
+    /// effect after this time, whatever has happened since.
     Straggles(Duration),
 }
 
-/// What a [`Faulty`] does and has done. Clones are the same.
+/// The faults and the calls of a [`Faulty`]. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Faults {
     script: Arc<Mutex<Script>>,
-    /// Counts interruptions, and tells whether the subscriptions are cut now.
+    /// Counts interruptions, and says whether the subscriptions are interrupted now.
     line: Arc<watch::Sender<Line>>,
-    /// Marks every call, for those who wait for one.
+    /// Notifies [`reached`](Self::reached) of every call.
     called: Arc<watch::Sender<()>>,
 }
 
@@ -142,7 +146,7 @@ struct Script {
     calls: HashMap<Op, usize>,
 }
 
-/// The line over which wake-ups come.
+/// The connection that delivers wake-ups.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     cut: bool,
@@ -150,12 +154,12 @@ struct Line {
 }
 
 impl<B> Faulty<B> {
-    /// `backend`, without faults yet.
+    /// Wraps `backend`, without faults at first.
     pub fn new(backend: B) -> Self {
         Self { backend: Arc::new(backend), faults: Faults::new() }
     }
 
-    /// What it is to do.
+    /// The faults of this backend.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults.clone()
@@ -167,7 +171,7 @@ impl<B> Faulty<B> {
         &self.backend
     }
 
-    /// Makes one call, with the fault that is due. `effect` is what the backend inside does.
+    /// Makes one call, with its next fault if there is one. `effect` calls the backend inside.
     async fn call<T, E>(&self, op: Op, effect: impl FnOnce(Arc<B>) -> E) -> Result<T, BackendError>
     where
         T: Send + 'static,
@@ -208,7 +212,7 @@ impl<B> Faulty<B> {
 }
 
 impl<B> Faulty<B> {
-    /// Has `wakeups` come over the line that can be cut.
+    /// Makes `wakeups` arrive over the connection that can be interrupted.
     fn over_the_line(&self, wakeups: Box<dyn Wakeups>) -> Box<dyn Wakeups> {
         let (faults, mut line) = (self.faults.clone(), self.faults.line.subscribe());
         let restored = line.borrow_and_update().restored;
@@ -222,7 +226,7 @@ impl<B> Clone for Faulty<B> {
     }
 }
 
-/// The error of a call whose outcome nobody can know.
+/// The error of a call whose outcome is unknown.
 fn no_answer(op: Op) -> BackendError {
     BackendError::new(
         BackendErrorKind::Timeout,
@@ -243,58 +247,60 @@ impl Faults {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the next call of `op` a fault. Several queue up: the second is for the call after that.
+    /// Adds a fault for the next call of `op`. Faults queue up: a second one is for the call after
+    /// that.
     pub fn next(&self, op: Op, fault: Fault) {
         self.script().next.entry(op).or_default().push_back(Some(fault));
     }
 
-    /// Lets the next call of `op`, after those that were given something, go well.
+    /// Adds a success for the next call of `op` that has nothing queued yet.
     pub fn next_goes_well(&self, op: Op) {
         self.script().next.entry(op).or_default().push_back(None);
     }
 
-    /// Gives every call of `op` a fault, except those that [`next`](Self::next) is for, until [`heal`](Self::heal).
+    /// Makes every call of `op` fail until [`heal`](Self::heal), except those that
+    /// [`next`](Self::next) was used for.
     pub fn every(&self, op: Op, fault: Fault) {
         self.script().every.insert(op, fault);
     }
 
-    /// Takes back all faults that have not come about yet. Interrupted subscriptions stay so.
+    /// Removes all faults that have not occurred yet. Interrupted subscriptions stay interrupted.
     pub fn heal(&self) {
         let mut script = self.script();
         script.next.clear();
         script.every.clear();
     }
 
-    /// How many calls of `op` there have been, with a fault or without.
+    /// The number of calls of `op` so far, with a fault or without.
     #[must_use]
     pub fn calls(&self, op: Op) -> usize {
         self.script().calls.get(&op).copied().unwrap_or(0)
     }
 
-    /// How many calls there have been of any kind, wake-ups not counted.
+    /// The number of calls of any kind so far, without wake-ups.
     #[must_use]
     pub fn all_calls(&self) -> usize {
         let script = self.script();
         script.calls.iter().filter(|(op, _)| **op != Op::Woken).map(|(_, calls)| calls).sum()
     }
 
-    /// Resolves when there have been at least `calls` calls of `op`.
+    /// Completes when there have been at least `calls` calls of `op`.
     ///
     /// # Cancel safety
-    /// Cancel safe.
+    /// This method is cancel safe.
     pub async fn reached(&self, op: Op, calls: usize) {
         let mut called = self.called.subscribe();
-        // The sender is in `self`: it cannot be gone.
+        // `self` contains the sender, so it cannot be closed.
         let _ = called.wait_for(|()| self.calls(op) >= calls).await;
     }
 
-    /// Cuts the line of all subscriptions, and of those to come: no wake-up is heard, and those of the
+    /// Interrupts all current and future subscriptions: no wake-up arrives, and those in the
     /// meantime are lost.
     pub fn interrupt_subscriptions(&self) {
         self.line.send_modify(|line| line.cut = true);
     }
 
-    /// Mends the line. Every subscription is woken, since it may have missed something.
+    /// Restores the subscriptions. Each of them is woken, since it may have missed something.
     pub fn restore_subscriptions(&self) {
         self.line.send_modify(|line| {
             line.cut = false;
@@ -396,9 +402,9 @@ struct FaultyWakeups {
     wakeups: Box<dyn Wakeups>,
     faults: Faults,
     line: watch::Receiver<Line>,
-    /// The last interruption that was heard of.
+    /// The last interruption that this subscription has noticed.
     restored: u64,
-    /// When a wake-up arrives that is on its way. Kept here, so that a dropped wait does not lose it.
+    /// A delayed wake-up, and when it arrives. Kept here, so that a dropped wait does not lose it.
     late: Option<(tokio::time::Instant, Wakeup)>,
 }
 
@@ -434,7 +440,7 @@ impl Wakeups for FaultyWakeups {
     }
 }
 
-/// Resolves when the line was mended after `heard`.
+/// Completes when the connection has been restored after `heard`.
 async fn restored(line: &mut watch::Receiver<Line>, heard: u64) {
     if line.wait_for(|line| line.restored > heard).await.is_err() {
         pending().await

@@ -9,7 +9,7 @@ use lockcore::{
 
 use super::{Faulty, Op};
 
-/// What a backend owes that declares something and does not have it when it is called.
+/// The error of a backend that declares a part and then lacks it when it is called.
 pub(super) fn missing(what: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unsupported, format!("the backend inside has no {what}"))
 }

@@ -1,4 +1,4 @@
-//! How a PostgreSQL server is installed, prepared and started.
+//! Installing, preparing and starting PostgreSQL servers.
 
 use std::{
     fmt, fs,
@@ -17,13 +17,14 @@ use std::{
     thread,
 };
 
-/// The variable that names the folder of another server's programs than the installed one's.
+/// The variable that names the folder of server programs other than the installed ones.
 const VARIABLE: &str = "LOCKCORE_POSTGRES_BIN";
 
-/// Debian keeps the programs of each version in a folder of its own, outside of the `PATH`.
+/// Debian keeps the programs of each version in a separate folder outside of the `PATH`.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// The user of Debian's package, as whom the server runs if the tests run as root: it refuses to.
+/// The user of Debian's package. The server runs as this user if the tests run as root, because it
+/// refuses to run as root.
 const USER: &str = "postgres";
 
 /// Why a PostgreSQL server could not be started.
@@ -32,11 +33,11 @@ const USER: &str = "postgres";
 pub enum PostgresStartError {
     /// There is no `initdb` and `postgres` on this machine.
     NotInstalled,
-    /// There are none where the variable `LOCKCORE_POSTGRES_BIN` says.
+    /// There are no programs in the folder in the variable `LOCKCORE_POSTGRES_BIN`.
     Missing(PathBuf),
     /// The tests run as root, and there is no user `postgres`.
     NoUser,
-    /// The server did not come up; with what it said.
+    /// The server did not come up; with its output.
     Failed(String),
 }
 
@@ -90,7 +91,7 @@ pub(super) fn programs() -> Result<PathBuf, PostgresStartError> {
         .ok_or(PostgresStartError::NotInstalled)
 }
 
-/// The user and the group that the server runs as, if they are others than those of the tests.
+/// The user and the group that the server runs as, if they differ from those of the tests.
 static OTHER_USER: LazyLock<Result<Option<(u32, u32)>, PostgresStartError>> = LazyLock::new(|| {
     let id = |arguments: &[&str]| -> Option<u32> {
         let output = Command::new("id").args(arguments).stderr(Stdio::null()).output().ok()?;
@@ -110,7 +111,7 @@ fn other_user() -> Result<Option<(u32, u32)>, PostgresStartError> {
     }
 }
 
-/// One of the server's programs, to be run as the server's user.
+/// A command for one of the server's programs, run as the server's user.
 pub(super) fn program(name: &str, directory: &Path) -> Result<Command, PostgresStartError> {
     let mut command = Command::new(programs()?.join(name));
     command.current_dir(directory).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8");
@@ -133,13 +134,13 @@ pub(super) fn run(
     }
 }
 
-/// A new folder in the system's folder for temporary files, which belongs to the server's user.
+/// A new folder in the system's temporary folder, owned by the server's user.
 pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("lockcore-postgres-{}-{number}", std::process::id());
     let directory = std::env::temp_dir().join(name);
-    // Left over from a process of the same number that was killed.
+    // Left over from a killed process with the same id.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).map_err(failed)?;
     if let Some((user, group)) = other_user()? {
@@ -148,7 +149,7 @@ pub(super) fn new_directory() -> Result<PathBuf, PostgresStartError> {
     Ok(directory)
 }
 
-/// Gives a file to the server's user, and to nobody else.
+/// Makes the server's user the owner of a file, with no access for others.
 pub(super) fn give(file: &Path) -> Result<(), PostgresStartError> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     match other_user()? {
@@ -161,7 +162,7 @@ pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The place of the data of the server in `directory`.
+/// The path of the server's data in `directory`.
 pub(super) fn data(directory: &Path) -> PathBuf {
     directory.join("data")
 }
@@ -175,12 +176,12 @@ pub(super) fn spawn(
     let mut command = program("postgres", directory)?;
     command.arg("-D").arg(data(directory)).args(["-p", &port.to_string()]);
     command.arg("-k").arg(directory);
-    // The data of a test need not survive the machine.
+    // The data of a test need not survive a crash of the machine.
     let fixed = [
         "listen_addresses=127.0.0.1",
         "fsync=off",
         "logging_collector=off",
-        // In the directory of the data: a server that is killed leaves it in `/dev/shm` otherwise.
+        // Uses the data directory, because a killed server would leave its memory in `/dev/shm`.
         "dynamic_shared_memory_type=mmap",
     ];
     let settings = fixed.iter().copied().chain(options.iter().map(String::as_str));
@@ -193,7 +194,7 @@ pub(super) fn spawn(
         let mut line = String::new();
         while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
             if line.contains("ready to accept") {
-                // It goes on talking, and would stop if nobody listened.
+                // The server continues to write, and would block if nobody read its output.
                 thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                 return Ok(process);
             }

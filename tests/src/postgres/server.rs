@@ -13,27 +13,26 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::launch::{PostgresStartError, data, failed, free_port, give, new_directory, run, spawn};
 
-/// How often another port is tried when somebody else was faster.
+/// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
-/// How long the processes of a server that was killed may take to notice it.
+/// The time limit for the processes of a killed server to notice it.
 const END: Duration = Duration::from_secs(20);
 
-/// The rules for connections: the superuser needs no password, all others need theirs.
+/// The rules for connections: the superuser needs no password, all other roles need theirs.
 const RULES: &str = "local all all trust\n\
                      host all postgres 127.0.0.1/32 trust\n\
                      host replication postgres 127.0.0.1/32 trust\n\
                      host all all 127.0.0.1/32 scram-sha-256\n";
 
-/// A PostgreSQL server of one test's own: on a free port, with a directory of its own, stopped and
-/// removed when dropped, also when the test panics.
+/// A private PostgreSQL server for one test: on a free port, with its own directory, stopped and
+/// removed on drop, even if the test panics.
 ///
 /// The programs are those in the folder that the variable `LOCKCORE_POSTGRES_BIN` names, or the
 /// newest of Debian's packages, or those in the `PATH`: PostgreSQL 13 or newer. If the test runs as
 /// root, the server runs as the user `postgres`, because it refuses to run as root.
 ///
 /// The superuser `postgres` connects without a password, and other roles with theirs.
-///
 /// # Examples
 /// ```
 /// use lockcore_testkit::PostgresServer;
@@ -50,7 +49,7 @@ pub struct PostgresServer {
     directory: PathBuf,
     options: Vec<String>,
     is_ended: bool,
-    /// The ids of the processes that are frozen. Short critical sections.
+    /// The ids of the frozen processes. Locked for short critical sections.
     frozen: Mutex<Vec<u32>>,
 }
 
@@ -58,7 +57,7 @@ impl PostgresServer {
     /// Starts a server with an empty database.
     ///
     /// # Panics
-    /// If PostgreSQL is not installed, with a sentence that says how to install it: a test that
+    /// If PostgreSQL is not installed, with a message that says how to install it: a test that
     /// cannot run has failed.
     #[must_use]
     pub fn start() -> Self {
@@ -93,7 +92,7 @@ impl PostgresServer {
     /// Starts a server with more settings.
     ///
     /// # Errors
-    /// [`PostgresStartError`], with what to do about it.
+    /// [`PostgresStartError`], which says what to do about it.
     pub fn try_start(settings: &[&str]) -> Result<Self, PostgresStartError> {
         Self::prepare(settings, |directory, data| {
             let arguments = ["-D", data, "-U", "postgres", "--auth=trust", "--no-sync"];
@@ -103,10 +102,10 @@ impl PostgresServer {
         })
     }
 
-    /// Starts a replica of this server, which streams what this one writes.
+    /// Starts a streaming replica of this server.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the replica does not come up.
     #[must_use]
     pub fn start_replica(&self) -> Self {
         let port = self.port.to_string();
@@ -118,7 +117,7 @@ impl PostgresServer {
         replica.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Has `fill` put the data of a server into a new directory, and starts it.
+    /// Calls `fill` to create the data of a server in a new directory, and starts the server.
     fn prepare(
         settings: &[&str],
         fill: impl FnOnce(&Path, &str) -> Result<(), PostgresStartError>,
@@ -168,7 +167,7 @@ impl PostgresServer {
         format!("postgresql://{role}:{password}@{}/postgres", self.address())
     }
 
-    /// The address of the server, `127.0.0.1:5432`.
+    /// The address of the server, such as `127.0.0.1:5432`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -180,13 +179,14 @@ impl PostgresServer {
         self.port
     }
 
-    /// The server's directory, removed with it. Its data is in the folder `data`.
+    /// The server's directory, which is removed with it. Its data is in the folder `data`.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Gives a file in the server's directory to the user of the server, and to nobody else.
+    /// Makes the server's user the owner of a file in the server's directory, with no access for
+    /// others.
     ///
     /// # Panics
     /// If there is no such file.
@@ -194,14 +194,14 @@ impl PostgresServer {
         give(&self.directory.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
-    /// Kills the server as a crash would: SIGKILL.
+    /// Kills the server with SIGKILL, like a crash.
     pub fn kill(&mut self) {
         let children = if self.is_ended { Vec::new() } else { self.children() };
-        // An error means that it is gone already.
+        // An error means that the process is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         self.is_ended = true;
-        // Its processes notice that by themselves, but a stopped one only when it goes on.
+        // The child processes notice by themselves, but a stopped one only when it is resumed.
         send("KILL", &children);
         let end = Instant::now() + END;
         while children.iter().any(|child| is_alive(*child)) && Instant::now() < end {
@@ -209,8 +209,7 @@ impl PostgresServer {
         }
     }
 
-    /// Stops the server in an orderly way, without waiting for its clients, and returns when it has
-    /// ended.
+    /// Stops the server cleanly, without waiting for its clients, and returns when it has ended.
     pub fn stop(&mut self) {
         if !self.is_ended {
             send("INT", &[self.process.id()]);
@@ -219,11 +218,11 @@ impl PostgresServer {
         }
     }
 
-    /// Starts the server again on its port, with the data that it had written; kills it before if
-    /// it runs.
+    /// Restarts the server on its port with the data that it had written, killing it first if it
+    /// runs.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not come up.
     pub fn restart(&mut self) {
         self.kill();
         self.process = spawn(&self.directory, self.port, &self.options)
@@ -232,19 +231,19 @@ impl PostgresServer {
         self.frozen().clear();
     }
 
-    /// Freezes the server, SIGSTOP: its connections stay open, and nothing is answered.
+    /// Freezes the server with SIGSTOP: its connections stay open, but it does not answer.
     pub fn freeze(&self) {
         let main = self.process.id();
-        // From then on, there are no new ones.
+        // From then on there are no new child processes.
         send("STOP", &[main]);
         let children = self.children();
         send("STOP", &children);
         *self.frozen() = [&[main][..], &children].concat();
     }
 
-    /// Lets a frozen server go on, SIGCONT.
+    /// Resumes a frozen server with SIGCONT.
     pub fn thaw(&self) {
-        // At once, so that the server is frozen for as long as the test says.
+        // All at once, so that the server is frozen exactly as long as the test says.
         send("CONT", &std::mem::take(&mut *self.frozen()));
     }
 
@@ -252,7 +251,7 @@ impl PostgresServer {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ids of the processes that the server has started.
+    /// The ids of the child processes of the server.
     fn children(&self) -> Vec<u32> {
         let parent = self.process.id().to_string();
         let listed = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
@@ -264,7 +263,7 @@ impl PostgresServer {
         String::from_utf8_lossy(&listed).lines().filter_map(child).collect()
     }
 
-    /// Runs SQL as the superuser, on a connection of its own, and returns the rows as text.
+    /// Runs SQL as the superuser, on a new connection, and returns the rows as text.
     ///
     /// # Panics
     /// If the server does not answer, or answers with an error.
@@ -272,16 +271,16 @@ impl PostgresServer {
         self.try_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs SQL as the superuser, on a connection of its own, and returns the rows as text.
+    /// Runs SQL as the superuser, on a new connection, and returns the rows as text.
     ///
     /// # Errors
-    /// The answer of the server.
+    /// The error of the server.
     pub async fn try_query(&self, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driver = tokio::spawn(connection);
         let messages = client.simple_query(sql).await;
         drop(client);
-        // An error of the connection is one of the query.
+        // An error of the connection is reported by the query.
         let _ = driver.await;
         let row = |message| match message {
             SimpleQueryMessage::Row(row) => {
@@ -301,7 +300,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Sends a signal to processes. That there is no such process any more is no failure.
+/// Sends a signal to processes. Processes that are gone already are not a failure.
 fn send(signal: &str, ids: &[u32]) {
     if ids.is_empty() {
         return;
@@ -311,7 +310,7 @@ fn send(signal: &str, ids: &[u32]) {
     let _ = command.stderr(Stdio::null()).status();
 }
 
-/// One that nobody has waited for yet counts as gone.
+/// Returns `false` also for a zombie process.
 fn is_alive(id: u32) -> bool {
     let listed = Command::new("ps").args(["-o", "stat=", "-p", &id.to_string()]).output();
     let state = listed.map(|output| output.stdout).unwrap_or_default();

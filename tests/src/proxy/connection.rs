@@ -29,13 +29,14 @@ use super::{Conditions, On, Shared, Way, reset, resp};
 struct Connection {
     number: u64,
     shared: Arc<Shared>,
-    /// Whether it has subscribed to anything.
+    /// `true` if the client has subscribed to anything.
     listens: AtomicBool,
-    /// For each request without a reply, whether it is one of a lock. Short critical sections without awaits.
+    /// For each unanswered request, `true` if it is one of a lock. Locked for short critical
+    /// sections without awaits.
     unanswered: Mutex<VecDeque<bool>>,
 }
 
-/// A piece that is on its way, and when it arrives.
+/// Data on its way, and when it arrives.
 struct Piece {
     due: Instant,
     bytes: Vec<u8>,
@@ -43,9 +44,9 @@ struct Piece {
 
 /// Why a direction has ended.
 enum End {
-    /// The sender has closed it, which the receiver was told.
+    /// The sender has closed it, and the receiver was told.
     Closed,
-    /// The connection is to break.
+    /// The connection must be reset.
     Broken,
 }
 
@@ -65,7 +66,7 @@ pub(super) async fn serve(number: u64, client: TcpStream, shared: Arc<Shared>) {
         };
         tokio::select! {
             () = carry(&connection, client, server) => {}
-            // The halves are gone by then, and with them the connection.
+            // The halves are dropped by then, and the connection with them.
             _ = resets.changed() => {}
         }
     } else {
@@ -81,7 +82,8 @@ async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
     for stream in [&client, &server] {
         let _ = stream.set_nodelay(true);
     }
-    // Closed by us, a connection ends with a reset; closed by its other end, that end is carried over first.
+    // A connection that the proxy closes ends with a reset; if its other end closed it, that close
+    // is forwarded first.
     reset(&client);
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
@@ -102,15 +104,16 @@ async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
                 end = connection.give(Way::ToClient, to_client, &mut due_replies) => return end,
                 () = connection.abandoned() => {}
             }
-            // Read all the same: a connection that is closed with something unread is reset, and
-            // the server may lose what it has not read either.
+            // Continue to read: closing a connection with unread data resets it, and the server may
+            // then lose data that it has not read either.
             while due_replies.recv().await.is_some() {}
             End::Closed
         };
         tokio::join!(connection.take(Way::ToClient, from_server, replies), give).1
     };
     tokio::pin!(up, down);
-    // A client that has closed may have sent something that is still on its way; a server that has closed hears nothing any more.
+    // A closed client may have sent data that is still on its way; a closed server receives
+    // nothing.
     tokio::select! {
         end = &mut up => if let End::Closed = end {
             let _ = tokio::time::timeout(Duration::from_secs(1), down).await;
@@ -122,7 +125,7 @@ async fn carry(connection: &Connection, client: TcpStream, server: TcpStream) {
 }
 
 impl Connection {
-    /// Reads one direction, message by message, and says when each is due at the other end.
+    /// Reads one direction, message by message, and sets when each arrives at the other end.
     async fn take(&self, way: Way, mut from: OwnedReadHalf, to: UnboundedSender<Piece>) {
         let mut input = Vec::new();
         let mut due = Instant::now();
@@ -174,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Writes one direction as the conditions have it.
+    /// Writes one direction, subject to the conditions.
     async fn give(
         &self,
         way: Way,
@@ -205,7 +208,7 @@ impl Connection {
         End::Closed
     }
 
-    /// Resolves when the client's end is to be reset.
+    /// Completes when the client's end is to be reset.
     async fn abandoned(&self) {
         // The sender lives as long as `self`.
         let _ = self.shared.abandoned.subscribe().wait_for(|up_to| *up_to >= self.number).await;
@@ -215,7 +218,7 @@ impl Connection {
         self.shared.conditions.borrow().clone()
     }
 
-    /// Resolves when this direction is open.
+    /// Completes when this direction is open.
     async fn passable(&self, way: Way, conditions: &mut watch::Receiver<Conditions>) {
         // The senders live as long as `self`.
         let mut frozen = self.shared.frozen.subscribe();
@@ -257,14 +260,14 @@ impl Connection {
             b"\r\nSUNSUBSCRIBE\r\n",
         ];
         if names.iter().any(|name| begins(bytes, name)) {
-            // It is answered by pushes.
+            // This request is answered by pushes.
             self.listens.store(true, Ordering::SeqCst);
             return;
         }
         self.unanswered().push_back(is_request(bytes));
     }
 
-    /// What is to be inserted before this reply.
+    /// The stray reply to insert before this reply.
     fn stray(&self) -> Option<Vec<u8>> {
         if self.unanswered().front() != Some(&true) {
             return None;
@@ -272,7 +275,7 @@ impl Connection {
         self.shared.stray.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Counts a reply, and says whether it is the one that is to be lost.
+    /// Counts a reply. Returns `true` if it must be lost.
     fn is_answer_to_lose(&self) -> bool {
         if self.unanswered().pop_front() != Some(true) {
             return false;
@@ -284,7 +287,7 @@ impl Connection {
             .is_ok()
     }
 
-    /// How many of so many bytes may pass before the connection is reset.
+    /// How many of `bytes` bytes may pass before the connection is reset.
     fn allowed(&self, way: Way, bytes: usize) -> usize {
         let left = &self.shared.reset_after;
         if way == Way::ToServer || left.load(Ordering::SeqCst) == u64::MAX {
@@ -304,7 +307,7 @@ impl Connection {
     }
 }
 
-/// Whether `needle` stands at the start of a request, in upper or lower case.
+/// Returns `true` if a request begins with `needle`, in upper or lower case.
 fn begins(bytes: &[u8], needle: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(40)];
     start.windows(needle.len()).any(|window| window.eq_ignore_ascii_case(needle))
@@ -316,7 +319,7 @@ fn is_request(bytes: &[u8]) -> bool {
     commands.iter().any(|command| begins(bytes, command))
 }
 
-/// Whether a push is a message, not the confirmation of a subscription.
+/// Returns `true` if a push is a message, not the confirmation of a subscription.
 fn is_message(bytes: &[u8]) -> bool {
     begins(bytes, b"\r\nmessage\r\n") || begins(bytes, b"\r\nsmessage\r\n")
 }

@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Which way.
+/// A direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
@@ -30,43 +30,44 @@ pub enum Way {
     ToClient,
 }
 
-/// On which connections.
+/// The connections that a fault affects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum On {
-    /// All.
+    /// All connections.
     #[default]
     All,
-    /// Those that have never subscribed to anything.
+    /// Connections that have never subscribed to anything.
     Commands,
-    /// Those that have.
+    /// Connections that have subscribed.
     Messages,
 }
 
-/// What the network does to what passes through. The default is nothing.
+/// The conditions of the network. The default is an undisturbed one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// How long everything takes, each way.
+    /// The delay of every message, in each direction.
     pub latency: Duration,
-    /// By how much that varies: each message is late by up to so much more, in its order.
+    /// The maximum extra delay of each message. Messages stay in order.
     pub jitter: Duration,
-    /// Nothing gets through this way; it is kept until it does again, as by TCP after a short partition.
+    /// Blocks the direction to the server. Data is kept until it can pass again, as by TCP after a
+    /// short partition.
     pub cut_to_server: bool,
-    /// The other way.
+    /// Blocks the direction to the clients.
     pub cut_to_client: bool,
-    /// Only these connections are cut.
+    /// The connections that are blocked.
     pub cut_on: On,
-    /// New connections are refused.
+    /// Refuses new connections.
     pub refuse: bool,
-    /// Everything is sent byte by byte.
+    /// Sends everything byte by byte.
     pub slices: bool,
-    /// Every second message that the server pushes is left out.
+    /// Drops every second message that the server pushes.
     pub drop_every_second_push: bool,
 }
 
 /// A TCP proxy in front of a Redis server, for one client or several.
 ///
-/// It knows where messages begin and end, so that a fault can hit the reply to a certain request.
+/// It recognizes messages, so that a fault can hit the reply to a specific request.
 ///
 /// # Examples
 /// ```
@@ -87,41 +88,42 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// What all connections of a proxy have in common.
+/// The state that all connections of a proxy share.
 #[derive(Debug)]
 struct Shared {
-    /// Whether what passes through is not the protocol of clients, and is carried as it comes.
+    /// `true` if the proxy forwards bytes without looking for messages.
     is_opaque: bool,
     /// The port of the server that new connections lead to.
     target: AtomicU16,
     conditions: watch::Sender<Conditions>,
-    /// Raised to end all connections that exist: by a reset.
+    /// Incremented to reset all existing connections.
     resets: watch::Sender<u64>,
-    /// Up to which connection the clients' ends are reset.
+    /// The last connection whose client's end is reset, together with all before it.
     abandoned: watch::Sender<u64>,
     /// The connections that have not ended.
     open: watch::Sender<BTreeSet<u64>>,
-    /// Requests of locks that were answered.
+    /// The number of answers to requests of locks.
     answers: AtomicU64,
-    /// At which answer to a request of a lock the connection breaks instead; 0 for none.
+    /// The number of the answer to a request of a lock that is replaced by a reset; 0 for none.
     lose_answer: AtomicU64,
-    /// After how many more bytes to a client its connection is reset; `u64::MAX` for never.
+    /// The number of bytes to clients until a reset; `u64::MAX` for none.
     reset_after: AtomicU64,
-    /// For how many ns the next request of a lock is kept, though its client may have gone.
+    /// The delay of the next request of a lock in ns, even if its client leaves.
     delay_next: AtomicU64,
-    /// Up to which connection nothing gets through any more, whatever the conditions.
+    /// The last connection that is frozen, together with all before it, whatever the conditions.
     frozen: watch::Sender<(u64, On)>,
     connections: AtomicUsize,
     accepted: AtomicU64,
     refused: AtomicU64,
-    /// A stray reply, which goes to a client before the next answer to a request of a lock. Short
+    /// A stray reply, inserted before the next answer to a request of a lock. Locked for short
     /// critical sections.
     stray: Mutex<Option<Vec<u8>>>,
     noise: AtomicU64,
 }
 
 impl Proxy {
-    /// Starts a proxy on a free port of 127.0.0.1, in front of the server on port `target`, on the current runtime.
+    /// Starts a proxy on a free port of 127.0.0.1, in front of the server on port `target`, on the
+    /// current runtime.
     ///
     /// # Errors
     /// If there is no free port.
@@ -129,8 +131,8 @@ impl Proxy {
         Self::start_as(target, false).await
     }
 
-    /// Starts a proxy between servers, which do not speak the protocol of clients: it looks for no
-    /// messages in what it carries.
+    /// Starts a proxy between servers, which do not use the protocol of clients: it forwards bytes
+    /// without looking for messages.
     ///
     /// # Errors
     /// If there is no free port.
@@ -175,23 +177,23 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Changes what the network does, to connections that exist as well.
+    /// Changes the conditions, for existing connections as well.
     pub fn set(&self, conditions: Conditions) {
         self.shared.conditions.send_replace(conditions);
     }
 
-    /// Leads new connections to the server on port `target`, as a name or a virtual address does after a failover. Those that exist stay where
-    /// they are.
+    /// Directs new connections to the server on port `target`, as a name or a virtual address does
+    /// after a failover. Existing connections stay where they are.
     pub fn redirect(&self, target: u16) {
         self.shared.target.store(target, Ordering::SeqCst);
     }
 
-    /// Gives the client `reply` before the next answer to a request of a lock, as if the server had sent it.
+    /// Inserts `reply` before the next answer to a request of a lock, as if the server had sent it.
     pub fn insert_reply(&self, reply: &[u8]) {
         *self.shared.stray.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.to_vec());
     }
 
-    /// Lets everything pass again, also what was frozen.
+    /// Lets everything pass again, including frozen data.
     pub fn heal(&self) {
         self.set(Conditions::default());
         self.shared.frozen.send_replace((0, On::All));
@@ -205,70 +207,72 @@ impl Proxy {
         self.shared.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// Resets all connections (RST) at their clients' end. The server is not told: what clients had
-    /// sent is on its way as before, and frozen for as long as it is.
+    /// Resets all connections (RST) at their clients' end. The server is not told: data from the
+    /// clients is still on its way, and stays frozen if it was.
     pub fn abandon(&self) {
         self.shared.abandoned.send_replace(self.accepted());
     }
 
-    /// Lets everything pass again, and resolves when the server has had what was sent on
-    /// connections that were [abandoned](Self::abandon): it has closed them since, or had a second
-    /// for that.
+    /// Lets everything pass again, and completes when the server has received the data of
+    /// [abandoned](Self::abandon) connections: it has closed them since, or has had a second for
+    /// that.
     pub async fn deliver(&self) {
         self.heal();
         let last = *self.shared.abandoned.borrow();
         let mut open = self.shared.open.subscribe();
-        // The sender is in `self`: it cannot be gone.
+        // `self` contains the sender, so it cannot be closed.
         let _ = open.wait_for(|open| open.first().is_none_or(|first| *first > last)).await;
     }
 
-    /// The `k`-th request of a lock from now on is carried out, but instead of its answer the client gets a reset.
+    /// Carries out the `k`-th request of a lock from now on, but resets the connection instead of
+    /// answering.
     pub fn lose_answer(&self, k: u64) {
         let answers = self.shared.answers.load(Ordering::SeqCst);
         self.shared.lose_answer.store(answers + k, Ordering::SeqCst);
     }
 
-    /// Whether the answer that was to be lost is lost.
+    /// Returns `true` if the answer of [`lose_answer`](Self::lose_answer) has been lost.
     #[must_use]
     pub fn has_lost_answer(&self) -> bool {
         self.shared.lose_answer.load(Ordering::SeqCst) == 0
     }
 
-    /// After so many more bytes to clients, whatever they belong to, the connection is reset.
+    /// Resets a connection after `bytes` more bytes to clients, whatever messages they belong to.
     pub fn reset_after(&self, bytes: u64) {
         self.shared.reset_after.store(bytes, Ordering::SeqCst);
     }
 
-    /// The next request of a lock, and what follows on its connection, reaches the server only after `time`, also if the client has gone by then.
+    /// Delays the next request of a lock, and whatever follows on its connection, by `time`, even
+    /// if the client leaves before.
     pub fn delay_next_request(&self, time: Duration) {
         self.shared.delay_next.store(crate::span(time), Ordering::SeqCst);
     }
 
-    /// Nothing gets through any more on the connections that exist, in either direction, and nobody is told: they are half open, until
-    /// [`heal`](Self::heal). New ones are not concerned.
+    /// Blocks the existing connections in both directions without telling anybody: they are half
+    /// open until [`heal`](Self::heal). New connections are not affected.
     pub fn freeze(&self, on: On) {
         self.shared.frozen.send_replace((self.accepted(), on));
     }
 
-    /// How many requests of locks were answered.
+    /// The number of answers to requests of locks so far.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.shared.answers.load(Ordering::SeqCst)
     }
 
-    /// How many connections were refused.
+    /// The number of connections that were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::SeqCst)
     }
 
-    /// How many connections there are.
+    /// The number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many connections there have been.
+    /// The number of connections accepted so far.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
@@ -297,14 +301,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Has the socket be closed with a reset.
+/// Makes the socket close with a reset.
 fn reset(stream: &TcpStream) {
-    // An error means that it is closed already.
+    // An error means that the socket is closed already.
     let _ = stream.set_zero_linger();
 }
 
 impl Shared {
-    /// A number below `bound`, from a sequence that only looks random.
+    /// A pseudorandom number below `bound`.
     fn noise(&self, bound: u64) -> u64 {
         let mut x = self.noise.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,9 @@
-//! Where messages of the Redis protocol begin and end.
+//! Finds the limits of messages of the Redis protocol.
 
-/// How many bytes of `input` are its first message; `None` if it is not complete yet.
+/// The length in bytes of the first message in `input`; `None` if it is not complete yet.
 ///
 /// # Errors
-/// If it is no such protocol.
+/// If the bytes do not follow the protocol.
 pub(super) fn message(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut end = 0;
     let mut left = 1_u64;
@@ -17,7 +17,7 @@ pub(super) fn message(input: &[u8]) -> Result<Option<usize>, Malformed> {
             b'$' | b'=' | b'!' => end += blob(number(line)?)?,
             b'*' | b'~' | b'>' => left += count(number(line)?)?,
             b'%' => left += 2 * count(number(line)?)?,
-            // An attribute stands before the message itself.
+            // An attribute precedes the message itself.
             b'|' => left += 2 * count(number(line)?)? + 1,
             _ => return Err(Malformed),
         }
@@ -28,7 +28,7 @@ pub(super) fn message(input: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(end))
 }
 
-/// What does not follow the protocol.
+/// The input does not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -40,7 +40,7 @@ fn number(line: &[u8]) -> Result<i64, Malformed> {
     std::str::from_utf8(&line[1..]).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
 }
 
-/// The bytes of a blob with its end of line; -1 is none.
+/// The length of a blob with its end of line; -1 stands for none.
 fn blob(length: i64) -> Result<usize, Malformed> {
     if length < 0 {
         Ok(0)

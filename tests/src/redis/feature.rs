@@ -1,4 +1,4 @@
-//! [`Feature`]: what an older server cannot do.
+//! [`Feature`]: features that an older server lacks.
 
 use std::{
     env,
@@ -9,15 +9,15 @@ use std::{
 
 use super::Version;
 
-/// The variable that names a file, to which a line is added for each test that was not run.
+/// The variable that names a file, to which a line is added for each skipped test.
 const VARIABLE: &str = "LOCKCORE_NOT_RUN";
 
-/// Servers from this version on have every [`Feature`], so that no test is left out on them.
+/// Servers from this version on have every [`Feature`], so no test is skipped on them.
 const COMPLETE: Version = Version::new(7, 0, 0);
 
-/// Something that a test needs of the server and that Redis 6.0 lacks.
+/// A feature that a test needs and that Redis 6.0 lacks.
 ///
-/// Redis 7.0 and Valkey, from its first version on, have all of it.
+/// Redis 7.0 and newer, and every version of Valkey, have all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {
@@ -50,14 +50,14 @@ impl Feature {
     }
 }
 
-/// Returns `true` if the server is too old for a test, which is to return then.
+/// Returns `true` if the server is too old for a test, which must then return.
 ///
-/// It reports that on standard error, past the capture of the test harness, and adds the same line
-/// to the file that the variable `LOCKCORE_NOT_RUN` names, if it is set. This never happens from
-/// Redis 7.0 on: a test that finds the feature missing there fails.
+/// The skip is reported on standard error, bypassing the capture of the test harness, and the same
+/// line is added to the file that the variable `LOCKCORE_NOT_RUN` names, if it is set. This never
+/// happens from Redis 7.0 on: a test that finds the feature missing there fails.
 ///
 /// # Panics
-/// If there is no server, or its version cannot be told; or if the report cannot be written.
+/// If there is no server, or its version is unknown; or if the report cannot be written.
 ///
 /// # Examples
 /// ```
@@ -84,7 +84,7 @@ pub fn server_lacks(feature: Feature) -> bool {
     true
 }
 
-/// Writes the line at once: other tests report at the same time.
+/// Writes the line in one piece, because other tests report at the same time.
 fn report(line: &str) -> io::Result<()> {
     io::stderr().write_all(line.as_bytes())?;
     if let Some(path) = env::var_os(VARIABLE) {

@@ -1,4 +1,4 @@
-//! [`Launch`]: how a server process is started, and started again.
+//! [`Launch`]: how a server process is started and restarted.
 
 use std::{
     fmt, fs,
@@ -13,11 +13,11 @@ use std::{
 
 use super::version::{Version, executable, not_started};
 
-/// The port of the cluster bus is so much higher than that of the clients.
+/// The difference between the port of the cluster bus and that of the clients.
 const BUS_OFFSET: u16 = 10_000;
 
-/// The options with which a replica gets the data at once. Without a file on the disk, Redis 7.0
-/// holds writes back for up to a second more, although it says that the replica is online.
+/// Options with which a replica gets its data at once. Without a file on the disk, Redis 7.0 holds
+/// writes back for up to one more second, although it reports the replica as online.
 pub(super) const SYNC_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
 
 /// Why a server could not be started.
@@ -26,11 +26,11 @@ pub(super) const SYNC_AT_ONCE: [&str; 2] = ["--repl-diskless-sync", "no"];
 pub enum StartError {
     /// There is no `redis-server` on the `PATH`.
     NotInstalled,
-    /// There is no executable where the variable `LOCKCORE_REDIS_SERVER` says.
+    /// There is no executable at the path in the variable `LOCKCORE_REDIS_SERVER`.
     Missing(PathBuf),
-    /// The server did not come up; with what it said.
+    /// The server did not come up; with its output.
     Failed(String),
-    /// The servers of a group did not find each other; with what was missing at last.
+    /// The servers of a group did not find each other; with what was missing last.
     Incomplete(String),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// What the process is given, at its first start and at each restart.
+/// The arguments of the process, at its first start and at each restart.
 #[derive(Clone, Default)]
 pub(super) struct Launch {
     /// The lines of a configuration file, which the server may rewrite. A Sentinel needs one.
@@ -66,14 +66,14 @@ pub(super) struct Launch {
 }
 
 impl fmt::Debug for Launch {
-    /// Without options, which may contain a password.
+    /// Omits the options, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Launch").finish_non_exhaustive()
     }
 }
 
 impl Launch {
-    /// The value of an option, if it is given.
+    /// The value of an option, if it was given.
     pub(super) fn option(&self, name: &str) -> Option<&str> {
         let at = self.options.iter().position(|option| option == name)?;
         self.options.get(at + 1).map(String::as_str)
@@ -87,10 +87,10 @@ impl Launch {
             let mut lines = BufReader::new(output);
             let mut line = String::new();
             while lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-                // A Sentinel says that it has an identity, and listens by then.
+                // By the time a Sentinel prints its id, it listens.
                 if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
                     process.stderr = None;
-                    // It goes on talking, and would stop if nobody listened.
+                    // The server continues to write, and would block if nobody read its output.
                     thread::spawn(move || io::copy(&mut lines, &mut io::sink()));
                     return Ok(process);
                 }
@@ -100,7 +100,7 @@ impl Launch {
         }
         let _ = process.kill();
         let _ = process.wait();
-        // Options that it does not know.
+        // The errors are about unknown options.
         if let Some(mut errors) = process.stderr.take() {
             let _ = errors.read_to_string(&mut said);
         }
@@ -116,7 +116,7 @@ impl Launch {
             .arg(socket(directory))
             .arg("--dir")
             .arg(directory);
-        // Older servers allow it without being told, and do not know the option.
+        // Older servers allow it by default, and do not know the option.
         if Version::of_server()? >= Version::new(7, 0, 0) {
             command.args(["--enable-debug-command", "local"]);
         }
@@ -142,7 +142,7 @@ pub(super) fn new_directory() -> io::Result<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("lockcore-{}-{number}", std::process::id()));
-    // Left over from a process of the same number that was killed.
+    // Left over from a killed process with the same id.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory)?;
     Ok(directory)
@@ -154,8 +154,8 @@ pub(super) fn free_port() -> io::Result<u16> {
 
 /// A free port whose cluster bus port is free as well.
 ///
-/// Both are below those that systems give to outgoing connections, which would be in the way of a
-/// node that is started again.
+/// Both are below the range that systems use for outgoing connections, which could occupy the port
+/// of a node that is restarted.
 pub(super) fn free_cluster_port() -> io::Result<u16> {
     let mut failure = None;
     for attempt in 0..100_u32 {

@@ -14,17 +14,17 @@ use super::{
 /// The name under which the Sentinels know the primary.
 const MASTER_NAME: &str = "lockcore";
 
-/// After how long a server counts as down while the group starts, which keeps a machine busy.
+/// The time after which a server counts as down while the group starts, which keeps a machine busy.
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// A failover by hand that has not begun by then does not come.
+/// A manual failover that has not begun within this time will not begin.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
 
 /// A primary with replicas and the Sentinels that watch them: real processes on free ports, each
-/// stopped when the group is dropped, also when the test panics.
+/// stopped when the group is dropped, even if the test panics.
 ///
-/// Servers and Sentinels have indices, which stay when roles change: at the start, server 0 is the
-/// primary. The Sentinels promote a replica when the primary does not answer for a second.
+/// Servers and Sentinels have indices, which do not change with their roles: at the start, server 0
+/// is the primary. The Sentinels promote a replica when the primary does not answer for a second.
 ///
 /// # Examples
 /// ```
@@ -93,14 +93,14 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// Sets after how long without an answer a Sentinel takes a server to be down; 1 s by default.
+    /// Sets how long a server must be silent before a Sentinel considers it down; 1 s by default.
     pub fn down_after(mut self, silence: Duration) -> Self {
         self.down_after = silence;
         self
     }
 
-    /// Sets the time limit of a failover; 3 s by default. The Sentinels try the next one after
-    /// twice that time.
+    /// Sets the time limit of a failover; 3 s by default. After twice that time the Sentinels try
+    /// again.
     pub fn failover_timeout(mut self, limit: Duration) -> Self {
         self.failover_timeout = limit;
         self
@@ -118,13 +118,13 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// Adds an option of each server, as on its command line: `option("--maxmemory", "1mb")`.
+    /// Adds an option of each server, as on the command line: `option("--maxmemory", "1mb")`.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.extend([name.into(), value.into()]);
         self
     }
 
-    /// Adds options of each server, as on its command line: `&["--maxmemory", "1mb"]`.
+    /// Adds options of each server, as on the command line: `&["--maxmemory", "1mb"]`.
     pub fn options(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|&option| option.to_owned()));
         self
@@ -142,16 +142,16 @@ impl RedisSentinelBuilder {
         self
     }
 
-    /// Starts the group, and returns when all of it is known to all Sentinels.
+    /// Starts the group, and returns when every Sentinel knows the whole group.
     ///
     /// # Panics
-    /// If there is no redis-server, or the group is not complete within a minute, with what is
-    /// missing.
+    /// If there is no redis-server, or the group is not complete within a minute. The message says
+    /// what is missing.
     pub async fn start(self) -> RedisSentinel {
         self.try_start().await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts the group, and returns when all of it is known to all Sentinels.
+    /// Starts the group, and returns when every Sentinel knows the whole group.
     ///
     /// # Errors
     /// [`StartError`], with what is missing.
@@ -227,7 +227,7 @@ impl RedisSentinel {
         Self::builder().start().await
     }
 
-    /// Options for a group that is not the usual one.
+    /// Options for a non-default group.
     pub fn builder() -> RedisSentinelBuilder {
         RedisSentinelBuilder {
             replicas: 2,
@@ -248,7 +248,7 @@ impl RedisSentinel {
         MASTER_NAME
     }
 
-    /// The addresses of the Sentinels, `127.0.0.1:26379`.
+    /// The addresses of the Sentinels, such as `127.0.0.1:26379`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::address).collect()
@@ -260,10 +260,10 @@ impl RedisSentinel {
         self.servers.len()
     }
 
-    /// A server, whatever its role is.
+    /// A server of any role.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no server with this index.
     #[must_use]
     pub fn server(&self, index: usize) -> &RedisServer {
         &self.servers[index]
@@ -272,7 +272,7 @@ impl RedisSentinel {
     /// A server, to kill, stop or restart it.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no server with this index.
     #[must_use]
     pub fn server_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.servers[index]
@@ -281,7 +281,7 @@ impl RedisSentinel {
     /// A Sentinel.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no Sentinel with this index.
     #[must_use]
     pub fn sentinel(&self, index: usize) -> &RedisServer {
         &self.sentinels[index]
@@ -290,18 +290,18 @@ impl RedisSentinel {
     /// A Sentinel, to kill, stop or restart it.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no Sentinel with this index.
     #[must_use]
     pub fn sentinel_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.sentinels[index]
     }
 
-    /// Returns the server that all running Sentinels name as the primary and that is one. Waits
-    /// for it while a failover is under way, or still to come because the primary was killed,
+    /// Returns the server that all running Sentinels name as the primary and that has this role.
+    /// Waits while a failover is under way, or is still to come because the primary was killed,
     /// stopped or frozen.
     ///
     /// # Panics
-    /// If there is none within a minute, with what is missing.
+    /// If there is none within a minute. The message says what is missing.
     pub async fn primary(&self) -> usize {
         let patience = Patience::new();
         loop {
@@ -312,10 +312,10 @@ impl RedisSentinel {
         }
     }
 
-    /// Returns the servers that replicate the primary. Waits until all running ones do.
+    /// Returns the servers that replicate the primary. Waits until all running servers do.
     ///
     /// # Panics
-    /// If they do not within a minute, with what is missing.
+    /// If that takes longer than a minute. The message says what is missing.
     pub async fn replicas(&self) -> Vec<usize> {
         let patience = Patience::new();
         loop {
@@ -327,11 +327,11 @@ impl RedisSentinel {
     }
 
     /// Makes the Sentinels promote a replica while the primary runs, and returns the new primary
-    /// once all running Sentinels name it. The old one becomes a replica later, which
+    /// once all running Sentinels name it. The old primary becomes a replica later, which
     /// [`replicas`](Self::replicas) waits for.
     ///
     /// # Panics
-    /// If there is no new primary within a minute, with what is missing.
+    /// If there is no new primary within a minute. The message says what is missing.
     pub async fn failover(&self) -> usize {
         let old = self.primary().await;
         let patience = Patience::new();
@@ -339,7 +339,7 @@ impl RedisSentinel {
         loop {
             let missing = match self.agreed_primary().await {
                 Ok(primary) if primary != old => return primary,
-                // A Sentinel that has not heard from the replicas for a moment gives up.
+                // A Sentinel gives up if it has not heard from the replicas for a moment.
                 Ok(_) if ordered.is_none_or(|ordered| ordered.elapsed() > FAILOVER_LIMIT) => {
                     match self.order_failover().await {
                         Ok(()) => {
@@ -365,7 +365,7 @@ impl RedisSentinel {
         self.sentinels.iter().filter(|sentinel| sentinel.is_up())
     }
 
-    /// Shortens periods of the Sentinels that no configuration shortens, if they know how.
+    /// Shortens periods of the Sentinels that cannot be configured, if the version supports that.
     async fn hurry(&self, patience: &Patience) -> Result<(), StartError> {
         let command = "SENTINEL DEBUG info-period 500 ping-period 400 ask-period 200 \
                        publish-period 200 tilt-period 2000";
@@ -389,7 +389,7 @@ impl RedisSentinel {
         Ok(())
     }
 
-    /// Fails unless every Sentinel knows all others and all replicas, and these are linked.
+    /// Fails unless every Sentinel knows all others and all replicas, and the replicas are linked.
     async fn complete(&self, replicas: usize) -> Result<(), String> {
         self.linked_replicas().await?;
         let usable = format!("OK {} usable Sentinels", self.sentinels.len());

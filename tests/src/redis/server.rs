@@ -15,15 +15,15 @@ use super::{
     launch::{Launch, configuration_file, free_port, new_directory, socket},
 };
 
-/// How often another port is tried when somebody else was faster.
+/// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
-/// Commands that clients of the lock send. All others are sent by the test itself, run inside
-/// scripts, or follow one of these. `HDEL` is a release, on its own or inside a batch.
+/// The commands that clients of locks send. All others are sent by the test itself, run inside
+/// scripts, or follow one of these. `HDEL` is a release, alone or in a batch.
 const OF_CLIENTS: [&str; 6] = ["evalsha", "eval", "hdel", "subscribe", "unsubscribe", "ping"];
 
-/// A redis-server process of one test's own: on a free port, with a directory of its own, stopped
-/// and removed when dropped, also when the test panics.
+/// A private redis-server for one test: on a free port, with its own directory, stopped and removed
+/// on drop, even if the test panics.
 ///
 /// The executable is the one that the variable `LOCKCORE_REDIS_SERVER` names, an absolute path, or
 /// `redis-server` from the `PATH`: Redis 6.0 or newer, or Valkey.
@@ -54,14 +54,14 @@ impl RedisServer {
     /// Starts a server without persistence.
     ///
     /// # Panics
-    /// If there is no redis-server, with a sentence that says how to install it: a test that cannot
+    /// If there is no redis-server, with a message that says how to install it: a test that cannot
     /// run has failed.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts a server with more options, as on its command line: `&["--maxmemory", "1mb"]`.
+    /// Starts a server with more options, as on the command line: `&["--maxmemory", "1mb"]`.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -73,16 +73,16 @@ impl RedisServer {
     /// Starts a server with more options.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], which says what to do about it.
     pub fn try_start(options: &[&str]) -> Result<Self, StartError> {
         Self::try_start_with_environment(options, &[])
     }
 
-    /// Starts a server with more options and with environment variables, to preload a library for
-    /// example.
+    /// Starts a server with more options and with environment variables, for example to preload a
+    /// library.
     ///
     /// # Errors
-    /// [`StartError`], with what to do about it.
+    /// [`StartError`], which says what to do about it.
     pub fn try_start_with_environment(
         options: &[&str],
         environment: &[(String, String)],
@@ -144,8 +144,8 @@ impl RedisServer {
         Err(StartError::Failed(said))
     }
 
-    /// Starts a server that speaks TLS on another port as well, with these files in PEM form, and
-    /// asks clients for no certificate.
+    /// Starts a server that also accepts TLS on another port, with these files in PEM format, and
+    /// does not ask clients for a certificate.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -175,7 +175,7 @@ impl RedisServer {
         panic!("{failure}");
     }
 
-    /// Starts a Sentinel, which watches nothing.
+    /// Starts a Sentinel that watches nothing yet.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -207,7 +207,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The address of the server, `127.0.0.1:6379`.
+    /// The address of the server, such as `127.0.0.1:6379`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -224,13 +224,13 @@ impl RedisServer {
         self.port
     }
 
-    /// The id of its process.
+    /// The process id of the server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// The server's directory, removed with it.
+    /// The server's directory, which is removed with it.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -242,15 +242,15 @@ impl RedisServer {
         socket(&self.directory)
     }
 
-    /// Kills the server as a crash would: SIGKILL.
+    /// Kills the server with SIGKILL, like a crash.
     pub fn kill(&mut self) {
-        // An error means that it is gone already.
+        // An error means that the process is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         self.is_ended = true;
     }
 
-    /// Stops the server in an orderly way, SIGTERM, and returns when it has ended.
+    /// Stops the server cleanly with SIGTERM, and returns when it has ended.
     ///
     /// # Panics
     /// If the signal cannot be sent.
@@ -263,10 +263,10 @@ impl RedisServer {
         }
     }
 
-    /// Starts a killed server again on its port, with the data that it had written.
+    /// Restarts a killed server on its port, with the data that it had written.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the server does not come up.
     pub fn restart(&mut self) {
         self.kill();
         self.process = self
@@ -277,7 +277,7 @@ impl RedisServer {
         self.is_frozen.store(false, Ordering::Relaxed);
     }
 
-    /// Freezes the process, SIGSTOP: its connections stay open, and nothing is answered.
+    /// Freezes the process with SIGSTOP: its connections stay open, but it does not answer.
     ///
     /// # Panics
     /// If the signal cannot be sent.
@@ -285,7 +285,7 @@ impl RedisServer {
         self.signal("STOP");
     }
 
-    /// Lets a frozen process go on, SIGCONT.
+    /// Resumes a frozen process with SIGCONT.
     ///
     /// # Panics
     /// If the signal cannot be sent.
@@ -316,18 +316,18 @@ impl RedisServer {
         !self.is_ended && !self.is_frozen.load(Ordering::Relaxed)
     }
 
-    /// Asks the server something on a connection of its own.
+    /// Sends the server a command on a new connection, and returns the answer.
     ///
     /// # Panics
-    /// If the server does not answer, or not what was expected.
+    /// If the server does not answer, or the answer is not of this type.
     pub async fn query<T: FromRedisValue>(&self, command: &[&str]) -> T {
         self.try_query(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// Asks the server something on a connection of its own.
+    /// Sends the server a command on a new connection, and returns the answer.
     ///
     /// # Errors
-    /// What the server answers.
+    /// The error of the server or of the connection.
     pub async fn try_query<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut url = self.url();
         if let Some(password) = self.password() {
@@ -345,7 +345,7 @@ impl RedisServer {
         request.query_async(&mut connection).await
     }
 
-    /// How many commands the clients of locks have sent so far: script calls, releases,
+    /// The number of commands that the clients of locks have sent so far: script calls, releases,
     /// subscriptions and pings.
     ///
     /// # Panics
@@ -355,7 +355,7 @@ impl RedisServer {
         OF_CLIENTS.iter().map(|command| calls(&statistics, command)).sum()
     }
 
-    /// How often one command has been called so far, by clients or inside scripts.
+    /// The number of calls of one command so far, by clients or inside scripts.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -364,7 +364,7 @@ impl RedisServer {
         calls(&statistics, command)
     }
 
-    /// The channels that somebody is subscribed to.
+    /// The channels with at least one subscriber.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -372,12 +372,12 @@ impl RedisServer {
         self.query(&["PUBSUB", "CHANNELS"]).await
     }
 
-    /// The keys that would stay for ever.
+    /// The keys that would stay forever.
     ///
     /// # Panics
     /// If the server does not answer.
     pub async fn keys_without_expiry(&self) -> Vec<String> {
-        // At once: tokens live on, so that a server may have thousands of keys.
+        // In one script, because tokens stay and a server may have thousands of keys.
         let script = "local endless = {} \
                       for _, key in ipairs(redis.call('KEYS', '*')) do \
                       if redis.pcall('PTTL', key) == -1 then table.insert(endless, key) end end \

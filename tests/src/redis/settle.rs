@@ -1,4 +1,4 @@
-//! [`Patience`]: polling servers, which have no event for what a group of them has agreed on.
+//! [`Patience`]: polls servers, which have no event for an agreement of a group.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use redis::FromRedisValue;
 
 use super::{RedisServer, StartError};
 
-/// Longer than any group needs on a busy machine.
+/// The time limit, longer than any group needs on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The time between two rounds of questions.
+/// The time between two rounds of polling.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a single answer may take.
+/// The time limit of a single answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Waits for a group of servers, up to a limit.
@@ -24,7 +24,7 @@ impl Patience {
         Self(Instant::now())
     }
 
-    /// Returns when it is time to look again; fails with what is still missing at the limit.
+    /// Returns when it is time to poll again; fails after the limit with what is still missing.
     pub(super) async fn wait(&self, missing: String) -> Result<(), StartError> {
         if self.0.elapsed() >= LIMIT {
             return Err(StartError::Incomplete(format!("not within {LIMIT:?}: {missing}")));
@@ -34,8 +34,8 @@ impl Patience {
     }
 }
 
-/// Asks a server that may be gone. The error says which one and what it was asked, without
-/// arguments, which may contain a password.
+/// Asks a server that may be down. The error names the server and the command, without arguments,
+/// which may contain a password.
 pub(super) async fn ask<T: FromRedisValue>(
     server: &RedisServer,
     command: &[&str],
@@ -50,8 +50,8 @@ pub(super) async fn ask<T: FromRedisValue>(
     }
 }
 
-/// Fails unless the server is a replica of `primary` and receives its writes, by the account of
-/// both: a primary still holds writes back when the replica has just loaded its data.
+/// Fails unless both servers report that this one is a replica of `primary` and receives its
+/// writes: a primary still holds writes back when the replica has just loaded its data.
 pub(super) async fn assert_linked(
     server: &RedisServer,
     primary: &RedisServer,
@@ -61,7 +61,7 @@ pub(super) async fn assert_linked(
     assert_says(primary, &format!(",port={},state=online,", server.port())).await
 }
 
-/// Fails unless the server says so about its replication.
+/// Fails unless the server reports `expected` about its replication.
 pub(super) async fn assert_says(server: &RedisServer, expected: &str) -> Result<(), String> {
     let info: String = ask(server, &["INFO", "replication"]).await?;
     match info.contains(expected) {

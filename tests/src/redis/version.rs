@@ -7,7 +7,7 @@ use super::StartError;
 /// The variable that names the executable.
 const VARIABLE: &str = "LOCKCORE_REDIS_SERVER";
 
-/// The version of a server: Redis and Valkey count alike.
+/// The version of a server. Redis and Valkey versions are compared alike.
 ///
 /// # Examples
 /// ```
@@ -35,7 +35,7 @@ impl Version {
         Some(Self { major: next()?, minor: next()?, patch: next()? })
     }
 
-    /// Asks the executable, once in a process.
+    /// Asks the executable, once per process.
     pub(super) fn of_server() -> Result<Self, StartError> {
         static VERSION: OnceLock<Version> = OnceLock::new();
         if let Some(version) = VERSION.get() {
@@ -57,7 +57,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What to run.
+/// The executable to run.
 pub(super) fn executable() -> OsString {
     named().unwrap_or_else(|| "redis-server".into())
 }

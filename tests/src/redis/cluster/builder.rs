@@ -59,7 +59,7 @@ impl RedisClusterBuilder {
         }
     }
 
-    /// Sets the number of primaries; 3 by default, the least with which a replica can take over.
+    /// Sets the number of primaries; 3 by default, the minimum for a replica to take over.
     pub fn primaries(mut self, count: usize) -> Self {
         self.primaries = count;
         self
@@ -71,7 +71,7 @@ impl RedisClusterBuilder {
         self
     }
 
-    /// Sets after how long without an answer the others take a node to be down; 1 s by default.
+    /// Sets how long a node must be silent before the others consider it down; 1 s by default.
     pub fn node_timeout(mut self, silence: Duration) -> Self {
         self.node_timeout = silence;
         self
@@ -83,13 +83,13 @@ impl RedisClusterBuilder {
         self
     }
 
-    /// Adds an option of each node, as on its command line: `option("--maxmemory", "1mb")`.
+    /// Adds an option of each node, as on the command line: `option("--maxmemory", "1mb")`.
     pub fn option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.extend([name.into(), value.into()]);
         self
     }
 
-    /// Adds options of each node, as on its command line: `&["--maxmemory", "1mb"]`.
+    /// Adds options of each node, as on the command line: `&["--maxmemory", "1mb"]`.
     pub fn options(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|&option| option.to_owned()));
         self
@@ -104,8 +104,8 @@ impl RedisClusterBuilder {
     /// Starts the cluster, and returns when every node serves and knows all others.
     ///
     /// # Panics
-    /// If there is no redis-server, or the cluster is not complete within a minute, with what is
-    /// missing.
+    /// If there is no redis-server, or the cluster is not complete within a minute. The message
+    /// says what is missing.
     pub async fn start(self) -> RedisCluster {
         self.try_start().await.unwrap_or_else(|error| panic!("{error}"))
     }
@@ -144,9 +144,11 @@ impl RedisClusterBuilder {
     fn node_options(&self, version: Version) -> Vec<String> {
         let timeout = self.node_timeout.as_millis().to_string();
         let mut options = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", &timeout];
-        // Redis 6.0 cannot fail over by hand before anything was replicated, be it such a ping.
+        // Redis 6.0 cannot fail over by hand before anything was replicated, for which a ping is
+        // enough.
         options.extend(["--repl-ping-replica-period", "1"]);
-        // A replica of old data may take over as well, and none goes to another primary by itself.
+        // Replicas with old data may take over as well, and none moves to another primary by
+        // itself.
         options.extend(["--cluster-replica-validity-factor", "0"]);
         options.extend(["--cluster-migration-barrier", "100"]);
         if version >= Version::new(7, 0, 0) {
@@ -162,8 +164,8 @@ impl RedisClusterBuilder {
 }
 
 impl RedisCluster {
-    /// Gives the first nodes equal parts of the slots, each an epoch of its own: nodes that begin
-    /// with the same one need some rounds to agree.
+    /// Gives the first nodes equal parts of the slots, and each its own epoch: nodes that begin
+    /// with the same one need several rounds to agree.
     async fn assign_slots(&self, primaries: usize, patience: &Patience) -> Result<(), StartError> {
         for primary in 0..primaries {
             let epoch = (primary + 1).to_string();
@@ -178,7 +180,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Fails unless all are up and linked and each node is what it was started as.
+    /// Fails unless all nodes are up and linked, and each has its initial role.
     async fn complete(&self, primaries: usize) -> Result<(), String> {
         let view = self.agreed().await?;
         let count = view.nodes.values().filter(|state| state.primary.is_none()).count();

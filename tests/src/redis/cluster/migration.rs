@@ -1,11 +1,11 @@
-//! [`SlotMigration`]: a slot on its way from one node to another.
+//! [`SlotMigration`]: the migration of a slot from one node to another.
 
 use super::{
     super::settle::{Patience, ask, or_panic},
     RedisCluster,
 };
 
-/// How many keys are moved at once.
+/// The number of keys per batch.
 const BATCH: &str = "100";
 
 /// A migration that has begun. It stays in this state until
@@ -114,7 +114,7 @@ impl RedisCluster {
         command.push("KEYS");
         command.extend(keys);
         let source = self.node(migration.from);
-        // Not `query`: its panic would show the password.
+        // Not `query`, whose panic message would contain the password.
         source
             .try_query::<String>(&command)
             .await
@@ -131,9 +131,10 @@ impl RedisCluster {
         let source = self.node(migration.from);
         let left: usize = source.query(&["CLUSTER", "COUNTKEYSINSLOT", &slot]).await;
         assert_eq!(left, 0, "keys of slot {slot} are still at node {}", migration.from);
-        // The target first: were it to fail in between, nobody would have the slot.
+        // The target first: after a failure in between, no node would have the slot otherwise.
         self.set_slot(migration.to, &[&slot, "NODE", owner]).await;
-        // Refused if the source has heard of it already and had no other slot: it is a replica.
+        // Refused if the source has heard of it already and had no other slot, because it is a
+        // replica then.
         let _ = ask::<()>(source, &["CLUSTER", "SETSLOT", &slot, "NODE", owner]).await;
         let patience = Patience::new();
         while self.primary_of(migration.slot).await != migration.to {
@@ -142,7 +143,7 @@ impl RedisCluster {
         self.settle().await;
     }
 
-    /// Leaves the slot where it was. Keys that were moved already are moved back.
+    /// Leaves the slot where it was, and moves keys that were moved already back.
     ///
     /// # Panics
     /// If a node refuses.

@@ -1,4 +1,4 @@
-//! A cluster, its options, and slots on their way.
+//! A cluster, its options, and slot migrations.
 
 mod builder;
 mod migration;

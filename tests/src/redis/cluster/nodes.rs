@@ -15,15 +15,15 @@ use super::{
     view::View,
 };
 
-/// After this time, a failover by hand is over.
+/// The time limit of a manual failover.
 const FAILOVER_LIMIT: Duration = Duration::from_secs(6);
 
-/// A Redis Cluster: real processes on free ports, each stopped when the cluster is dropped, also
-/// when the test panics.
+/// A Redis Cluster: real processes on free ports, each stopped when the cluster is dropped, even if
+/// the test panics.
 ///
-/// Nodes have indices, which stay when roles change. At the start, the primaries come first, with
-/// the slots in equal parts in this order, then the replicas of the first primary, and so on. A
-/// replica takes over when its primary does not answer for a second.
+/// Nodes have indices, which do not change with their roles. At the start, the primaries come
+/// first, with the slots in equal parts in this order, then the replicas of the first primary, and
+/// so on. A replica takes over when its primary does not answer for a second.
 ///
 /// # Examples
 /// ```
@@ -58,21 +58,21 @@ impl RedisCluster {
         Self::builder().start().await
     }
 
-    /// Options for a cluster that is not the usual one.
+    /// Options for a non-default cluster.
     pub fn builder() -> RedisClusterBuilder {
         RedisClusterBuilder::new()
     }
 
-    /// The addresses of all nodes, `127.0.0.1:6379`, by their indices.
+    /// The addresses of all nodes by index, such as `127.0.0.1:6379`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.server.address()).collect()
     }
 
-    /// A node, whatever its role is.
+    /// A node of any role.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no node with this index.
     #[must_use]
     pub fn node(&self, index: usize) -> &RedisServer {
         &self.nodes[index].server
@@ -81,13 +81,13 @@ impl RedisCluster {
     /// A node, to kill, stop or restart it.
     ///
     /// # Panics
-    /// If there is none with this index.
+    /// If there is no node with this index.
     #[must_use]
     pub fn node_mut(&mut self, index: usize) -> &mut RedisServer {
         &mut self.nodes[index].server
     }
 
-    /// The slot of a key, with regard to its hash tag.
+    /// The slot of a key, which takes its hash tag into account.
     ///
     /// # Panics
     /// If no node answers within a minute.
@@ -104,8 +104,8 @@ impl RedisCluster {
         }
     }
 
-    /// Returns the running node that has a slot by its own account. Waits for one if the primary
-    /// of the slot was killed, stopped or frozen.
+    /// Returns the running node that claims a slot. Waits for one if the primary of the slot was
+    /// killed, stopped or frozen.
     ///
     /// # Panics
     /// If there is none within a minute.
@@ -134,7 +134,7 @@ impl RedisCluster {
     /// Returns the replicas of a primary. Waits until the running nodes agree on all roles.
     ///
     /// # Panics
-    /// If they do not within a minute.
+    /// If they do not agree within a minute.
     pub async fn replicas_of(&self, primary: usize) -> Vec<usize> {
         let view = self.settled().await;
         let id = &self.nodes[primary].id;
@@ -148,16 +148,16 @@ impl RedisCluster {
     /// replicas receive the writes of running primaries.
     ///
     /// # Panics
-    /// If that is not so within a minute, with what is missing.
+    /// If that takes longer than a minute. The message says what is missing.
     pub async fn settle(&self) {
         self.settled().await;
     }
 
-    /// Makes a replica take the place of its primary, which runs on as its replica, and waits
+    /// Makes a replica take the place of its primary, which continues as its replica, and waits
     /// until all running nodes agree.
     ///
     /// # Panics
-    /// If that is not so within a minute, with what is missing.
+    /// If that takes longer than a minute. The message says what is missing.
     pub async fn failover(&self, replica: usize) {
         self.settle().await;
         let patience = Patience::new();
@@ -168,7 +168,7 @@ impl RedisCluster {
             if state.is_some_and(|state| state.primary.is_none()) {
                 return;
             }
-            // The server gives up after 5 s, if the others do not vote for the replica for example.
+            // The server gives up after 5 s, for example if the others do not vote for the replica.
             if ordered.is_none_or(|ordered| ordered.elapsed() > FAILOVER_LIMIT) {
                 or_panic(self.tell(replica, &["CLUSTER", "FAILOVER"], &patience).await);
                 ordered = Some(Instant::now());
@@ -197,7 +197,7 @@ impl RedisCluster {
     /// Makes a node without slots the replica of a primary, and waits until it is linked.
     ///
     /// # Panics
-    /// If a node refuses, or that is not so within a minute.
+    /// If a node refuses, or the link takes longer than a minute.
     pub async fn replicate(&self, node: usize, primary: usize) {
         let patience = Patience::new();
         let command = ["CLUSTER", "REPLICATE", &self.nodes[primary].id];
@@ -207,8 +207,8 @@ impl RedisCluster {
         }
     }
 
-    /// Stops a node and makes all running ones forget it. Its index stays, and the node cannot be
-    /// used any more.
+    /// Stops a node and makes all running ones forget it. Its index stays, but the node can no
+    /// longer be used.
     ///
     /// # Panics
     /// If it has slots or replicas; or if the nodes do not forget it within a minute.
@@ -230,7 +230,7 @@ impl RedisCluster {
         self.nodes.iter().filter(|node| node.server.is_up())
     }
 
-    /// Tells a node something until it agrees.
+    /// Repeats a command to a node until it is accepted.
     pub(super) async fn tell(
         &self,
         index: usize,
@@ -255,7 +255,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Introduces a node to all before it: faster than leaving it to gossip.
+    /// Introduces a node to all earlier ones, which is faster than gossip.
     pub(super) async fn meet(&self, joined: usize, patience: &Patience) -> Result<(), StartError> {
         let port = self.nodes[joined].server.port().to_string();
         for other in (0..joined).filter(|&other| self.node(other).is_up()) {
@@ -264,7 +264,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Fails unless each running node knows all running nodes and nobody whom it has not met.
+    /// Fails unless each running node knows all running nodes, and no node that it has not met.
     pub(super) async fn all_met(&self) -> Result<(), String> {
         for node in self.running() {
             let view = view(node).await?;
@@ -318,7 +318,7 @@ impl RedisCluster {
     }
 }
 
-/// What a node knows.
+/// The view of one node.
 async fn view(node: &Node) -> Result<View, String> {
     let answer: String = ask(&node.server, &["CLUSTER", "NODES"]).await?;
     View::parse(&answer).ok_or_else(|| format!("{} says {answer}", node.server.address()))

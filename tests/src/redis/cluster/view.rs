@@ -1,20 +1,20 @@
-//! [`View`]: what a node of a cluster knows about all nodes.
+//! [`View`]: what one node of a cluster knows about all nodes.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// The answer to `CLUSTER NODES`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct View {
-    /// By the id of the node.
+    /// The state of each node, by id.
     pub(super) nodes: BTreeMap<String, NodeState>,
     /// The id of the node that answers.
     pub(super) myself: String,
 }
 
-/// What is known about a node, without what differs between those who know it.
+/// The state of a node, without the fields that differ between observers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeState {
-    /// The id of its primary; `None` if it is one.
+    /// The id of its primary; `None` if it is one itself.
     pub(super) primary: Option<String>,
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<u16>>,
@@ -61,16 +61,16 @@ impl View {
         Some(Self { nodes, myself: myself? })
     }
 
-    /// What nodes agree about in the end: who has which slots, who replicates whom, and since which
-    /// epoch. A node that does not know the last epoch may take the same one for its next change;
-    /// then a slot may end at no node at all.
+    /// The facts that nodes agree on eventually: the slots of each node, its primary, and the
+    /// epoch. A node that does not know the last epoch may use the same one for its next change;
+    /// then a slot may end up at no node at all.
     pub(super) fn topology(&self) -> BTreeMap<&str, Place<'_>> {
         let places = self.nodes.iter().map(|(id, node)| (id.as_str(), node.place()));
         places.collect()
     }
 }
 
-/// `5` or `0-5460`; `None` for a slot on its way, `[5->-id]`.
+/// `5` or `0-5460`; `None` for a migrating slot, `[5->-id]`.
 fn parse_range(range: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     Some(first.parse().ok()?..=last.parse().ok()?)
