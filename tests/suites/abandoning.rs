@@ -1,4 +1,4 @@
-//! `Locks::abandon`: a crash, as far as others can tell.
+//! `Locks::abandon`: like a crash, as seen by others.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn who_waits_in_an_abandoned_client_is_told_and_its_hold_is_handed_to_nobo
     assert!(other.lock("a").try_acquire().await.unwrap().is_none());
     drop(other.lock("a").acquire().await.unwrap());
 
-    // To close it changes nothing.
+    // Closing it changes nothing.
     crashing.close().await.unwrap();
     crashing.abandon();
 }

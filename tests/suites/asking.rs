@@ -1,4 +1,4 @@
-//! What can be asked: who holds what, how a hold ended, and of several locks at once.
+//! Queries: who holds what, how a hold ended, and several locks at once.
 
 use std::pin::Pin;
 

@@ -1,4 +1,4 @@
-//! What a backend can be asked for, at least and at most: the core asks for nothing else.
+//! The limits of a backend, which the core never exceeds.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::hooked::{Hooked, Hooks};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store with limits, and what it was asked for at most.
+/// A store with limits, and the largest values that it was asked for.
 #[derive(Debug, Default)]
 struct Limited {
     limits: Limits,
@@ -50,7 +50,7 @@ fn limited(limits: Limits) -> (Arc<Limited>, Hooked<Limited>) {
     (limited.clone(), Hooked::new(MemoryBackend::new(), limited))
 }
 
-/// The store would keep such a hold for longer than it was asked to.
+/// The store would keep such a hold for longer than requested.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_too_short_for_the_store_is_refused() {
     let too_short = |error: LockError, option: &str| {

@@ -8,7 +8,7 @@ use std::{
 
 use syn::{Item, UseTree, visit::Visit};
 
-/// The most files of one folder that may import each other in a circle.
+/// The maximum number of files in one folder that may import each other in a circle.
 const LARGEST_CIRCLE: usize = 3;
 
 /// Crates whose types a reader of `lockcore` meets: everything in the workspace.
@@ -26,7 +26,7 @@ const CRATES: [&str; 11] = [
     "tests",
 ];
 
-/// Takes the place of `measure.rs`, with the same types, where the feature `metrics` is off.
+/// Replaces `measure.rs`, with the same types, if the feature `metrics` is off.
 const STAND_IN: &str = "unmeasured.rs";
 
 fn root() -> PathBuf {
@@ -110,9 +110,9 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// One folder: the files in it, by their names as modules; `mod` is `mod.rs`.
+/// One folder: its files by module name; `mod` is `mod.rs`.
 struct Folder {
-    /// Its name below `lockcore/src`, as in a path.
+    /// The name of the folder below `lockcore/src`, as in a path.
     module: String,
     files: BTreeMap<String, syn::File>,
     /// The files from which `mod.rs` re-exports names.
@@ -138,7 +138,7 @@ impl Folder {
         Self { module, files, homes }
     }
 
-    /// The file of this folder that `path` leads to, if it does. `top` is what the crate re-exports.
+    /// The file of this folder that `path` leads to, if any. `top` has the re-exports of the crate.
     fn target(&self, path: &[String], top: &BTreeMap<String, String>) -> Option<String> {
         let [first, second, rest @ ..] = path else { return None };
         let name = match first.as_str() {
@@ -150,12 +150,12 @@ impl Folder {
         let home = self.homes.get(name).unwrap_or(name);
         match self.files.contains_key(home) {
             true => Some(home.clone()),
-            // What `mod.rs` defines itself.
+            // Items that `mod.rs` defines itself.
             false => self.files.contains_key("mod").then(|| "mod".to_owned()),
         }
     }
 
-    /// What each file imports from the others, where `mod.rs` only re-exports.
+    /// The imports of each file from the others, where `mod.rs` only re-exports.
     fn imports(&self, top: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
         let mut imports = BTreeMap::new();
         for (name, file) in self.files.iter().filter(|(name, _)| *name != "mod") {
@@ -166,7 +166,7 @@ impl Folder {
     }
 }
 
-/// The groups of files in which each reaches each other, largest first.
+/// The groups of files that all import each other, directly or not, largest first.
 fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reach = |from: &String| {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from.clone()]);
@@ -196,7 +196,7 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>
     circles
 }
 
-/// What `lib.rs` re-exports, and from which folder.
+/// The names that `lib.rs` re-exports, with their folder.
 fn top() -> BTreeMap<String, String> {
     let mut top = BTreeMap::new();
     for path in Paths::of(&parse(&root().join("lockcore/src/lib.rs"))) {
@@ -225,7 +225,7 @@ fn no_more_than_three_files_of_a_folder_import_each_other() {
     assert!(too_large.is_empty(), "these files form a circle:\n{}", too_large.join("\n"));
 }
 
-/// The types that a file defines, those in tests included, and whether each is visible to users.
+/// The types that a file defines, including those in tests, and whether each is visible to users.
 fn types(file: &syn::File) -> BTreeSet<String> {
     #[derive(Default)]
     struct Types(BTreeSet<String>);

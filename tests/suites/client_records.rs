@@ -1,4 +1,4 @@
-//! The records of clients at the store: when they are written, what is in them, and when they go.
+//! The records of clients at the store: when they are written, their content, and when they end.
 
 use std::sync::Arc;
 
@@ -251,7 +251,7 @@ async fn an_abandoned_client_leaves_its_record_as_a_crash_does() {
     let _guard = locks.lock("a").acquire().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
     locks.abandon();
-    // Whatever is done with it now.
+    // Nothing may be done with it now.
     locks.lock("b").acquire().await.unwrap_err();
     let _ = locks.close().await;
     drop(locks);

@@ -1,4 +1,4 @@
-//! What an audit of the core's driver found. Each test is named after what is true now.
+//! Findings of an audit of the core's driver. Each test is named after the fixed behaviour.
 
 use std::{
     future::Future,
@@ -31,15 +31,15 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How long the core waits for what somebody keeps without driving it.
+/// How long the core waits for a future that is kept but not polled.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a time-out waits until everything is left.
+/// The time limit for cleaning up after a timeout.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
 const SLACK: Duration = Duration::from_millis(100);
 
-/// A store, and a client of it that has faults.
+/// A store, and a client with faults.
 fn faulty() -> (MemoryBackend, Faults, Locks) {
     let store = MemoryBackend::new();
     let backend = Faulty::new(store.clone());
@@ -52,15 +52,15 @@ async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
     (output, start.elapsed())
 }
 
-/// A clock whose host can be put to sleep for some seconds.
+/// A clock whose host can be suspended for some seconds.
 fn clock_with_suspension() -> (Clock, Arc<AtomicU64>) {
     let asleep = Arc::new(AtomicU64::new(0));
     let read = asleep.clone();
     (Clock::with_suspension(move || Duration::from_secs(read.load(Ordering::SeqCst))), asleep)
 }
 
-/// Runs `test` on a thread of its own, and fails if it does not end: one that blocks its thread
-/// cannot be cut off from within.
+/// Runs `test` on its own thread, and fails if it does not end: a test that blocks its thread
+/// cannot be stopped from within.
 fn must_end(test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || {
@@ -70,23 +70,23 @@ fn must_end(test: impl FnOnce() + Send + 'static) {
     ended.recv_timeout(10 * SECOND).expect("it neither blocks its thread nor panics");
 }
 
-/// On a runtime of this thread.
+/// Runs `future` on a runtime of this thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future)
 }
 
-/// Some peculiarities of a backend.
+/// Some oddities of a backend.
 #[derive(Debug, Default)]
 struct Peculiar {
     /// A client that is abandoned while a reader is refused.
     abandons: OnceLock<Locks>,
-    /// How many of the next releases and subscriptions panic.
+    /// The number of the next releases and subscriptions that panic.
     panics: AtomicU64,
 }
 
 impl Peculiar {
-    /// A peculiar backend, and the store inside of it.
+    /// A backend with oddities, and the store inside it.
     fn backend() -> (MemoryBackend, Arc<Self>, Hooked<Self>) {
         let (store, peculiar) = (MemoryBackend::new(), Arc::<Self>::default());
         let backend = Hooked::new(store.clone(), peculiar.clone());
@@ -101,7 +101,7 @@ impl Peculiar {
     }
 }
 
-/// Wake-ups that never come: of a fair waiter whose turn it never is.
+/// Wake-ups that never come: those of a fair waiter whose turn never comes.
 #[derive(Debug)]
 struct Silence;
 
@@ -150,7 +150,8 @@ impl Hooks for Peculiar {
 
 // ---- waiting
 
-/// A fair waiter that left gave its subscription, which hears only of its own turn, to the line.
+/// A fair waiter that left passed its subscription, which only reports its own turn, to the other
+/// waiters.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_that_leaves_keeps_its_subscription_to_itself() {
     let (store, _, backend) = Peculiar::backend();
@@ -175,8 +176,8 @@ async fn a_fair_waiter_that_leaves_keeps_its_subscription_to_itself() {
     assert_all_free(&store).await;
 }
 
-/// Two tasks of `locks`, of which the first has a hold that may be handed over and the second, an
-/// acquisition of `second`, rests until it is.
+/// Two tasks of `locks`: the first has a hold that may be handed over, and the second, an
+/// acquisition of `second`, sleeps until then.
 async fn holder_and_heir(
     locks: &Locks,
     second: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
@@ -190,8 +191,8 @@ async fn holder_and_heir(
     (first.await.unwrap().unwrap(), second)
 }
 
-/// The next task rested until the hold was handed over to it, and heard nothing of a release that
-/// was begun instead and then only kept.
+/// The next task slept until the hold was handed over to it, and learned nothing of a release that
+/// was started instead and then never polled.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_only_kept_keeps_an_heir_for_five_seconds_at_most() {
     for fixed in [false, true] {
@@ -213,8 +214,8 @@ async fn a_release_that_is_only_kept_keeps_an_heir_for_five_seconds_at_most() {
     }
 }
 
-/// The next task rested on, although the hold that was extended could not be handed over any more:
-/// it heard nothing of other clients.
+/// The next task kept sleeping, although the extended hold could no longer be handed over: it
+/// received no wake-ups from other clients.
 #[tokio::test(start_paused = true)]
 async fn an_heir_listens_when_the_hold_is_extended() {
     let (store, _, locks) = faulty();
@@ -227,8 +228,8 @@ async fn an_heir_listens_when_the_hold_is_extended() {
     assert!(waited < SLACK, "entered after {waited:?}");
 }
 
-/// The undoing of a request that nobody looked at was still under way when the waiter asked again
-/// as the same hold, and took the new grant back.
+/// The undo of an unpolled request was still pending when the waiter asked again with the same
+/// hold, and revoked the new grant.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_was_left_alone_asks_again_as_another_hold() {
     for is_fair in [false, true] {
@@ -252,7 +253,7 @@ async fn a_waiter_that_was_left_alone_asks_again_as_another_hold() {
     }
 }
 
-/// One that came for the same owner waited for ever for the request of the other.
+/// A second request of the same owner waited forever for the first one, which was not polled.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_looks_at_keeps_its_own_owner_for_six_seconds_at_most() {
     let (_, faults, locks) = faulty();
@@ -265,8 +266,8 @@ async fn a_request_that_nobody_looks_at_keeps_its_own_owner_for_six_seconds_at_m
     assert!(waited <= 7 * SECOND, "entered after {waited:?}");
 }
 
-/// The undoing of a fair waiter's last request was given up when the lease of its first one would
-/// have been over.
+/// The undo of a fair waiter's last request was abandoned when the lease of its first request would
+/// have ended.
 #[tokio::test(start_paused = true)]
 async fn the_last_request_of_a_fair_waiter_is_undone_however_long_it_has_waited() {
     let (store, faults, locks) = faulty();
@@ -283,7 +284,7 @@ async fn the_last_request_of_a_fair_waiter_is_undone_however_long_it_has_waited(
     assert_all_free(&store).await;
 }
 
-/// Whoever read beside its own write hold asked on and on when the client was closed meanwhile.
+/// A reader beside its own write hold kept asking after the client was closed.
 #[test]
 fn a_reader_beside_its_write_hold_asks_no_more_when_its_client_is_closed() {
     must_end(|| {
@@ -299,7 +300,7 @@ fn a_reader_beside_its_write_hold_asks_no_more_when_its_client_is_closed() {
     });
 }
 
-/// A subscription that had panicked was left to the next head, which panicked as well, and so on.
+/// A panicking subscription was passed on to the next head, which panicked as well, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_a_subscription_is_the_panic_of_one_waiter() {
     let (store, peculiar, backend) = Peculiar::backend();
@@ -317,8 +318,8 @@ async fn a_panic_of_a_subscription_is_the_panic_of_one_waiter() {
 
 // ---- ends of holds
 
-/// A loss that nobody had asked about was forgotten with the guard: who asked before the guard was
-/// dropped, and looked after that, was told nothing.
+/// A loss that nobody had asked about was forgotten with the guard: a watcher created before the
+/// drop and polled after it learned nothing.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_to_who_asked_before_the_guard_was_dropped() {
     let locks = Locks::new(MemoryBackend::new());
@@ -334,7 +335,7 @@ async fn a_loss_is_told_to_who_asked_before_the_guard_was_dropped() {
     }
 }
 
-/// A loss that was noticed only by the release itself was reported to those who watch as a release.
+/// A loss noticed only by the release itself was reported to watchers as a release.
 #[tokio::test(start_paused = true)]
 async fn a_loss_that_the_last_guard_notices_is_told_to_who_watches() {
     let (clock, asleep) = clock_with_suspension();
@@ -350,7 +351,7 @@ async fn a_loss_that_the_last_guard_notices_is_told_to_who_watches() {
     assert!(ended.await.unwrap().is_some());
 }
 
-/// `close()` knew nothing of an acquisition whose time was up and that was just leaving.
+/// `close()` ignored an acquisition that had timed out and was still cleaning up.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_a_time_out_that_is_leaving() {
     let (store, faults, locks) = faulty();
@@ -363,7 +364,7 @@ async fn close_waits_for_a_time_out_that_is_leaving() {
     assert!(acquire.await.unwrap().is_err());
 }
 
-/// A release of a dropped guard was forgotten when the backend panicked.
+/// The release of a dropped guard was forgotten when the backend panicked.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_tried_again_after_a_panic() {
     let (store, peculiar, backend) = Peculiar::backend();
@@ -375,8 +376,8 @@ async fn a_release_is_tried_again_after_a_panic() {
     assert_all_free(&store).await;
 }
 
-/// A nested guard of another runtime than the one that had renewed the hold, and was gone, was
-/// renewed by nobody.
+/// Once the runtime that had renewed the hold was gone, nobody renewed it for a nested guard on
+/// another runtime.
 #[test]
 fn a_nested_guard_is_renewed_on_the_runtime_that_is_left() {
     let runtime = || {
@@ -396,7 +397,7 @@ fn a_nested_guard_is_renewed_on_the_runtime_that_is_left() {
 
 // ---- several locks
 
-/// The time-out did not apply to the attempts, nor to giving back what they had got.
+/// The timeout applied neither to the attempts nor to returning the acquired locks.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_of_several_locks_ends_although_the_backend_is_silent() {
     for well in 0..3 {
@@ -428,8 +429,8 @@ async fn an_attempt_at_several_locks_has_all_of_them_or_none() {
 
 // ---- conditions
 
-/// A notification that came at the last moment was lost if the wait was dropped before it heard of
-/// that.
+/// A notification that came at the last moment was lost if the wait was dropped before it learned
+/// of the notification.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_that_is_dropped_passes_a_notification_of_the_last_moment_on() {
     let (store, faults, locks) = faulty();
@@ -447,7 +448,7 @@ async fn a_time_out_that_is_dropped_passes_a_notification_of_the_last_moment_on(
     let guard = notifier.acquire().await.unwrap();
     assert!(notifier.condition("c").notify_one(&guard).await.unwrap());
     drop(guard);
-    // It is leaving then.
+    // It is leaving by then.
     assert!(timeout_at(start + SLACK + 5 * MS, &mut first).await.is_err());
     // Now it has left, and was told that it had been notified.
     sleep(SLACK).await;
@@ -460,7 +461,7 @@ async fn a_time_out_that_is_dropped_passes_a_notification_of_the_last_moment_on(
     assert_all_free(&store).await;
 }
 
-/// A condition whose wake-ups are always ready kept its thread, so that no time-out fired.
+/// A condition whose wake-ups are always ready blocked its thread, so that no timeout fired.
 #[test]
 fn a_wait_whose_wake_ups_are_always_ready_lets_others_run() {
     must_end(|| {
@@ -475,7 +476,7 @@ fn a_wait_whose_wake_ups_are_always_ready_lets_others_run() {
 
 // ---- wakers, which may do anything
 
-/// A waker that holds something, and lets go of it when it is woken or dropped.
+/// A waker that owns a value, and drops it when it is woken or dropped.
 struct Holding<T>(Mutex<Option<T>>);
 
 impl<T> Holding<T> {
@@ -501,7 +502,7 @@ fn waiting(locks: &Locks, waker: &Waker) -> Acquiring {
 }
 
 /// Wakers were dropped while the lane was locked, and an executor may drop a task with its last
-/// waker: with another acquisition of the same name, it blocked.
+/// waker: if that task had another acquisition of the same name, this deadlocked.
 #[test]
 fn a_waker_may_be_the_last_to_hold_another_acquisition() {
     must_end(|| {
@@ -529,8 +530,8 @@ fn a_waker_may_be_the_last_to_hold_another_acquisition() {
     });
 }
 
-/// A release that could not be sent was dropped while the way to the background was locked: whoever
-/// was woken by that and dropped a guard blocked.
+/// A release that could not be sent was dropped while the channel to the background task was
+/// locked: a task woken by that drop deadlocked if it dropped a guard.
 #[test]
 fn a_waker_may_drop_a_guard_when_the_runtime_is_gone() {
     must_end(|| {
@@ -541,7 +542,7 @@ fn a_waker_may_drop_a_guard_when_the_runtime_is_gone() {
             let other = locks.lock("b").acquire().await.unwrap();
             (guard, other, waiting(&locks, &holding.clone().into()))
         });
-        // Not before: the end of the runtime wakes as well.
+        // Not before, because the end of the runtime wakes as well.
         *holding.0.lock().unwrap() = Some(other);
         drop(guard);
         drop(waiting);

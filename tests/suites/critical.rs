@@ -14,7 +14,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::waiting::LONG;
 
-/// The state of the section. It is outside of the system under test, so that it sees what is true.
+/// The state of the section. It is outside of the system under test, so that it shows the truth.
 #[derive(Default)]
 pub(crate) struct Critical {
     inside: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Critical {
 }
 
 impl Critical {
-    /// The only one inside, with the greatest token so far.
+    /// Asserts that this visitor is alone inside, with the greatest token so far.
     pub(crate) async fn visit(&self, guard: &LockGuard) {
         let token = u64::from(guard.token());
         let before = self.inside.swap(token, Ordering::SeqCst);
@@ -35,14 +35,14 @@ impl Critical {
         self.entries.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often somebody was inside.
+    /// The number of visits so far.
     pub(crate) fn entries(&self) -> u64 {
         self.entries.load(Ordering::SeqCst)
     }
 }
 
-/// Has so many tasks of each client visit the section so often, each with its own handle of the
-/// lock. Returns how often somebody was inside.
+/// Makes `tasks` tasks of each client visit the section, each with its own handle of the lock.
+/// Returns the number of visits.
 pub(crate) async fn contend(
     clients: &[Locks],
     lock: fn(&Locks) -> Lock,
@@ -65,7 +65,7 @@ pub(crate) async fn contend(
     critical.entries()
 }
 
-/// Waits for the end of all tasks. It may take any time, as long as somebody gets inside meanwhile.
+/// Waits for the end of all tasks. It may take any time, as long as there are new visits meanwhile.
 pub(crate) async fn finish(mut tasks: JoinSet<()>, entries: impl Fn() -> u64) {
     let mut before = entries();
     loop {
@@ -81,8 +81,8 @@ pub(crate) async fn finish(mut tasks: JoinSet<()>, entries: impl Fn() -> u64) {
     }
 }
 
-/// One visit of a task, in one of the ways in which locks are used. The way is a function of who and
-/// when, so that a failure can be repeated.
+/// One visit of a task, in one of the ways in which locks are used. The way depends only on the
+/// task and the round, so that a failure can be repeated.
 async fn visit(lock: Lock, critical: &Critical, way: u64) -> Result<(), LockError> {
     match way % 7 {
         0 => {
@@ -114,7 +114,7 @@ async fn visit(lock: Lock, critical: &Critical, way: u64) -> Result<(), LockErro
             inner.release().await
         }
         4 => {
-            // Given up at some point on the way in.
+            // Dropped at some point of the acquisition.
             drop(poll_times((way / 7 % 5) as usize, lock.acquire()).await);
             Ok(())
         }

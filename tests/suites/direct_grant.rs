@@ -1,5 +1,5 @@
 //! A release of a fair lock that lets the next waiter in: what the waiter believes, and what is
-//! left when it hears too late, or not at all.
+//! left when the message comes late, or not at all.
 
 use std::{pin::pin, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::clients::{SECOND, assert_all_free};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// For how long places are kept.
+/// How long places are kept.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// A store, and two clients of it, of which the first has faults.
+/// A store and two clients, the first with faults.
 struct Scene {
     store: MemoryBackend,
     faults: Faults,
@@ -47,7 +47,7 @@ impl Scene {
     }
 
     /// The other client holds the lock, and this one waits: it has asked twice, since the second
-    /// request is made when it listens.
+    /// request is made once it listens.
     async fn waits(&self, lock: Lock) -> (LockGuard, Waiting) {
         let held = self.there().acquire().await.unwrap();
         let asked = self.faults.calls(Op::Acquire);
@@ -62,7 +62,7 @@ impl Scene {
     }
 }
 
-/// The guard, which comes at once.
+/// The guard, which must come at once.
 async fn at_once(waiting: Waiting) -> LockGuard {
     timeout(MILLISECOND, waiting).await.expect("it is let in at once").unwrap().unwrap()
 }
@@ -82,7 +82,7 @@ async fn the_next_one_enters_without_asking_again() {
     assert_all_free(&scene.store).await;
 }
 
-/// The store keeps what it has granted for the rest of a place only.
+/// The store keeps a granted hold only for the rest of the place.
 #[tokio::test(start_paused = true)]
 async fn the_hold_is_brought_to_its_lease_at_once() {
     let scene = Scene::new();
@@ -114,7 +114,7 @@ async fn a_lost_message_costs_no_more_than_the_next_look() {
     assert_all_free(&scene.store).await;
 }
 
-/// The waiter may not believe in what the store keeps no longer: nobody polls it meanwhile.
+/// The waiter must not believe in a hold that the store no longer has: nobody polls it meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_too_late_lets_nobody_in() {
     let scene = Scene::new();
@@ -166,7 +166,7 @@ async fn one_whose_time_is_up_before_it_hears_passes_the_lock_on() {
     assert_all_free(&scene.store).await;
 }
 
-/// Its request is on its way while the message comes.
+/// Its request is on its way when the message comes.
 #[tokio::test(start_paused = true)]
 async fn one_that_asks_meanwhile_has_one_hold() {
     let scene = Scene::new();
@@ -212,7 +212,7 @@ async fn guards_of_one_owner_share_the_hold_that_it_was_told_of() {
     assert_all_free(&scene.store).await;
 }
 
-/// A name is stored as the owner, and a fixed lease counts from the request.
+/// The name is stored as the owner, and a fixed lease counts from the request.
 #[tokio::test(start_paused = true)]
 async fn named_owners_and_fixed_leases_ask_when_they_are_woken() {
     let scene = Scene::new();
@@ -229,8 +229,8 @@ async fn named_owners_and_fixed_leases_ask_when_they_are_woken() {
     assert_all_free(&scene.store).await;
 }
 
-/// What is granted directly lasts as long as the place, and a holder that dies must not block
-/// others for longer than its lease.
+/// A direct grant lasts as long as the place, and a holder that dies must not block others for
+/// longer than its lease.
 #[tokio::test(start_paused = true)]
 async fn who_keeps_its_place_for_longer_than_its_lease_asks_when_it_is_woken() {
     let scene = Scene::new();
@@ -278,7 +278,7 @@ async fn the_order_of_the_queue_is_kept_by_those_who_are_told_and_those_who_ask(
     assert_all_free(&scene.store).await;
 }
 
-/// What is left of its place would be over before the hold is renewed, if the server is far away.
+/// The rest of the place would be over before the hold is renewed, if the server is far away.
 #[tokio::test(start_paused = true)]
 async fn a_hold_of_which_little_is_left_is_asked_for() {
     let scene = Scene::new();
@@ -297,7 +297,7 @@ async fn a_hold_of_which_little_is_left_is_asked_for() {
     assert_all_free(&scene.store).await;
 }
 
-/// Places are kept for the shortest time that there is.
+/// Places are kept for the shortest possible time.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_renewed_before_a_short_place_is_over() {
     let store = MemoryBackend::new();

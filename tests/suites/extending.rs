@@ -69,7 +69,7 @@ async fn a_renewed_hold_keeps_what_it_was_extended_to_when_it_is_renewed() {
     let guard = locks.lock("a").acquire().await.unwrap();
     guard.extend(1000 * SECOND).await.unwrap();
     assert!(guard.remaining() > 980 * SECOND);
-    // With no answer from now on, the hold lasts as long as was said.
+    // Without answers from now on, the hold lasts as long as the last extension said.
     tokio::time::sleep(100 * SECOND).await;
     assert!(faults.calls(Op::Renew) > 5, "it is renewed all the same");
     faults.every(Op::Renew, Fault::NeverAnswer);
@@ -145,7 +145,7 @@ async fn an_extension_that_fails_says_so_and_the_hold_is_as_it_was() {
     assert_all_free(&store).await;
 }
 
-/// A request for more lease that is on its way must not concern the task that has the lock next.
+/// A pending request for a longer lease must not affect the task that gets the lock next.
 #[tokio::test(start_paused = true)]
 async fn a_hold_whose_extension_was_dropped_is_given_back_and_not_handed_on() {
     for polls in 1..8 {

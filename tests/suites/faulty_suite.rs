@@ -1,5 +1,5 @@
-//! What users see when the backend errs, dawdles, loses replies or never answers: the core over [`Faulty`], on a
-//! paused clock.
+//! What users see when the backend fails, is slow, loses replies or never answers: the core over
+//! [`Faulty`], on a paused clock.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -15,10 +15,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Without waiting for a lease: a few attempts and their pauses.
+/// The time limit without waiting for a lease: a few attempts and their pauses.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
-/// Everything that can happen to a call.
+/// Every fault of a call, and none.
 const ALL: [Option<Fault>; 9] = [
     None,
     Some(Fault::Refuse(BackendErrorKind::Connection)),
@@ -31,7 +31,7 @@ const ALL: [Option<Fault>; 9] = [
     Some(Fault::NeverReply),
 ];
 
-/// A store with two clients, of which the first has faults.
+/// A store with two clients, the first with faults.
 struct Bench {
     store: MemoryBackend,
     faults: Faults,
@@ -55,14 +55,15 @@ impl Bench {
         bench
     }
 
-    /// Shows that the other client enters within `time`, and that nothing of any lock is left afterwards.
+    /// Shows that the other client enters within `time`, and that nothing of any lock is left
+    /// afterwards.
     async fn is_free_within(&self, time: Duration, what: &str) {
         let start = Instant::now();
         let guard = self.sound.lock("a").acquire_timeout(time).await;
         let guard = guard.unwrap_or_else(|error| panic!("{what}: {error}"));
         let waited = start.elapsed();
         guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
-        // What was delayed on purpose arrives in between, and has to be undone as well.
+        // Delayed requests arrive meanwhile, and must be undone as well.
         tokio::time::sleep(AT_ONCE).await;
         assert_eq!(
             self.store.names_in_use(),
@@ -77,8 +78,8 @@ impl Bench {
     }
 }
 
-/// Runs what `scenario` makes of a fresh bench, dropping it after each number of polls until it is done or nothing
-/// more comes, and then `check`s what it left.
+/// Runs `scenario` on a fresh bench, dropping its future after each number of polls until it
+/// completes, and then runs `check`.
 async fn dropped_after_each_poll<T>(
     what: &str,
     bench: impl Fn() -> Bench,
@@ -269,8 +270,8 @@ async fn a_request_that_arrives_after_its_undo_is_not_renewed_and_ends_with_its_
 
 // ---- wake-ups
 
-/// Lets a waiter at the faulty client see how `bench` loses the wake-up of a release after a second. Returns when it
-/// entered.
+/// Lets a waiter at the faulty client lose the wake-up of a release after a second, as `bench`
+/// specifies. Returns when the waiter entered.
 async fn waits_past_a_lost_wakeup(
     bench: &Bench,
     lease: Duration,
@@ -473,7 +474,7 @@ async fn a_hold_survives_an_outage_that_is_shorter_than_its_lease() {
         bench.faults.every(Op::Renew, fault);
         let mut lost = pin!(guard.lost());
         for _ in 0..4 {
-            // It was renewed just now: 10 s until the next renewal, and 15 s of failures.
+            // It was just renewed: 10 s until the next renewal, and 15 s of failures.
             assert!(timeout(25 * SECOND, lost.as_mut()).await.is_err(), "{fault:?}");
             bench.faults.heal();
             let renewals = bench.faults.calls(Op::Renew);
@@ -594,10 +595,10 @@ async fn clients_that_are_gone_leave_no_task() {
 
 // ---- every await, crossed with everything that can happen to it, and dropped at each
 
-/// How long a hold may outlive the drop of its last future, if `fault` came about in a release.
+/// How long a hold may outlive the drop of its last future, if `fault` occurred in a release.
 fn patience_with_release(fault: Option<Fault>) -> Duration {
     match fault {
-        // Nobody can know of it, or nobody can do anything about it.
+        // Nobody knows of the hold, or nothing can be done about it.
         Some(Fault::Refuse(BackendErrorKind::Permission) | Fault::NeverAnswer) => LEASE + SECOND,
         _ => AT_ONCE,
     }
@@ -652,7 +653,7 @@ async fn a_dropped_waiter_leaves_nothing_whatever_happens_to_its_requests() {
     }
 }
 
-/// Waits at the faulty client for a lock that the other releases after a while.
+/// Waits at the faulty client for a lock that the other client releases after a while.
 async fn waits_for_a_holder(bench: &Bench) {
     let held = bench.sound.lock("a").acquire().await.unwrap();
     let released = async {

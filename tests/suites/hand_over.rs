@@ -1,4 +1,5 @@
-//! Local hand-over: tasks of one client hand a hold on to each other without the backend. On the memory backend, with a paused clock.
+//! Local hand-over: tasks of one client hand a hold to each other without the backend. On the
+//! memory backend, with a paused clock.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -16,13 +17,13 @@ use tokio::{
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// For how long holds are handed on by default.
+/// How long holds are handed over by default.
 const WINDOW: Duration = Duration::from_millis(50);
 
-/// What timers may be late by: they tick in milliseconds.
+/// The maximum delay of timers, which tick in milliseconds.
 const SLACK: Duration = Duration::from_millis(5);
 
-/// A client whose calls are counted, and the store that it shares with others.
+/// A client with counted calls, and the store that it shares with others.
 struct Scene {
     store: MemoryBackend,
     faults: Faults,
@@ -52,7 +53,7 @@ impl Scene {
         Locks::new(self.store.clone()).lock("a")
     }
 
-    /// A guard of a hold that may be handed on, and one behind it that waits.
+    /// A guard of a hold that may be handed over, and a waiter for it.
     async fn held_and_awaited(&self) -> (LockGuard, Acquiring) {
         let first = self.lock().acquire().await.unwrap();
         let second = waiting(self.lock()).await;
@@ -61,25 +62,26 @@ impl Scene {
         (second.await.unwrap(), third)
     }
 
-    /// How often the backend was asked for the lock.
+    /// The number of acquire requests to the backend.
     fn asked(&self) -> usize {
         self.faults.calls(Op::Acquire)
     }
 
-    /// How often the lock was given back.
+    /// The number of releases at the backend.
     fn released(&self) -> usize {
         self.faults.calls(Op::Release)
     }
 }
 
-/// An acquisition that has taken its place.
+/// An acquisition that has its place in the queue.
 async fn waiting(lock: Lock) -> Acquiring {
     let mut acquiring: Acquiring = Box::pin(lock.acquire());
     assert!(poll_times(1, acquiring.as_mut()).await.is_none(), "it should have to wait");
     acquiring
 }
 
-/// A task that acquires, keeps the lock for `time`, releases, and tells what it had: the token, and what the backend has as the owner.
+/// A task that acquires the lock, keeps it for `time` and releases it. Returns the token, and the
+/// owner at the backend.
 fn holder(lock: Lock, time: Duration) -> JoinHandle<(u64, String)> {
     tokio::spawn(async move {
         let guard = lock.acquire().await.unwrap();
@@ -154,7 +156,7 @@ async fn a_hold_is_given_back_after_its_time() {
     for holder in holders {
         owners.push(holder.await.unwrap().1);
     }
-    // Those that end 20 and 40 ms after the grant are handed on, that of 60 ms is not.
+    // Holds that end 20 and 40 ms after the grant are handed over, the one at 60 ms is not.
     let grants: Vec<_> = owners.chunk_by(|one, next| one == next).map(<[String]>::len).collect();
     assert_eq!(grants, [3, 3, 3, 1]);
     assert!(scene.asked() - asked <= 2 * grants.len(), "{} requests", scene.asked() - asked);
@@ -239,7 +241,7 @@ async fn it_can_be_turned_off_and_has_a_range() {
     assert!(error.to_string().contains("60 s"), "{error}");
 }
 
-/// Whose request differs from the one that was granted has to make it himself.
+/// A waiter whose request differs from the granted one must send its own.
 #[tokio::test(start_paused = true)]
 async fn only_who_wants_just_the_same_is_handed_a_hold() {
     let scene = Scene::new();
@@ -336,7 +338,8 @@ async fn a_hold_is_given_back_when_its_heir_has_gone() {
     assert!(named.try_acquire().await.unwrap().is_some(), "it is given back first");
 }
 
-/// A future that nobody polls must not keep the lock from other clients: it is not renewed for it either.
+/// An unpolled future must not keep the lock from other clients, and the hold is not renewed for
+/// it.
 #[tokio::test(start_paused = true)]
 async fn an_heir_that_is_not_polled_keeps_nobody_out_for_long() {
     let scene = Scene::new();
@@ -382,7 +385,7 @@ async fn a_forced_release_ends_what_is_on_its_way_to_the_heir() {
     assert_eq!(state.holders()[0].owner(), heir.wire_owner());
 }
 
-/// That another client has freed the lock is heard by those who wait, once nobody hands on to them any more.
+/// Waiters hear of a release by another client once the hold is no longer handed over to them.
 #[tokio::test(start_paused = true)]
 async fn waiters_listen_when_the_time_is_over() {
     let scene = Scene::new();
@@ -416,7 +419,7 @@ async fn a_hold_that_was_handed_on_is_renewed() {
     next.release().await.unwrap();
 }
 
-/// Its lease began with the grant, not when it was handed on.
+/// Its lease began with the grant, not with the hand-over.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_handed_on_is_lost_with_the_lease_of_the_grant() {
     let scene = Scene::with(|builder| builder.lease(SECOND));
@@ -480,7 +483,8 @@ async fn an_idle_name_is_forgotten() {
 async fn a_client_whose_turn_it_is_does_not_pause_for_its_own_releases() {
     let scene = Scene::new();
     let start = Instant::now();
-    // More holds than there are tokens with one grant, so that the lock goes back to the backend again and again.
+    // More holds than the tokens of one grant, so that the lock returns to the backend again and
+    // again.
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let lock = scene.lock();

@@ -16,12 +16,12 @@ use lockcore_memory::MemoryBackend;
 /// Hooks that a [`Hooked`] calls. By default they do nothing.
 #[async_trait]
 pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
-    /// An answer takes the place of the store's.
+    /// An answer replaces that of the store.
     async fn acquire(&self, _: &AcquireRequest) -> Option<Result<AcquireOutcome, BackendError>> {
         None
     }
 
-    /// Whether [`acquire`](Self::acquire) heeds the replicas that are asked for.
+    /// Returns `true` if [`acquire`](Self::acquire) heeds the replicas that are asked for.
     fn has_replicas(&self) -> bool {
         false
     }
@@ -36,13 +36,13 @@ pub(crate) trait Hooks: fmt::Debug + Send + Sync + 'static {
 
     fn remove_client(&self) {}
 
-    /// `mode` is that of a lock, or `None` for a latch or a condition. Wake-ups take the place of
-    /// the store's.
+    /// `mode` is that of a lock, or `None` for a latch or a condition. The returned wake-ups
+    /// replace those of the store.
     async fn subscribe(&self, _mode: Option<Mode>) -> Option<Box<dyn Wakeups>> {
         None
     }
 
-    /// Whether wake-ups are always ready, as the contract allows.
+    /// Returns `true` if wake-ups are always ready, as the contract allows.
     fn is_restless(&self) -> bool {
         false
     }

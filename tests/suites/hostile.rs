@@ -1,5 +1,6 @@
-//! Servers that answer what no server answers, or nothing: every call ends in time with an error that says so, nothing panics,
-//! and memory stays within bounds. A binary of its own, so that nothing else runs while memory is measured and the machine is busy.
+//! Servers with wrong answers or none: every call ends in time with a descriptive error, nothing
+//! panics, and memory stays bounded. This is a separate binary, so that nothing else runs while
+//! memory is measured and the machine is busy.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,29 +27,29 @@ use tokio::{
 
 use self::everything::{assert_no_panic, call_everything};
 
-/// Far more than the time-outs below add up to, and far less than for ever.
+/// Far more than the sum of the timeouts below, and far less than a hang.
 const IN_TIME: Duration = Duration::from_secs(15);
 
-/// What is answered to every request of one kind.
+/// The answer to every request of one kind.
 #[derive(Clone, Debug)]
 enum Answer {
-    /// As a sound server does.
+    /// The answer of a sound server.
     Sound,
     Bytes(Vec<u8>),
-    /// So much of it, and then the connection is closed.
+    /// The first bytes of this answer, and then a closed connection.
     Cut(Vec<u8>, usize),
     Silence,
-    /// So often, without being asked.
+    /// This message a number of times, unsolicited.
     Storm(Vec<u8>, usize),
-    /// The beginning of something that never ends.
+    /// The beginning of an endless answer.
     Flood(&'static str),
 }
 
 #[derive(Clone, Debug)]
 struct Manners {
-    /// Of connecting: `HELLO`, `CLIENT`, `INFO`.
+    /// The answer to connecting: `HELLO`, `CLIENT`, `INFO`.
     handshake: Answer,
-    /// Of everything else.
+    /// The answer to everything else.
     scripts: Answer,
     subscriptions: Answer,
 }
@@ -67,7 +68,8 @@ impl Manners {
     }
 }
 
-/// What a sound server says, so that the client comes far enough to be lied to. As a lock it is held by a stranger.
+/// The answers of a sound server, with which the client gets far enough. The lock is held by a
+/// stranger.
 fn sound(request: &[String]) -> Vec<u8> {
     match request[0].as_str() {
         "HELLO" => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
@@ -91,7 +93,7 @@ fn sound(request: &[String]) -> Vec<u8> {
     }
 }
 
-/// The next request of a client; nothing if it has gone.
+/// The next request of a client; `None` if it has closed.
 async fn request(client: &mut BufReader<OwnedReadHalf>) -> Option<Vec<String>> {
     let parts = number(client).await?;
     let mut request = Vec::new();
@@ -110,7 +112,7 @@ async fn number(client: &mut BufReader<OwnedReadHalf>) -> Option<usize> {
     line.get(1..)?.trim().parse().ok()
 }
 
-/// Serves one client until it is gone, or until it is treated so badly that it has to go.
+/// Serves one client until it closes, or until the answer forces it to.
 async fn serve(client: TcpStream, manners: Manners) -> Option<()> {
     let (input, mut output) = client.into_split();
     let mut input = BufReader::new(input);
@@ -164,7 +166,7 @@ async fn connect(url: &str) -> Result<Locks, BackendError> {
     Ok(locks.build().unwrap())
 }
 
-/// Lets a client loose on such a server. Returns what connecting or everything else has failed with.
+/// Runs a client against such a server. Returns the error of connecting, or of all other calls.
 async fn meet(manners: Manners) -> Result<Vec<LockError>, BackendError> {
     let start = Instant::now();
     let url = server(manners.clone()).await;
@@ -214,7 +216,7 @@ const WRONG: [&str; 22] = [
     "\0\0\0\0",
 ];
 
-/// Meets all of them at the same time.
+/// Runs a client against each of them at the same time.
 async fn meet_each(
     manners: impl IntoIterator<Item = Manners>,
 ) -> Vec<Result<Vec<LockError>, BackendError>> {
@@ -236,7 +238,7 @@ async fn wrong_answers_are_typed_errors() {
 async fn wrong_answers_to_connecting_and_to_subscriptions_are_typed_errors() {
     assert_no_panic();
     let answers = WRONG.map(|wrong| Answer::Bytes(wrong.into()));
-    // Some of it passes for a server that has little to say.
+    // Some of these pass for a server with little to report.
     let handshakes =
         answers.clone().map(|handshake| Manners { handshake, ..Manners::scripts(Answer::Sound) });
     meet_each(handshakes).await;
@@ -277,14 +279,14 @@ async fn silence_is_an_error_in_time() {
     );
 }
 
-/// What this process occupies, in bytes; nothing where that is not to be had.
+/// The memory of this process in bytes; `None` where it is unknown.
 fn memory() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm");
     let pages = pages.ok().and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// Meets such a server, and is not to take much more memory than before at any time.
+/// Runs a client against such a server, and limits the growth of memory at any time.
 async fn meet_within_memory(manners: Manners, limit: usize) {
     let before = memory();
     let mut all = JoinSet::new();
@@ -296,7 +298,7 @@ async fn meet_within_memory(manners: Manners, limit: usize) {
     assert!(most - before < limit, "{} MB", (most - before) >> 20);
 }
 
-/// Whoever has been given up is not listened to any longer, even if nobody calls.
+/// A server that was given up is no longer read from, even if nobody makes a call.
 #[tokio::test]
 async fn a_server_that_goes_on_talking_after_it_was_given_up_is_not_heard() {
     assert_no_panic();
@@ -331,7 +333,7 @@ async fn neither_a_storm_of_messages_nor_an_answer_without_end_fills_the_memory(
     }
 }
 
-/// An answer without much sense, which may not be complete.
+/// An arbitrary answer, which may be incomplete.
 fn answer(u: &mut Unstructured<'_>) -> Arbitrarily<Answer> {
     let mut bytes = Vec::new();
     for _ in 0..u.int_in_range(1..=4)? {

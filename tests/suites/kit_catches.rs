@@ -1,4 +1,5 @@
-//! The kit catches what breaks the contract: for each clause there are backends that break it on purpose.
+//! The kit catches violations of the contract: for each clause there are backends that violate it
+//! on purpose.
 
 mod caught;
 mod caught_demand;
@@ -51,7 +52,7 @@ use self::{
     flawed::{ExclusiveFixture, FlawedFixture},
 };
 
-/// The store without a flaw passes: what fails the others is their flaw.
+/// The flawless store passes: the others fail because of their flaw.
 mod flawless {
     super::conformance_tests!(
         super::FlawedFixture,
@@ -69,7 +70,7 @@ mod flawless {
     );
 }
 
-/// So does one that has exclusive locks only.
+/// A flawless store with exclusive locks only passes as well.
 mod exclusive_only {
     super::conformance_tests!(super::ExclusiveFixture, paused);
 }
@@ -83,7 +84,7 @@ fn all_cases() -> Vec<Case<FlawedFixture>> {
     all
 }
 
-/// What each clause is broken by. A clause may stand there twice.
+/// The flaws for each clause. A clause may occur twice.
 fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
     BY_CLAUSE
         .iter()
@@ -98,7 +99,7 @@ fn by_clause() -> impl Iterator<Item = &'static (&'static str, Flaws)> {
 
 /// The message with which `case` fails for the backend with `flaw`; `None` if it passes.
 fn failure(case: &Case<FlawedFixture>, flaw: Flaw) -> Option<String> {
-    /// Of the paused clock: longer than any lease that a case renews.
+    /// On the paused clock: longer than any lease that a case renews.
     const TIME: Duration = Duration::from_secs(3600);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -114,7 +115,8 @@ fn failure(case: &Case<FlawedFixture>, flaw: Flaw) -> Option<String> {
     Some(message.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
 }
 
-/// Shows that every flaw in `clause` fails the cases that are named for it, one of which is a case of that clause.
+/// Shows that every flaw in `clause` fails the cases that are named for it, one of which belongs to
+/// that clause.
 fn is_caught(clause: &str) {
     let flaws: Vec<_> =
         by_clause().filter(|(broken, _)| *broken == clause).flat_map(|(_, flaws)| *flaws).collect();
@@ -250,7 +252,7 @@ fn every_case_is_in_the_list_with_the_clause_that_its_doc_names() {
     assert_eq!(listed, written);
 }
 
-/// The tests of this binary in the module `module` beside this function, without the way there.
+/// The tests of this binary in the module `module` beside this function, without their path.
 fn generated(module: &str) -> BTreeSet<String> {
     let (_, path) = module_path!().split_once("::").unwrap();
     let way = format!("{path}::{module}::");
@@ -289,7 +291,7 @@ fn every_part_stands_alone() {
         &[Part::Conditions],
         &[Part::Directory],
     ];
-    /// It is about fair locks.
+    /// The parts of fair locks with direct grants.
     const DIRECT_GRANT: &[Part] = &[Part::Fair, Part::DirectGrant];
     assert_eq!(ALONE.len() + 1, Part::ALL.len());
     for parts in ALONE.into_iter().chain([DIRECT_GRANT]) {

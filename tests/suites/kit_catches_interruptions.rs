@@ -1,4 +1,4 @@
-//! The cases of interruptions fail on backends that they are about.
+//! The cases of interruptions fail on backends that violate them.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use lockcore_testkit::{
 
 use crate::hooked::{Hooked, Hooks};
 
-/// Its subscriptions are never woken.
+/// A backend whose subscriptions are never woken.
 #[derive(Debug, Default)]
 struct Deaf;
 
@@ -56,7 +56,7 @@ impl Interrupts for DeafFixture {
     async fn interrupt(&self) {}
 }
 
-/// What its clients send arrives after they have given it up.
+/// A backend whose requests arrive after their clients have given them up.
 struct LateFixture(MemoryBackend);
 
 impl Fixture for LateFixture {
@@ -82,8 +82,7 @@ impl Interrupts for LateFixture {
     async fn interrupt(&self) {}
 }
 
-/// What its clients have sent arrives, whatever they have undone since. `None` if nothing is
-/// withheld.
+/// Requests that arrive whatever their clients have undone since. `None` if nothing is withheld.
 #[derive(Debug, Default)]
 struct Withheld(Mutex<Option<Vec<AcquireRequest>>>);
 

@@ -1,5 +1,5 @@
-//! The shape of `lockcore/src`: imports point down only, the engine is pure, and nothing outgrows
-//! what a reader can hold in the head.
+//! The shape of `lockcore/src`: imports point down only, the engine is pure, and every file and
+//! function stays small enough to keep in mind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 5] = [
     &["sync"],
 ];
 
-/// What the engine must not know: it decides, and does nothing.
+/// Names that the engine must not use, because it decides and does nothing.
 const IMPURE: [&str; 9] =
     ["async ", ".await", "tokio", "Backend", "Clock", "tracing", "Mutex", "RwLock", "Instant"];
 
@@ -33,7 +33,7 @@ struct Source {
 }
 
 impl Source {
-    /// The folder, or the file, that stands directly below `lockcore/src`.
+    /// The folder or file directly below `lockcore/src`.
     fn module(&self) -> &str {
         self.path.split(['/', '.']).next().unwrap_or_default()
     }
@@ -104,7 +104,7 @@ fn first_name(path: &str) -> String {
     path.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
-/// Where the items live that `lib.rs` re-exports.
+/// The origin of the items that `lib.rs` re-exports.
 fn reexports(lib: &str) -> BTreeMap<String, String> {
     let list = &lib[lib.find("pub use crate::{").expect("lib.rs re-exports")..];
     let mut homes = BTreeMap::new();
@@ -138,7 +138,8 @@ fn imports_point_down_only() {
         for name in imports(&code) {
             let to = homes.get(&name).map_or(name.as_str(), String::as_str);
             let Some(other) = layer(to) else { panic!("{}: `{name}` is in no layer", source.path) };
-            // Values are one layer of single files; elsewhere a layer's folders are strangers.
+            // Values are one layer of single files; elsewhere the folders of a layer are
+            // independent.
             let is_down = other < own || (other == own && (from == to || own == 0));
             if !is_down {
                 upward.push(format!("{} imports `{name}` of {to}", source.path));
@@ -186,8 +187,8 @@ fn no_file_function_or_line_is_too_long_to_read() {
     assert!(long.is_empty(), "too long:\n{}", long.join("\n"));
 }
 
-/// Each function, and how many lines it has from its name to its closing brace, as rustfmt lays
-/// them out.
+/// Each function, with the number of lines from its name to its closing brace, as rustfmt formats
+/// it.
 fn functions(text: &str) -> Vec<(String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut functions = Vec::new();

@@ -1,4 +1,5 @@
-//! What is bounded: how many wait at a time. Whoever is one too many is told so at once, and every seat comes back.
+//! Limits on the number of waiters. One waiter too many is refused at once, and every seat is
+//! returned.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ fn builder() -> LocksBuilder {
     Locks::builder(MemoryBackend::new())
 }
 
-/// Three may wait, two of them for one name.
+/// A client with three seats, two of them for one name.
 fn locks() -> Locks {
     builder().max_waiters(3).max_waiters_per_lock(2).build().unwrap()
 }
 
-/// Begins an acquisition that waits from then on.
+/// Starts an acquisition that waits from then on.
 async fn waiter(
     locks: &Locks,
     name: &str,
@@ -27,7 +28,7 @@ async fn waiter(
     tokio::spawn(acquire)
 }
 
-/// The option that allows no more to wait for `name`, if there is one.
+/// The option that refuses more waiters for `name`, if there is one.
 async fn full(locks: &Locks, name: &str) -> Option<&'static str> {
     match poll_times(1, locks.lock(name).acquire()).await? {
         Err(LockError::TooManyWaiters { lock, limit, option, .. }) => {

@@ -1,4 +1,5 @@
-//! Kept holds: a client keeps a lock that nobody waits for, for a while. On the memory backend, with a paused clock.
+//! Kept holds: a client keeps an unwanted lock for a while. On the memory backend, with a paused
+//! clock.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use tokio::{
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// For how long the client of a scene keeps a lock.
+/// How long the client of a scene keeps a lock.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// What timers may be late by: they tick in milliseconds.
+/// The maximum delay of timers, which tick in milliseconds.
 const SLACK: Duration = Duration::from_millis(3);
 
-/// A client that keeps locks, whose calls are counted, and the store that it shares with others.
+/// A client that keeps locks, with counted calls, and the store that it shares with others.
 struct Scene {
     store: MemoryBackend,
     faults: Faults,
@@ -48,7 +49,7 @@ impl Scene {
         Locks::new(self.store.clone()).lock("a")
     }
 
-    /// How often the backend was asked for the lock, and how often it was given back.
+    /// The number of acquire and of release requests to the backend.
     fn calls(&self) -> (usize, usize) {
         (self.faults.calls(Op::Acquire), self.faults.calls(Op::Release))
     }
@@ -187,7 +188,7 @@ async fn clients_that_all_keep_it_still_share_it() {
     for task in tasks {
         task.await.unwrap();
     }
-    // 200 ms of work. Each change of the client costs some timers' ticks.
+    // 200 ms of work. Each change of client costs some timer ticks.
     assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
 }
 
@@ -203,7 +204,7 @@ async fn a_task_that_waits_comes_before_keeping() {
     waiting.await.unwrap().unwrap();
 }
 
-/// Whose request differs from the one that was granted has to make it himself.
+/// An acquisition whose request differs from the granted one must send its own.
 #[tokio::test(start_paused = true)]
 async fn only_who_wants_just_the_same_takes_a_kept_lock() {
     let scene = Scene::new();
@@ -224,7 +225,7 @@ async fn only_who_wants_just_the_same_takes_a_kept_lock() {
     }
 }
 
-/// Their requests would only meet the hold that is being given back.
+/// Their requests would only meet the hold that is being released.
 #[tokio::test(start_paused = true)]
 async fn who_tries_once_waits_until_a_kept_lock_is_given_back() {
     let scene = Scene::new();
@@ -258,7 +259,7 @@ async fn release_now_confirms() {
     assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
 }
 
-/// A take-over is not asked for at the backend, so the next one who asks it is told.
+/// A takeover is not noticed by asking the backend, so the next holder learns of it.
 #[tokio::test(start_paused = true)]
 async fn a_loss_while_it_is_kept_is_told_to_whoever_releases_it() {
     let scene = Scene::new();
@@ -367,14 +368,14 @@ async fn it_is_given_back_though_all_handles_are_gone() {
     }
 }
 
-/// Nobody is kept out who cannot say that he wants it.
+/// Nobody who cannot be heard is kept out.
 #[tokio::test(start_paused = true)]
 async fn without_a_subscription_nothing_is_kept() {
     let scene = Scene::with(|builder| builder.linger(100 * MS).hand_over(SECOND));
     scene.faults.next(Op::Subscribe, Fault::Refuse(lockcore::BackendErrorKind::Auth));
     scene.lock().acquire().await.unwrap().release().await.unwrap();
     assert!(scene.freed().await < SLACK);
-    // One that may pass is made again.
+    // A subscription that fails for a while is made again.
     scene.faults.next(Op::Subscribe, Fault::Refuse(lockcore::BackendErrorKind::Unavailable));
     scene.keep().await;
     sleep(50 * MS).await;
@@ -432,7 +433,7 @@ async fn it_has_a_range_and_conditions() {
     refused(builder().hand_over(Duration::ZERO).linger(MS), "`hand_over` is zero");
 }
 
-/// The tasks of the client that kept the lock are nearer, and would always be first.
+/// The tasks of the client that kept the lock are closer, and would always be first.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_another_client_wants_is_left_to_it_for_a_moment() {
     let scene = Scene::new();
@@ -440,7 +441,7 @@ async fn a_lock_that_another_client_wants_is_left_to_it_for_a_moment() {
     sleep(MS).await;
     let other = scene.elsewhere();
     let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
-    // Given back, and nobody has it yet.
+    // It is released, and nobody has acquired it yet.
     while scene.calls().1 == 0 {
         yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The links in the documents lead somewhere.
+//! The links in the documents are valid.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ const FILES_ON_THE_WEB: [&str; 2] = [
     "https://github.com/lockcore/lockcore/tree/main/",
 ];
 
-/// Shown on crates.io and docs.rs as well, where a relative link leads nowhere.
+/// Documents that crates.io or docs.rs also shows, where a relative link is broken.
 const PUBLISHED: [&str; 8] = [
     "README.md",
     "backend-etcd/README.md",
@@ -52,7 +52,7 @@ fn prose(document: &Path) -> Vec<String> {
     text.lines().filter(is_prose).map(str::to_owned).collect()
 }
 
-/// The lines in which links are looked for: without code.
+/// The lines to search for links: all but code.
 fn text(document: &Path) -> Vec<String> {
     prose(document).iter().map(|line| line.split('`').step_by(2).collect()).collect()
 }
@@ -62,7 +62,7 @@ fn definition(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix('[')?.split_once("]: ")
 }
 
-/// The parts of `line` that stand between `start` and `end`.
+/// The parts of `line` between `start` and `end`.
 fn between<'a>(line: &'a str, start: &str, end: char) -> Vec<&'a str> {
     line.split(start).skip(1).filter_map(|rest| Some(rest.split_once(end)?.0)).collect()
 }
@@ -75,7 +75,7 @@ fn targets(document: &Path) -> Vec<String> {
     direct.chain(defined).map(str::to_owned).collect()
 }
 
-/// The anchors of a document's headings, as GitHub and docs.rs make them.
+/// The anchors of a document's headings, as GitHub and docs.rs generate them.
 fn anchors(document: &Path) -> Vec<String> {
     let headings = prose(document).into_iter().filter(|line| line.starts_with('#'));
     let anchor = |heading: String| {
@@ -85,7 +85,7 @@ fn anchors(document: &Path) -> Vec<String> {
     headings.map(anchor).collect()
 }
 
-/// Why `target` leads nowhere from `document`.
+/// The reason why `target` is broken in `document`.
 fn objection(root: &Path, document: &Path, target: &str) -> Option<&'static str> {
     let on_the_web = FILES_ON_THE_WEB.iter().find_map(|prefix| target.strip_prefix(prefix));
     if on_the_web.is_none() && target.contains("://") {

@@ -1,4 +1,4 @@
-//! Work that goes on while a store fails.
+//! Work that continues while a store fails.
 
 use std::sync::{
     Arc,
@@ -32,7 +32,7 @@ impl Load {
                     while !stop.load(Ordering::SeqCst) {
                         let guard = lock.acquire().await.unwrap();
                         critical.visit(&guard).await;
-                        // Its failure is told, and the lease ends.
+                        // The failure is reported elsewhere, and the lease ends.
                         let _ = guard.release().await;
                     }
                 });
@@ -41,7 +41,7 @@ impl Load {
         Self { critical, stop, tasks }
     }
 
-    /// Waits for more visits than there can have been under way.
+    /// Waits for more visits than can have been in progress.
     pub(crate) async fn goes_on(&self) {
         let before = self.critical.entries();
         until("more visits", async || self.critical.entries() > before + 50).await;

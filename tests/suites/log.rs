@@ -1,4 +1,4 @@
-//! [`Log`]: what the library traces, for tests to look at.
+//! [`Log`]: captures the library's traces for tests.
 
 #![allow(dead_code, reason = "not every suite looks at it in every way")]
 
@@ -12,12 +12,14 @@ use tracing::{
     subscriber::{DefaultGuard, NoSubscriber},
 };
 
-/// Everything that is logged by this thread, at every level. A test on a current-thread runtime has no other.
+/// Everything that this thread logs, at every level. A test on a current-thread runtime has no
+/// other thread.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// While there is one subscriber only, tracing asks the thread that meets an event first whether
-/// anybody wants it, and forgets about the others. So there is always another one, without a thread.
+/// With a single subscriber, tracing asks the thread that first meets an event whether it is
+/// wanted, and caches the answer for all threads. So there is always a second one, without a
+/// thread.
 static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 impl Log {

@@ -1,4 +1,4 @@
-//! The workspace's own suites: one binary, a module a subject.
+//! The workspace's own suites: one binary, one module per subject.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What the library tells: by `tracing`, and of a host that slept.
+//! Traces of the library, and a suspended host.
 
 use std::{
     pin::pin,
@@ -115,11 +115,11 @@ async fn a_host_that_slept_through_its_lease_knows_when_it_wakes_up() {
         let lock = locks.lock("other");
         async move { lock.run(async |_| std::future::pending::<()>().await).await }
     });
-    // The clock moves when everybody waits: both holds are there, and both signals waited for.
+    // The clock advances when every task waits: both holds exist, and both signals are awaited.
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(locks.lock("other").state().await.unwrap().is_held() && !lost.is_finished());
 
-    // The lid is closed for an hour. Timers do not count it, the server does.
+    // The host sleeps for an hour. Its timers do not count that, but the server does.
     asleep.store(3600, Ordering::SeqCst);
     assert!(!guard.is_held(), "at once, for whoever looks");
     let woken = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Logs that panic, and what runs when a span is closed: both are code of the user.
+//! Logs that panic, and code that runs when a span is closed: both are user code.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::clients::SECOND;
 
-/// A log that panics at an event whose message is this.
+/// A log that panics at an event with this message.
 struct Panicking(&'static str);
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panicking {
@@ -101,7 +101,7 @@ async fn lost_and_undone(part: &'static str) {
     let mut unpolled = Box::pin(locks.semaphore("s", 3).permits(1).lease(900 * SECOND).acquire());
     assert!(poll_times(1, &mut unpolled).await.is_none());
     let _log = log_that_panics_at(part);
-    // As after a suspension of the host: both are due in one look.
+    // As after a suspension of the host: both are due in one check.
     tokio::time::advance(20 * SECOND).await;
     tokio::time::sleep(SECOND).await;
     let all = other.semaphore("s", 3).permits(3).acquire_timeout(60 * SECOND).await;
@@ -120,7 +120,7 @@ async fn a_log_that_panics_keeps_no_undo() {
 
 type Probe = Arc<dyn Fn() + Send + Sync>;
 
-/// Looks at the lane in another thread while a span is closed.
+/// Uses the lane in another thread while a span is closed.
 #[derive(Clone, Default)]
 struct OnClose {
     probe: Arc<Mutex<Option<Probe>>>,

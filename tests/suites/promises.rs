@@ -1,4 +1,4 @@
-//! The page of promises names tests that exist.
+//! The tests named on the page of promises exist.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -65,7 +65,7 @@ async fn a_writer_becomes_a_reader_with_nobody_in_between() {
     let (here, there) = (one.rw_lock("a"), other.rw_lock("a"));
     let owner = Owner::new();
     let writer = here.write().owned_by(&owner).acquire().await.unwrap();
-    // Somebody waits in the same client and in another: neither keeps the owner from its own lock.
+    // Waiters in the same client and in another one: neither keeps the owner out of its own lock.
     let mut waiting = JoinSet::new();
     for lock in [here.write(), there.write()] {
         waiting.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
@@ -130,7 +130,7 @@ async fn a_reader_that_wants_to_write_is_refused_at_once_and_keeps_reading() {
     }
     assert!(reader.is_held());
 
-    // It waits to write before it reads: the same.
+    // Waiting for a write before the read makes no difference.
     let stranger = other.rw_lock("a").read().acquire().await.unwrap();
     reader.release().await.unwrap();
     let writing = tokio::spawn(lock.write().owned_by(&owner).acquire());
@@ -181,7 +181,7 @@ async fn readers_that_wait_all_enter_after_a_release_and_after_a_downgrade() {
     assert_all_free(&store).await;
 }
 
-/// Otherwise, each request would begin after the answer to the one before.
+/// Otherwise each request would start after the answer to the previous one.
 #[tokio::test(start_paused = true)]
 async fn readers_follow_each_other_without_waiting_for_each_answer() {
     const ROUND_TRIP: Duration = Duration::from_millis(100);
@@ -361,7 +361,7 @@ async fn a_read_finds_the_write_hold_that_its_owner_has_by_now() {
     assert!(poll_times(1, asking.as_mut()).await.is_none());
     let mut behind = Box::pin(read.acquire());
     assert!(poll_times(1, behind.as_mut()).await.is_none());
-    // What it waited to read beside is over, and the owner writes again.
+    // The hold that the read waited to join is over, and the owner writes again.
     first.release().await.unwrap();
     let second = write.acquire().await.unwrap();
     drop(asking);

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{critical::finish, waiting::soon};
 
-/// The data. It is outside of the system under test, so that it sees what is true.
+/// The data. It is outside of the system under test, so that it shows the truth.
 #[derive(Default)]
 struct Data {
     readers: AtomicU64,
@@ -29,7 +29,8 @@ struct Data {
 }
 
 impl Data {
-    /// Beside other readers, with no writer, and with a later token than the last one.
+    /// Asserts that there may be other readers but no writer, and that the token is later than the
+    /// last one.
     async fn read(&self, guard: &LockGuard, beside: impl Future<Output = ()>) {
         let token = u64::from(guard.token());
         self.readers.fetch_add(1, Ordering::SeqCst);
@@ -51,7 +52,7 @@ impl Data {
         assert_eq!(writer, 0, "reader {reader} met writer {writer} inside");
     }
 
-    /// Alone, and with the greatest token so far.
+    /// Asserts that the writer is alone, with the greatest token so far.
     async fn write(&self, guard: &LockGuard) {
         let token = u64::from(guard.token());
         let other = self.writer.swap(token, Ordering::SeqCst);
@@ -74,8 +75,8 @@ impl Data {
     }
 }
 
-/// Has so many tasks of each client read and write, each with its own handles of the lock. First
-/// all are readers at the same time.
+/// Makes `tasks` tasks of each client read and write, each with its own handles of the lock. At
+/// first all are readers at the same time.
 pub(crate) async fn read_and_write(clients: &[Locks], tasks: usize, rounds: u64) {
     let (data, mut visits) = (Arc::new(Data::default()), JoinSet::new());
     let all = Arc::new(Barrier::new(clients.len() * tasks));
@@ -101,13 +102,13 @@ pub(crate) async fn read_and_write(clients: &[Locks], tasks: usize, rounds: u64)
         [&data.reads, &data.writes, &data.version].map(|count| count.load(Ordering::SeqCst));
     assert_eq!(version, writes, "updates were lost");
     let tasks = (clients.len() * tasks) as u64;
-    // Every task has read at the beginning, and written and read in every seven rounds.
+    // Every task has read at the beginning, and has written and read in each seven rounds.
     let least = tasks * (rounds / 7);
     assert!(writes >= 2 * least && reads >= tasks + 3 * least, "{reads} reads, {writes} writes");
 }
 
-/// One visit of a task, in one of the ways in which the lock is used. The way is a function of who
-/// and when, so that a failure can be repeated.
+/// One visit of a task, in one of the ways in which the lock is used. The way depends only on the
+/// task and the round, so that a failure can be repeated.
 async fn visit(locks: &Locks, data: &Data, way: u64) -> Result<(), LockError> {
     let lock = locks.rw_lock("contended");
     match way % 7 {
@@ -136,12 +137,12 @@ async fn visit(locks: &Locks, data: &Data, way: u64) -> Result<(), LockError> {
             Ok(())
         }
         4 => {
-            // A writer that gives up at some point keeps nobody out.
+            // A writer that is dropped half-way keeps nobody out.
             drop(poll_times((way / 7 % 5) as usize, lock.write().acquire()).await);
             Ok(())
         }
         5 => {
-            // A writer that goes on as a reader, with nobody in between.
+            // A writer that continues as a reader, with nobody in between.
             let owner = Owner::new();
             let writer = lock.write().owned_by(&owner).acquire().await?;
             data.write(&writer).await;

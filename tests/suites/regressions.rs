@@ -1,4 +1,5 @@
-//! What a review found, or looked for, that the other suites had not. On the memory backend, with a paused clock.
+//! Findings of a review, and suspicions that it refuted. On the memory backend, with a paused
+//! clock.
 
 use std::{
     future::Future,
@@ -31,13 +32,13 @@ use crate::hooked::{Hooked, Hooks};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long the core waits for what somebody keeps without driving it.
+/// How long the core waits for a future that is kept but not polled.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What timers may be late by: they tick in milliseconds.
+/// The maximum delay of timers, which tick in milliseconds.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// A store, and a client of it that has faults.
+/// A store, and a client with faults.
 fn faulty() -> (MemoryBackend, Faults, Locks) {
     let store = MemoryBackend::new();
     let backend = Faulty::new(store.clone());
@@ -52,8 +53,8 @@ async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
 
 // ---- waiting
 
-/// The waiter slept through the end of the lease as long as its subscription failed: it only paused before the next attempt
-/// at that.
+/// While its subscription failed, a waiter slept through the end of the lease: it only paused
+/// before the next attempt to subscribe.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_subscriptions_fail_enters_when_the_lease_ends() {
     let (store, faults, locks) = faulty();
@@ -64,7 +65,7 @@ async fn a_waiter_whose_subscriptions_fail_enters_when_the_lease_ends() {
     assert!((300 * MS..300 * MS + SLACK).contains(&waited), "entered after {waited:?}");
 }
 
-/// The same with a subscription that is only slow: the end of the lease was not waited for beside it.
+/// The same with a slow subscription: the end of the lease was not awaited beside it.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_subscription_is_slow_enters_when_the_lease_ends() {
     let (store, faults, locks) = faulty();
@@ -75,7 +76,8 @@ async fn a_waiter_whose_subscription_is_slow_enters_when_the_lease_ends() {
     assert!((300 * MS..300 * MS + SLACK).contains(&waited), "entered after {waited:?}");
 }
 
-/// Each waiter of a name bore the failing backend anew when its turn came: the eighth failed after eight times `retry_for`.
+/// Each waiter of a name retried the failing backend from scratch when its turn came: the eighth
+/// failed after eight times `retry_for`.
 #[tokio::test(start_paused = true)]
 async fn the_waiters_of_one_name_give_up_a_dead_backend_together() {
     let backend = Faulty::new(MemoryBackend::new());
@@ -95,7 +97,8 @@ async fn the_waiters_of_one_name_give_up_a_dead_backend_together() {
     assert!((300 * MS..SECOND).contains(&last), "the last one failed after {last:?}");
 }
 
-/// The second of two heads that gave up together dropped the subscription that the first had left to it.
+/// The second of two heads that gave up together dropped the subscription that the first had left
+/// to it.
 #[tokio::test(start_paused = true)]
 async fn heads_that_give_up_together_leave_their_subscription_to_the_next() {
     let (store, faults, locks) = faulty();
@@ -116,7 +119,7 @@ async fn heads_that_give_up_together_leave_their_subscription_to_the_next() {
     assert!(guard.unwrap().is_ok() && waited < SLACK, "woken after {waited:?}");
 }
 
-/// A store where everything is held for ever.
+/// A store where everything is held forever.
 #[derive(Debug)]
 struct HeldForEver(MemoryBackend);
 
@@ -182,7 +185,7 @@ impl Backend for HeldForEver {
     }
 }
 
-/// The millisecond after the end of the lease was added to it without a look at the bounds of time: a panic.
+/// The millisecond after the end of the lease was added without an overflow check: a panic.
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_an_end_in_the_bounds_of_time_is_waited_for_like_any_other() {
     let locks = Locks::new(HeldForEver(MemoryBackend::new()));
@@ -191,8 +194,8 @@ async fn a_lease_without_an_end_in_the_bounds_of_time_is_waited_for_like_any_oth
     assert!((SECOND..SECOND + SLACK).contains(&waited), "gave up after {waited:?}");
 }
 
-/// The greatest of everything that can be asked for. What was red was only the test above, but this is where the next sum
-/// overflows.
+/// The greatest values of all options. Only the test above failed, but the next overflow would show
+/// here.
 #[tokio::test(start_paused = true)]
 async fn the_greatest_options_work_like_others() {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -211,8 +214,8 @@ async fn the_greatest_options_work_like_others() {
 
 // ---- giving back
 
-/// Whoever forced a lock condemned, when the reply came, whatever hold its own client had by then: also the one that was
-/// granted after the force.
+/// A client that forced a lock condemned whatever hold it had when the reply came, even one granted
+/// after the force.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_granted_after_a_force_release_survives_its_late_reply() {
     let (store, faults, locks) = faulty();
@@ -233,8 +236,8 @@ async fn a_hold_that_was_granted_after_a_force_release_survives_its_late_reply()
     assert_eq!(store.names_in_use(), 0, "it was not released at the backend");
 }
 
-/// `close()` returned while an acquisition that it had cut off was not undone yet: the runtime ended, and the hold stayed for
-/// its lease.
+/// `close()` returned before a cancelled acquisition was undone: the runtime ended, and the hold
+/// stayed for its lease.
 #[tokio::test(start_paused = true)]
 async fn close_waits_until_the_acquisitions_that_it_cuts_off_are_undone() {
     let (store, faults, locks) = faulty();
@@ -250,8 +253,8 @@ async fn close_waits_until_the_acquisitions_that_it_cuts_off_are_undone() {
     assert!(matches!(cut_off, Err(LockError::Closed { .. })), "{cut_off:?}");
 }
 
-/// A growth whose reply was lost may have made the lease at the backend longer than this client knew; the release was given
-/// up when the shorter one was over.
+/// A growth whose reply was lost may have made the lease at the backend longer than this client
+/// knew; the release was abandoned when the shorter one was over.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_tried_for_as_long_as_the_backend_may_have_the_hold() {
     let (store, faults, locks) = faulty();
@@ -269,7 +272,8 @@ async fn a_release_is_tried_for_as_long_as_the_backend_may_have_the_hold() {
     assert_eq!(store.names_in_use(), 0, "held for an hour, and nobody tries to release it");
 }
 
-/// The next acquisition of the client waited for ever for a release that was begun and then only kept. It is bounded.
+/// The next acquisition of the client waited forever for a release that was started and then never
+/// polled. The wait is now limited.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_begun_and_then_only_kept_keeps_the_next_for_five_seconds_at_most() {
     let (_, faults, locks) = faulty();
@@ -282,8 +286,9 @@ async fn a_release_that_is_begun_and_then_only_kept_keeps_the_next_for_five_seco
     assert!(waited <= PATIENCE + SLACK, "entered after {waited:?}");
 }
 
-/// The releases of a client are carried out on the runtime that was used first. While that one is alive but nobody drives
-/// it, the client's own acquisitions waited for ever for a guard that was dropped elsewhere. It is bounded.
+/// The releases of a client run on the runtime that was used first. While that one exists but is
+/// not driven, the client's own acquisitions waited forever for a guard that was dropped elsewhere.
+/// The wait is now limited.
 #[test]
 fn a_background_on_an_idle_runtime_keeps_the_next_for_five_seconds_at_most() {
     let runtime = || {
@@ -308,8 +313,8 @@ fn a_background_on_an_idle_runtime_keeps_the_next_for_five_seconds_at_most() {
 
 // ---- renewing
 
-/// Every job of the background puts its look at the host's suspension off by another second; whoever waits for the signal
-/// must not depend on that.
+/// Every job of the background task delays its check for a suspension of the host by another
+/// second; a task that awaits this signal must not depend on that.
 #[tokio::test(start_paused = true)]
 async fn a_busy_client_notices_as_soon_as_an_idle_one_that_its_host_slept() {
     for busy in [false, true] {
@@ -341,7 +346,7 @@ async fn a_busy_client_notices_as_soon_as_an_idle_one_that_its_host_slept() {
     }
 }
 
-/// Counts the renewals of no hold at all.
+/// Counts empty renewals.
 #[derive(Debug, Default)]
 struct CountsEmpty {
     empty: AtomicU64,
@@ -355,7 +360,8 @@ impl Hooks for CountsEmpty {
     }
 }
 
-/// A guard that went between the order for its renewal and the first poll of that left a renewal of nothing, which was sent.
+/// A guard that was dropped between the order to renew it and its first poll left an empty renewal,
+/// which was sent.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
     let counts = Arc::<CountsEmpty>::default();
@@ -363,10 +369,12 @@ async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
     let clock = Clock::with_suspension(|| Duration::ZERO);
     let locks = Locks::builder(backend).lease(150 * MS).clock(clock).build().unwrap();
     let task = tokio::spawn(async move {
-        // Due after 50 ms: the background sleeps until then, and goes on to do so when this hold is released.
+        // Due after 50 ms: the background task sleeps until then, and does so even after this hold
+        // is released.
         let first = locks.lock("first").acquire().await.unwrap();
         sleep(3 * MS).await;
-        // Due 3 ms later, hence renewed at the same time. The background wakes up first, since it lay down first.
+        // Due 3 ms later, hence renewed at the same time. The background task wakes up first, since
+        // it went to sleep first.
         let second = locks.lock("second").acquire().await.unwrap();
         first.release().await.unwrap();
         sleep(47 * MS).await;
@@ -379,8 +387,8 @@ async fn a_guard_that_goes_when_its_renewal_is_due_leaves_no_empty_renewal() {
 
 // ---- fair locks and multi-locks
 
-/// A named owner that took one name first with `lock` and then with `fair_lock` took over from itself, and the inner release
-/// freed the outer hold.
+/// A named owner that took one name first with `lock` and then with `fair_lock` took over from
+/// itself, and the inner release freed the outer hold.
 #[tokio::test(start_paused = true)]
 async fn one_owner_nests_in_the_other_mode() {
     let store = MemoryBackend::new();
@@ -430,7 +438,8 @@ async fn a_waiter_that_cannot_listen_goes_on_asking() {
     assert!(waited <= 2 * SECOND, "{waited:?}");
 }
 
-/// The undoing of a fair wait gave up when the lease that was asked for would have ended, and left the place in the queue.
+/// The undo of a fair wait gave up when the requested lease would have ended, and left the place in
+/// the queue.
 #[tokio::test(start_paused = true)]
 async fn a_place_in_the_queue_is_given_up_however_short_the_lease() {
     let (store, faults, locks) = faulty();
@@ -447,8 +456,8 @@ async fn a_place_in_the_queue_is_given_up_however_short_the_lease() {
     assert!(waited < SECOND, "{waited:?}");
 }
 
-/// Who asked between a release and the next one's entrance was told how long that one's place was kept, and waited so long although the hold
-/// ended much earlier.
+/// A waiter that asked between a release and the next entry was told how long the next waiter's
+/// place was kept, and slept that long although the hold ended much earlier.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_behind_another_one_learns_that_its_hold_is_a_short_one() {
     for is_fair in [true, false] {
@@ -456,7 +465,7 @@ async fn a_waiter_behind_another_one_learns_that_its_hold_is_a_short_one() {
         let other = Locks::new(store);
         let (held, short, next) = match is_fair {
             true => (other.fair_lock("a"), locks.fair_lock("a"), other.fair_lock("a")),
-            // New readers are kept out by a writer that waits.
+            // A waiting writer keeps new readers out.
             false => {
                 (other.rw_lock("a").read(), locks.rw_lock("a").write(), other.rw_lock("a").read())
             }
@@ -476,7 +485,8 @@ async fn a_waiter_behind_another_one_learns_that_its_hold_is_a_short_one() {
     }
 }
 
-/// An attempt that does not want to wait came while a writer of its client was asking, and waited for that one's whole hold.
+/// An attempt that does not want to wait came while a writer of its client was asking, and waited
+/// for the writer's whole hold.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_want_to_wait_gives_up_behind_a_writer_of_its_client() {
     let (store, faults, locks) = faulty();
@@ -494,7 +504,8 @@ async fn a_reader_that_does_not_want_to_wait_gives_up_behind_a_writer_of_its_cli
     }
 }
 
-/// Each at a time of his own, they were 100 commands in 10 s for 100 names; at the same time, a backend can answer them together.
+/// Each at its own time, they sent 100 commands in 10 s for 100 names; at the same time, a backend
+/// can answer them together.
 #[tokio::test(start_paused = true)]
 async fn all_who_wait_in_a_client_ask_again_at_the_same_moments() {
     const NAMES: usize = 20;
@@ -523,7 +534,7 @@ async fn all_who_wait_in_a_client_ask_again_at_the_same_moments() {
     assert!(had.iter().all(Result::is_ok));
 }
 
-/// Notes the remaining times that are expected, and answers with them, as the contract allows.
+/// Records the expected remaining times, and answers with them, as the contract allows.
 #[derive(Debug, Default)]
 struct Expecting(Mutex<Vec<Option<Duration>>>);
 
@@ -558,7 +569,8 @@ async fn a_waiter_tells_what_it_knows_and_comes_at_the_end_of_the_lease() {
     }
     drop(held);
 
-    // Those who do not want to wait know nothing, and nor does whoever has heard something.
+    // Requests that do not want to wait state no expectation, and neither does a waiter that was
+    // woken.
     let waiting = tokio::spawn(holder.lock("a").acquire());
     sleep(SECOND).await;
     assert!(locks.lock("a").try_acquire().await.unwrap().is_none());

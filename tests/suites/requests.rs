@@ -34,7 +34,7 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_is_older_than_a_release_of_the_own_client_is_not_believed() {
     let scene = Scene::new();
-    // The release is known within the client only.
+    // Only the client itself knows of the release.
     scene.faults.every(Op::Woken, Fault::LostRequest);
     // A hold with a fixed lease is not handed over.
     let lock = scene.here.lock("a").lease(60 * SECOND);
@@ -71,7 +71,7 @@ async fn an_attempt_during_a_release_of_its_client_is_made_when_that_is_answered
     }
 }
 
-/// Otherwise, the store may take one for the other, or each has a hold of its own.
+/// Otherwise, the store may mistake one for the other, or each has its own hold.
 #[tokio::test(start_paused = true)]
 async fn two_acquisitions_of_one_owner_at_once_make_one_request() {
     for owner in [Owner::new(), Owner::named("job-17")] {
@@ -114,7 +114,7 @@ async fn a_request_that_nobody_polls_keeps_others_out_for_a_few_seconds() {
         let start = Instant::now();
         let taken = kind(&scene.there).acquire().await.unwrap();
         assert!(start.elapsed() <= UNPOLLED, "{:?}", start.elapsed());
-        // It sees its grant only now, after the undoing.
+        // It sees its grant only now, after the undo.
         assert!(poll_times(1, unpolled.as_mut()).await.is_none(), "two are inside");
         taken.release().await.unwrap();
         let own = unpolled.await.unwrap();

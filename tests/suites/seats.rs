@@ -1,5 +1,5 @@
-//! Random acquisitions with faults, time-outs, cancellation and panics: every waiter that was counted
-//! is forgotten, and nothing is left at the backend.
+//! Random acquisitions with faults, timeouts, cancellation and panics: every waiter that was
+//! counted is forgotten, and nothing is left at the backend.
 
 use std::{
     sync::{
@@ -129,7 +129,7 @@ async fn every_seat_comes_back() {
     }
 }
 
-/// Panics, yields or stalls in every call, as the dice say.
+/// Panics, yields or stalls in every call, at random.
 #[derive(Debug)]
 struct Wild(Mutex<u64>, AtomicBool);
 
@@ -234,7 +234,7 @@ async fn wild_run(seed: u64, closes: bool) {
         let _ = locks.close().await;
     }
     for task in tasks {
-        // Some panic with the backend.
+        // Some panic together with the backend.
         let _ = tokio::time::timeout(300 * SECOND, task).await.expect("it ends");
     }
     wild.1.store(false, Ordering::SeqCst);

@@ -15,7 +15,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::clients::{SECOND, assert_all_free, two_clients};
 
-/// A semaphore of each kind, of both clients.
+/// A semaphore of each kind, at two clients.
 fn kinds() -> [(MemoryBackend, Semaphore, Semaphore); 2] {
     let (leased, one, other) = two_clients();
     let leased = (leased, one.semaphore("s", 10), other.semaphore("s", 10));
@@ -146,7 +146,7 @@ async fn resizing_lets_more_in_and_takes_nothing_away() {
     here.resize(3).await.unwrap();
     assert!(held.is_held() && more.is_held());
     assert_eq!(there.available().await.unwrap(), 0);
-    // Those that wait for more than there are by now are told when they ask again.
+    // Waiters for more permits than there are now are told when they ask again.
     held.release().await.unwrap();
     let error = too_many.await.unwrap().unwrap_err();
     assert!(matches!(error, LockError::TooManyPermits { asked: 4, limit: 3, .. }), "{error}");

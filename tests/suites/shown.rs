@@ -2,7 +2,7 @@
 
 use lockcore::BackendError;
 
-/// The error and its sources, as they are displayed and as they are debugged.
+/// The error and its sources, as `Display` and as `Debug`.
 pub(crate) fn shown(error: &BackendError) -> String {
     let mut shown = format!("{error} {error:?}");
     let mut source = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! What a backend does not declare is refused before it is asked.
+//! Undeclared features are refused before the backend is asked.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use lockcore::{
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::Faulty;
 
-/// A backend as a third party would write it first: exclusive locks, and nothing else.
+/// A third party's first backend: exclusive locks, and nothing else.
 #[derive(Debug)]
 struct Modest(Faulty<MemoryBackend>);
 
@@ -108,7 +108,7 @@ async fn what_is_not_declared_is_refused_by_name_and_without_a_call() {
         assert!(matches!(error, LockError::Unsupported { .. }), "{what}: {error}");
         assert!(error.to_string().contains(what) && error.to_string().contains(name), "{error}");
     }
-    // The guard of the wait was given back: that is the only call there was.
+    // The guard of the wait was released: that is the only call.
     drop(lock.acquire().await.unwrap());
     assert_eq!(faults.all_calls(), calls + 2);
 }

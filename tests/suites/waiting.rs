@@ -2,10 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-/// Longer than anything here takes on a busy machine: a test that waits so long has failed.
+/// The limit of a wait, more than any takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Waits for what must happen soon.
+/// Waits for an event that must come soon.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(LONG, future).await {
         Ok(output) => output,
@@ -13,7 +13,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Asks the server until it gives the answer that is expected of it. It has no event for that.
+/// Polls the server until it gives the expected answer. It has no event for that.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     soon(what, async {
         while !condition().await {

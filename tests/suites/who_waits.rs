@@ -1,4 +1,4 @@
-//! Who waits for whom: what `Locks::waits` makes of the records of clients.
+//! Who waits for whom: what `Locks::waits` derives from the records of clients.
 
 use std::{future::Future, time::Duration};
 
@@ -59,7 +59,7 @@ fn waits_with(
     })
 }
 
-/// The cycles that a client reports, as soon as there are any, and how long that took.
+/// The cycles that a client reports, once there are any, and how long that took.
 pub(crate) async fn reported(locks: &Locks) -> (Vec<WaitCycle>, Duration) {
     let start = Instant::now();
     while start.elapsed() < 20 * SECOND {
@@ -157,7 +157,7 @@ async fn readers_and_writers_that_wait_for_each_other_are_reported() {
     }
 }
 
-/// The usual mistake: two tasks without scopes, so that each acquisition has an owner of its own.
+/// The usual mistake: two tasks without scopes, so that each acquisition has its own owner.
 #[tokio::test(start_paused = true)]
 async fn tasks_with_fresh_owners_are_probably_a_deadlock() {
     let (_, a, b) = two_clients();
@@ -232,7 +232,7 @@ async fn a_reader_behind_a_writer_that_waits_is_reported() {
     }
 }
 
-/// The same in one client, where the writer has a place in the line.
+/// The same in one client, where the writer has a place in the local queue.
 #[tokio::test(start_paused = true)]
 async fn a_reader_behind_a_writer_of_its_own_client_is_warned_of() {
     let (log, _log) = Log::start();
@@ -250,7 +250,7 @@ async fn a_reader_behind_a_writer_of_its_own_client_is_warned_of() {
     tokio::time::timeout(SECOND, behind).await.expect("nothing else is in the way").unwrap();
 }
 
-/// Only 32 holds beside a wait were told, and the hold that mattered might be another one.
+/// Only 32 holds were recorded with a wait, and the relevant one might be missing.
 #[tokio::test(start_paused = true)]
 async fn the_hold_that_matters_may_be_one_of_many() {
     let (_, a, b) = two_clients();
@@ -266,13 +266,14 @@ async fn the_hold_that_matters_may_be_one_of_many() {
     assert_eq!(kinds(&cycles), [CycleKind::Deadlock]);
 }
 
-/// Each wait is in one cycle only, and what the store refutes was taken for one until the end.
+/// Each wait is in one cycle only, and a wait that the store refutes was kept in its cycle until
+/// the end.
 #[tokio::test(start_paused = true)]
 async fn records_that_the_store_refutes_hide_no_deadlock() {
     let (store, a, b) = two_clients();
     let _one = holds_and_waits(a.lock("x"), a.lock("y")).await;
     let _two = holds_and_waits(b.lock("y"), b.lock("x")).await;
-    // Whoever waits for `y` waits for each of these, which come first and are in shorter cycles.
+    // A waiter for `y` waits for each of these, which come first and are in shorter cycles.
     for at in 0..70 {
         let hold = |lock: &str| {
             format!(r#"{{"lock":"{lock}","mode":"exclusive","wire":"gone:{at}","renewed":true}}"#)
@@ -298,7 +299,7 @@ async fn records_that_the_store_refutes_hide_no_deadlock() {
 
 // ---- what is none
 
-/// A client that holds `x`, and whose owner waits for `y`, which `b` holds and waits for `x`.
+/// A client that holds `x`, and whose owner waits for `y`, while `b` holds `y` and waits for `x`.
 async fn waits_for_each_other(a: &Locks, b: &Locks) -> (LockGuard, JoinHandle<()>, JoinHandle<()>) {
     let job = Owner::named("job");
     let guard = a.lock("x").owned_by(&job).acquire().await.unwrap();
@@ -309,7 +310,7 @@ async fn waits_for_each_other(a: &Locks, b: &Locks) -> (LockGuard, JoinHandle<()
     (guard, waiter, other)
 }
 
-/// Two looks at a record that nobody has written since saw the same.
+/// Two looks at a record that was not rewritten in between saw the same.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_nobody_tells_of_any_more_is_no_deadlock() {
     let store = MemoryBackend::new();
@@ -366,7 +367,7 @@ async fn what_ends_by_itself_is_no_deadlock() {
     assert_eq!(kinds(&cycles), [CycleKind::Passing], "a fixed lease");
 }
 
-/// A cycle, reported unless `ends` ends it between the two looks.
+/// A cycle that is reported unless `ends` ends it between the two looks.
 async fn ended_between_the_looks(ends: impl FnOnce(&JoinHandle<()>, LockGuard)) -> usize {
     let (_, a, b) = two_clients();
     let owner = Owner::new();
@@ -421,8 +422,8 @@ async fn without_anything_like_a_cycle_the_report_comes_at_once() {
     assert!(waited.abs_diff(3 * SECOND) <= apart, "{waited:?}, {apart:?}");
 }
 
-/// Tasks that acquire in the same order, in all modes and ways, wait for each other a lot and never
-/// in a circle.
+/// Tasks that acquire in the same order, in all modes and ways, often wait for each other but never
+/// in a cycle.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_runs_without_a_deadlock_are_no_alarm() {
     let (log, _log) = Log::start();
@@ -522,8 +523,8 @@ async fn a_cycle_that_ends_by_itself_is_not_warned_of() {
     assert_eq!(log.lines_with("wait for each other"), Vec::<String>::new());
 }
 
-/// A waiter that is not first has no timer and no request, so that only the look of the background
-/// sees it. It must do so as well after the client was idle.
+/// A waiter that is not first has no timer and no request, so only the check of the background task
+/// sees it, which must work after an idle time as well.
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_after_a_pause_is_seen_again() {
     let (store, a, b) = two_clients();

@@ -1,4 +1,4 @@
-//! `Locks::close` waits for the releases that are under way, and for nothing else.
+//! `Locks::close` waits for pending releases, and for nothing else.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ async fn close_does_not_wait_for_a_renewal_that_hangs() {
     drop(guard);
 }
 
-/// A renewal that hangs does not keep it from waiting for real releases.
+/// A hanging renewal does not keep `close` from waiting for real releases.
 #[tokio::test(start_paused = true)]
 async fn close_beside_a_renewal_that_hangs_waits_for_the_guards_that_were_dropped() {
     let scene = Scene::new();
@@ -81,7 +81,7 @@ async fn the_second_of_two_closes_waits_for_the_releases_of_the_first() {
     }
 }
 
-/// A watcher of a guard learns that the client was closed, also if the guard is gone by the time of
+/// A watcher of a guard learns that the client was closed, even if the guard is gone by the time of
 /// its first poll.
 #[tokio::test(start_paused = true)]
 async fn lost_of_a_guard_that_is_dropped_after_close_resolves() {
@@ -95,7 +95,7 @@ async fn lost_of_a_guard_that_is_dropped_after_close_resolves() {
     assert_eq!(ended, LossReason::Closed);
 }
 
-/// The hold is lost by the clock of the client only: the backend still has it.
+/// The hold is lost only by the clock of the client: the backend still has it.
 #[tokio::test(start_paused = true)]
 async fn close_releases_what_only_our_own_clock_calls_lost() {
     let (store, (clock, asleep)) = (MemoryBackend::new(), clock());
@@ -108,7 +108,7 @@ async fn close_releases_what_only_our_own_clock_calls_lost() {
     drop(guard);
 }
 
-/// The future is not polled any more, so it cannot undo its request itself.
+/// The future is no longer polled, so it cannot undo its request itself.
 #[tokio::test(start_paused = true)]
 async fn close_undoes_the_request_of_an_acquisition_that_nobody_polls() {
     let scene = Scene::new();
@@ -124,8 +124,8 @@ async fn close_undoes_the_request_of_an_acquisition_that_nobody_polls() {
     drop(next);
 }
 
-/// A fair waiter that is cut off has a place in the queue of the backend, which would keep others
-/// out until it lapses.
+/// A cancelled fair waiter has a place in the queue of the backend, which would keep others out
+/// until it lapses.
 #[tokio::test(start_paused = true)]
 async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_the_backend() {
     let scene = Scene::new();
@@ -142,7 +142,7 @@ async fn close_waits_until_the_waiters_that_it_cuts_off_have_left_the_queue_of_t
     scene.nothing_is_left().await;
 }
 
-/// What it was leaving is left in the background, as after any other end of a wait.
+/// The place is left in the background, as after any other end of a wait.
 #[tokio::test(start_paused = true)]
 async fn a_time_out_that_is_leaving_ends_when_its_client_is_closed() {
     let scene = Scene::new();
@@ -159,7 +159,7 @@ async fn a_time_out_that_is_leaving_ends_when_its_client_is_closed() {
     assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
 }
 
-/// The same for what a multi-lock gives back, because it did not get all.
+/// The same for the locks that a multi-lock returns because it did not get all.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_gives_back_ends_when_its_client_is_closed() {
     let scene = Scene::new();
@@ -175,8 +175,8 @@ async fn a_multi_lock_that_gives_back_ends_when_its_client_is_closed() {
     assert!(waited < SLACK, "it went on for {waited:?} after its client was closed");
 }
 
-/// Whoever has shut down everything else may end the runtime after `close`, with the task that
-/// releases.
+/// After `close`, a program that has shut down everything else may end the runtime, together with
+/// the task that releases.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_a_release_that_a_task_awaits() {
     let scene = Scene::new();
@@ -241,7 +241,7 @@ async fn a_close_after_one_that_was_dropped_waits_for_its_releases() {
     drop(guard);
 }
 
-/// A log that takes its time with the line that tells of a release.
+/// A log that blocks on the line about a release.
 struct SlowLog {
     reached: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
@@ -261,7 +261,7 @@ impl io::Write for SlowLog {
     }
 }
 
-/// What a guard has left is under way from the moment in which its hold is no longer live.
+/// The release of a dropped guard is pending from the moment its hold is no longer live.
 #[test]
 fn close_waits_for_the_release_of_a_guard_that_another_thread_is_dropping() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

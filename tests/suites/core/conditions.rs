@@ -6,8 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::{MS, SECOND, Scene, within};
 
-/// A wait of one second and one of another client without an end, in this order, and the lock of
-/// the other client.
+/// A wait of one second, then an endless one of another client, and the lock of the other client.
 async fn two_waits(
     scene: &Scene,
 ) -> (

@@ -1,5 +1,5 @@
 //! Places in the queue of a fair lock, and of waiting writers: they are gone when a wait is over,
-//! and the own client knows which of its requests are still under way.
+//! and the client knows which of its requests are still pending.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use lockcore_testkit::{Fault, Op};
 
 use super::{MS, SECOND, Scene, within};
 
-/// How long a release is on its way.
+/// The time that a release takes to arrive.
 const ON_ITS_WAY: Fault = Fault::Delay(Duration::from_millis(50));
 
 // ---- a guard that was dropped
 
-/// As `try_acquire` promises, a dropped guard is not in the way of the next attempt.
+/// As `try_acquire` promises, a dropped guard does not block the next attempt.
 #[tokio::test(start_paused = true)]
 async fn a_fair_lock_can_be_tried_again_right_after_its_guard_was_dropped() {
     let scene = Scene::new();
@@ -89,7 +89,7 @@ async fn a_writer_that_was_told_the_time_is_up_keeps_no_reader_out() {
     scene.nothing_is_left().await;
 }
 
-/// A request that is under way when the time is up is undone before the answer as well.
+/// A request that is pending at the timeout is undone before the answer as well.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_was_told_the_time_is_up_has_undone_its_last_request() {
     for is_fair in [false, true] {
@@ -104,7 +104,7 @@ async fn a_waiter_that_was_told_the_time_is_up_has_undone_its_last_request() {
     }
 }
 
-/// Leaving before answering must not delay the answer for ever when the backend is silent.
+/// Leaving before answering must not delay the answer forever when the backend is silent.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_time_is_up_is_told_so_although_it_cannot_leave() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Waits for a latch that hear nothing.
+//! Waits for a latch that receive no wake-up.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockcore_testkit::{Fault, Op};
 
 use super::{SECOND, SLACK, Scene, within};
 
-/// A waiter that hears nothing looks again after this time at the latest, as for a lock.
+/// The time after which a waiter without wake-ups checks again, as for a lock.
 const LOOKS_AGAIN: Duration = Duration::from_secs(10);
 
 /// The message is lost, but the connection is not.
@@ -35,7 +35,7 @@ async fn a_latch_waiter_with_a_time_out_looks_again_when_it_hears_nothing() {
     within(LOOKS_AGAIN + SLACK, "the end of the wait", waiter).await.unwrap().unwrap();
 }
 
-/// As for a lock: the backend answers all questions, and only subscribing fails.
+/// As for a lock: the backend answers all requests, and only subscribing fails.
 #[tokio::test(start_paused = true)]
 async fn a_latch_waiter_that_cannot_listen_goes_on_looking() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! Grants that arrive after the deadline of their lease, and grants of acquisitions that are not
-//! polled any more.
+//! Grants that arrive after the deadline of their lease, and grants of acquisitions that are no
+//! longer polled.
 //!
 //! A late grant is not a hold, so its acquisition has lost nothing: it returns the grant, and asks
 //! again for as long as it is willing to wait.
@@ -16,15 +16,15 @@ const LEASE: Duration = SECOND;
 /// Longer than the lease.
 const LATE: Fault = Fault::DelayReply(Duration::from_secs(2));
 
-/// The bound for a grant whose acquisition is not polled any more: it is returned after about a
-/// second, however long the lease is. Other clients are kept out for no longer.
+/// The time limit for a grant whose acquisition is no longer polled: it is returned after about a
+/// second, however long the lease is. Other clients are not kept out for longer.
 const UNFETCHED: Duration = Duration::from_secs(7);
 
 fn short() -> Scene {
     Scene::with(|builder| builder.lease(LEASE))
 }
 
-/// Acquires although the first grant comes too late.
+/// Acquires the lock although the first grant comes too late.
 async fn asks_again(scene: Scene, lock: Lock) {
     scene.faults.next(Op::Acquire, LATE);
     let (guard, waited) = took(lock.acquire()).await;
@@ -58,7 +58,7 @@ async fn a_fair_acquisition_whose_grant_came_too_late_asks_again() {
     asks_again(scene, lock).await;
 }
 
-/// The same with a wait before the late grant: the place in the queue is gone with it.
+/// The same after a wait: the place in the queue is gone with the late grant.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_whose_grant_came_too_late_queues_again() {
     let scene = Scene::new();
@@ -74,7 +74,7 @@ async fn a_fair_waiter_whose_grant_came_too_late_queues_again() {
     scene.nothing_is_left().await;
 }
 
-/// A writer that also reads asks the backend past the queue of its client.
+/// A writer that also reads bypasses the queue of its client.
 #[tokio::test(start_paused = true)]
 async fn a_reader_within_its_own_write_hold_whose_grant_came_too_late_asks_again() {
     let (scene, owner) = (Scene::new(), Owner::new());
@@ -107,8 +107,8 @@ async fn an_attempt_whose_grant_came_too_late_has_lost_nothing() {
     }
 }
 
-/// A lease that is shorter than every round trip can never be had. The wait for it ends with its
-/// time-out, and is not a busy loop until then.
+/// A lease that is shorter than every round trip can never be acquired. The wait ends with its
+/// timeout, and does not spin until then.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_always_over_on_arrival_is_waited_for_without_haste() {
     for (lease, round_trip) in [(10 * MS, 20 * MS), (MS, Duration::ZERO)] {
@@ -126,7 +126,7 @@ async fn a_lease_that_is_always_over_on_arrival_is_waited_for_without_haste() {
     }
 }
 
-/// Without a time-out it fails after `retry_for`, as if the backend had given no answer.
+/// Without a timeout it fails after `retry_for`, as if the backend did not answer.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_always_over_on_arrival_is_not_waited_for_for_ever() {
     for is_fair in [false, true] {
@@ -140,7 +140,7 @@ async fn a_lease_that_is_always_over_on_arrival_is_not_waited_for_for_ever() {
     }
 }
 
-/// Polls `acquiring` until its next request has been made, and no more.
+/// Polls `acquiring` until its next request is sent, and then stops.
 async fn is_polled_until_it_asks(scene: &Scene, acquiring: &mut Acquiring) {
     let asked = scene.faults.calls(Op::Acquire);
     let asks = async {
@@ -153,8 +153,8 @@ async fn is_polled_until_it_asks(scene: &Scene, acquiring: &mut Acquiring) {
     within(SECOND, "its request", asks).await;
 }
 
-/// Asserts that another client gets the lock soon after it was granted to an acquisition that is
-/// not polled any more, and that this acquisition takes its turn when it is polled again.
+/// Asserts that another client gets the lock soon after it was granted to an acquisition that is no
+/// longer polled, and that this acquisition gets its turn once it is polled again.
 async fn keeps_nobody_out_for_long(scene: &Scene, lock: Lock, others: Lock) {
     scene.faults.next(Op::Acquire, Fault::DelayReply(10 * MS));
     let mut left_alone: Acquiring = Box::pin(lock.acquire());
@@ -199,7 +199,7 @@ async fn a_writer_that_is_polled_once_keeps_readers_out_for_some_seconds_at_most
     keeps_nobody_out_for_long(&scene, scene.locks.rw_lock("a").write(), others).await;
 }
 
-/// The same bound holds for a waiter that is granted the lock when it is not polled any more.
+/// The same bound holds for a waiter that is granted the lock while it is not polled.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_left_alone_while_it_asks_keeps_others_out_for_some_seconds_at_most() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! A waiter listens all the time, also while it subscribes or pauses, and lets other tasks run.
+//! A waiter listens all the time, even while it subscribes or pauses, and lets other tasks run.
 
 use std::{
     sync::{
@@ -20,8 +20,8 @@ fn scene() -> Scene {
     Scene::with(|builder| builder.hand_over(Duration::ZERO))
 }
 
-/// Releases `held` once its client has tried to subscribe so often, within `limit`, for another
-/// acquisition of `lock`, which has to hear of the release.
+/// Releases `held` once its client has tried to subscribe a number of times for another acquisition
+/// of `lock`, which must learn of the release within `limit`.
 async fn hears_of_a_release(
     scene: &Scene,
     lock: Lock,
@@ -83,14 +83,14 @@ async fn a_waiter_behind_a_hold_that_was_extended_hears_of_a_forced_release() {
     assert!(waited < SLACK, "it heard of the release after {waited:?}");
 }
 
-/// The waiters of `lock` and of `fair_lock` queue separately, but an owner is the same in both.
+/// The waiters of `lock` and of `fair_lock` queue separately, but share their owners.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_enters_as_soon_as_its_owner_is_in_by_a_lock_of_the_other_kind() {
     for is_fair in [true, false] {
         let (scene, owner) = (scene(), Owner::new());
         let (lock, fair) = (scene.locks.lock("a"), scene.locks.fair_lock("a"));
         let (first, second) = if is_fair { (lock, fair) } else { (fair, lock) };
-        // Granted at once, but the reply is late: the second one is refused, and waits.
+        // Granted at once, but with a late reply: the second request is refused, and waits.
         scene.faults.next(Op::Acquire, Fault::DelayReply(500 * MS));
         let first = tokio::spawn(first.owned_by(&owner).acquire());
         within(SECOND, "the first request", scene.faults.reached(Op::Acquire, 1)).await;
@@ -117,14 +117,15 @@ impl Hooks for Restless {
     }
 }
 
-/// Runs `wait`, which has a time-out, beside another task. Neither may be starved.
+/// Runs `wait`, which has a timeout, beside another task. Neither may starve.
 fn runs_out_of_time<T, F>(wait: impl FnOnce(Locks, Locks) -> F + Send + 'static) -> T
 where
     T: Send + 'static,
     F: Future<Output = T>,
 {
     let restless = Arc::new(Restless::default());
-    /// Ends the unrest, so that a failed test does not occupy a processor for the rest of the run.
+    /// Stops the wake-ups, so that a failed test does not occupy a processor for the rest of the
+    /// run.
     struct Ends(Arc<Restless>);
     impl Drop for Ends {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Every poll looks at the deadline first: the lease may have ended while the host was suspended.
+//! Every poll checks the deadline first: the lease may have ended while the host was suspended.
 
 use std::{
     pin::pin,
@@ -22,7 +22,7 @@ fn client(clock: Clock) -> Locks {
     Locks::builder(MemoryBackend::new()).clock(clock).build().unwrap()
 }
 
-/// A body that waits, and then goes on.
+/// A body that waits and then continues.
 #[derive(Default)]
 struct Body {
     waits: Notify,
@@ -38,7 +38,7 @@ impl Body {
     }
 
     /// Suspends the host for longer than the lease while the body waits, and then wakes the body
-    /// before the background task looks.
+    /// before the background task runs.
     async fn sleeps_through<T: std::fmt::Debug>(
         &self,
         run: impl Future<Output = Result<T, LockError>>,
@@ -46,7 +46,7 @@ impl Body {
     ) {
         let sleeps = async {
             self.waits.notified().await;
-            // The background looks, and then not again for a second.
+            // The background task checks now, and then not for another second.
             tokio::time::sleep(MS).await;
             asleep.store(LONG_SLEEP, Ordering::SeqCst);
             self.go.notify_one();

@@ -1,8 +1,8 @@
 //! The core as its users see it, in the corners that the other suites do not reach. One module per
 //! subject.
 //!
-//! All tests use the memory backend, and a paused clock unless real time or threads are the
-//! subject. A hang is a failure that names the awaited event.
+//! All tests use the memory backend, and a paused clock unless they are about real time or threads.
+//! A hang is a failure that names the awaited event.
 
 mod closing;
 mod conditions;
@@ -42,10 +42,10 @@ use tokio::{runtime::Runtime, time::Instant};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The most by which a timer is late on a paused clock.
+/// The maximum delay of a timer on a paused clock.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// The limit for everything that takes real time, with room for a busy machine.
+/// The limit for everything in real time, generous for a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 
 /// A store with two clients. The first one has faults.
@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-/// A clock, and the seconds that the host has been suspended on it.
+/// A clock, and the seconds for which its host has been suspended.
 fn clock() -> (Clock, Arc<AtomicU64>) {
     let asleep = Arc::new(AtomicU64::new(0));
     let clock = Clock::with_suspension({
@@ -115,7 +115,7 @@ fn paused_runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Runs `work` on a thread of its own, so that a blocked thread is a failure and not a hang.
+/// Runs `work` on its own thread, so that a blocked thread is a failure and not a hang.
 fn on_a_thread<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     let thread = thread::spawn(move || done.send(work()));

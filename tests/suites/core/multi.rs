@@ -1,4 +1,4 @@
-//! Multi-locks hold all of their locks or none, also at the moment of the answer.
+//! Multi-locks hold all of their locks or none, even at the moment of the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::{sync::Barrier, task::JoinSet};
 use super::{LONG, MS, SECOND, Scene, within};
 use crate::hooked::{Hooked, Hooks};
 
-/// How long a release is on its way.
+/// The time that a release takes to arrive.
 const ON_ITS_WAY: Fault = Fault::Delay(Duration::from_millis(50));
 
 /// Shows that `guard` holds all of its locks, at the backend as well.
@@ -50,7 +50,7 @@ async fn an_acquisition_from_which_one_lock_was_forced_while_it_waited_has_it_ag
         tokio::time::sleep(SECOND / 10).await;
         let operator = if forces_here { &scene.locks } else { &scene.other };
         assert!(operator.lock("a").force_release().await.unwrap(), "it has the first of them");
-        // A renewal has told the client by then, wherever the order came from.
+        // By then a renewal has told the client, whichever client forced the release.
         tokio::time::sleep(SECOND).await;
         held.release().await.unwrap();
         let guard = within(SECOND, "both", waiter).await.unwrap().unwrap();
@@ -61,7 +61,7 @@ async fn an_acquisition_from_which_one_lock_was_forced_while_it_waited_has_it_ag
 }
 
 /// An attempt is not repeated. Its answer is that the locks were not acquired, or that the backend
-/// was too slow. It never returns a guard with a lock that is lost already.
+/// was too slow. It never returns a guard with a lock that is already lost.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_whose_grants_came_too_late_has_lost_nothing() {
     for late in [[Duration::ZERO, SECOND], [SECOND, Duration::ZERO], [300 * MS, 400 * MS]] {
@@ -82,7 +82,7 @@ async fn an_attempt_whose_grants_came_too_late_has_lost_nothing() {
 
 // ---- after a refusal
 
-/// Shows that another client gets each of `free` at once, and once.
+/// Shows that another client gets each of `free` at once, and only once.
 async fn others_get(scene: &Scene, free: &[&str], what: &str) {
     for name in free {
         let next = scene.other.lock(*name).try_acquire().await.unwrap();
@@ -125,7 +125,7 @@ async fn an_attempt_that_fails_holds_none_when_it_answers() {
     scene.faults.next(Op::Acquire, Fault::Refuse(BackendErrorKind::Permission));
     let failed = scene.locks.multi_lock(["a", "b", "c"]).try_acquire().await;
     if let Ok(Some(guard)) = failed {
-        // They were asked for in one step, which went well.
+        // They were requested in one step, which succeeded.
         guard.release().await.unwrap();
     } else {
         assert!(matches!(failed, Err(LockError::Backend(_))), "{failed:?}");
@@ -133,7 +133,7 @@ async fn an_attempt_that_fails_holds_none_when_it_answers() {
     others_get(&scene, &["a", "b", "c"], "after the failure").await;
 }
 
-/// Releasing before answering must not delay the answer for ever when the backend is silent.
+/// Releasing before answering must not delay the answer forever when the backend is silent.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_refused_says_so_although_it_cannot_give_back() {
     let scene = Scene::new();
@@ -153,7 +153,7 @@ async fn an_attempt_that_is_refused_says_so_although_it_cannot_give_back() {
 
 // ---- several at once
 
-/// Lets the requests for one of two names take longer than those for the other.
+/// Delays the requests for one of two names more than those for the other.
 #[derive(Debug)]
 struct Latency {
     slow: &'static str,
@@ -171,7 +171,7 @@ impl Hooks for Latency {
     }
 }
 
-/// Each of the two clients reaches another name first.
+/// Each of the two clients reaches a different name first.
 #[tokio::test(start_paused = true)]
 async fn of_two_clients_that_try_the_same_free_names_in_different_order_one_wins() {
     let store = MemoryBackend::new();
@@ -185,7 +185,7 @@ async fn of_two_clients_that_try_the_same_free_names_in_different_order_one_wins
     assert!(one.is_none() || other.is_none(), "both have got them");
 }
 
-/// Ten attempts at once, again and again: in one client, and each in a client of its own.
+/// Ten simultaneous attempts, repeatedly: in one client, and each in its own client.
 async fn one_of_ten_wins(clients: &[Locks]) {
     const ROUNDS: usize = 200;
     for round in 0..ROUNDS {

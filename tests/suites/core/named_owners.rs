@@ -1,11 +1,11 @@
-//! A named owner that asks for one name several times at once, in one client.
+//! A named owner that requests one name several times at once, in one client.
 
 use lockcore::{Lock, Owner};
 use lockcore_testkit::{Fault, Op};
 
 use super::{MS, SECOND, Scene, within};
 
-/// Asks for both before either is granted, and asserts that they are one hold.
+/// Requests both before either is granted, and asserts that they are one hold.
 async fn are_one_hold(scene: &Scene, first: Lock, second: Lock, releases_first: bool) {
     scene.faults.every(Op::Acquire, Fault::DelayReply(10 * MS));
     let both = async { tokio::join!(first.acquire(), second.acquire()) };

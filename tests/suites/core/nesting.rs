@@ -1,4 +1,4 @@
-//! Nested acquisitions that ask the backend for more than the hold has.
+//! Nested acquisitions that need more from the backend than the hold has.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{MS, SECOND, Scene, within};
 
-/// How long the growth of the lease is on its way.
+/// The time that the growth of the lease takes to arrive.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 /// Releases the last guard of a hold while the request of a nested acquisition for a longer lease
@@ -51,7 +51,7 @@ async fn a_nested_try_that_meets_the_last_release_acquires_anew() {
     scene.nothing_is_left().await;
 }
 
-/// As above, but another client has got the lock by the time at which the growth arrives.
+/// As above, but another client has acquired the lock by the time the growth arrives.
 #[tokio::test(start_paused = true)]
 async fn a_nested_acquisition_that_meets_the_last_release_waits_for_the_next_holder() {
     let scene = Scene::new();

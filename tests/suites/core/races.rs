@@ -1,4 +1,4 @@
-//! Other threads act while a guard is being dropped and its hold is parked for the next task of the
+//! Other threads act while a guard is dropped and its hold is parked for the next task of the
 //! client.
 
 use std::{
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::{Acquiring, LONG, MS, SECOND, Scene, begun, within};
 
-/// A guard whose hold may be handed over, and a waiter behind it.
+/// A guard whose hold may be handed over, and a waiter for it.
 async fn held_and_awaited(locks: &Locks, name: &str) -> (LockGuard, Acquiring) {
     let first = locks.lock(name).acquire().await.unwrap();
     let second = begun(locks.lock(name)).await;
@@ -24,14 +24,14 @@ async fn held_and_awaited(locks: &Locks, name: &str) -> (LockGuard, Acquiring) {
     (second.await.unwrap(), third)
 }
 
-/// Whether the store has the hold of `guard`. If not, a stranger would get in beside it.
+/// Returns `true` if the store has the hold of `guard`. If not, a stranger would get in beside it.
 async fn is_at_the_backend(store: &MemoryBackend, guard: &LockGuard) -> bool {
     let state = Locks::new(store.clone()).lock(guard.name()).state().await.unwrap();
     state.holders().iter().any(|holder| holder.owner() == guard.wire_owner())
 }
 
 /// A drop of a guard on another thread, stopped half-way: the end of a hold wakes the watchers of
-/// the guard, and the waker of this one blocks.
+/// the guard, and the waker of this watcher blocks.
 struct Stopped {
     thread: JoinHandle<()>,
     goes_on: mpsc::Sender<()>,
@@ -54,7 +54,7 @@ impl Wake for Stop {
 }
 
 impl Stopped {
-    /// Returns when the guard is on its way, or is gone already.
+    /// Returns when the drop has begun, or the guard is gone already.
     fn drops(guard: LockGuard) -> Self {
         let (is_there, comes) = mpsc::channel();
         let (goes_on, waits) = mpsc::channel();
@@ -68,7 +68,7 @@ impl Stopped {
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "it is held");
         let runtime = Handle::current();
         let thread = thread::spawn(move || {
-            // On the clock of the test.
+            // Uses the clock of the test.
             let _runtime = runtime.enter();
             drop(guard);
             drop(lost);
@@ -84,14 +84,14 @@ impl Stopped {
     }
 }
 
-/// The background task looks at the hold when it is over and not parked yet. The waiter that it is
-/// parked for is not polled any more, and must not keep it for the rest of the lease.
+/// The background task checks the hold after it has ended and before it is parked. The waiter that
+/// it is parked for is no longer polled, and must not keep it for the rest of the lease.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_parked_while_the_background_looks_at_it_is_given_back() {
     let scene = Scene::new();
     let (guard, left_alone) = held_and_awaited(&scene.locks, "a").await;
     let stopped = Stopped::drops(guard);
-    // The time for handing it over ends, and the background task looks at it.
+    // The time for the hand-over ends, and the background task checks the hold.
     tokio::time::sleep(SECOND / 2).await;
     stopped.goes_on();
     let next = scene.other.lock("a").acquire_timeout(10 * SECOND).await;
@@ -100,7 +100,8 @@ async fn a_hold_that_is_parked_while_the_background_looks_at_it_is_given_back() 
     scene.nothing_is_left().await;
 }
 
-/// The order comes when the hold is over and not parked yet. The next task must not go on with it.
+/// The forced release comes after the hold has ended and before it is parked. The next task must
+/// not take it over.
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_ends_a_hold_that_is_just_being_parked() {
     let scene = Scene::new();
@@ -116,7 +117,7 @@ async fn a_forced_release_ends_a_hold_that_is_just_being_parked() {
 }
 
 /// The same while the client that forces the release searches its many names. The moment cannot be
-/// hit on purpose, so there are many rounds.
+/// hit reliably, so there are many rounds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_release_ends_a_hold_that_is_parked_while_it_looks() {
     const ROUNDS: u64 = 60;
@@ -135,7 +136,7 @@ async fn a_forced_release_ends_a_hold_that_is_parked_while_it_looks() {
             let start = start.clone();
             move || {
                 start.wait();
-                // Another moment of the search in each round.
+                // Each round hits another moment of the search.
                 thread::sleep(Duration::from_micros(50 * round));
                 drop(guard);
             }

@@ -17,7 +17,7 @@ use lockcore_memory::MemoryBackend;
 use super::SECOND;
 use crate::hooked::{Hooked, Hooks};
 
-/// How many calls panic from now on.
+/// The number of calls that panic from now on.
 #[derive(Debug, Default)]
 struct Panics {
     renewals: AtomicUsize,
@@ -76,7 +76,7 @@ async fn a_release_in_the_background_that_panics_is_tried_again() {
     drop(Locks::new(store).lock("a").try_acquire().await.unwrap().expect("it was released"));
 }
 
-/// A caller that waits for the release gets the panic, and the background goes on.
+/// A caller that waits for the release gets the panic, and the background task goes on.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_panics_goes_on_in_the_background() {
     let (store, panics, locks) = scene();
@@ -105,7 +105,7 @@ impl io::Write for PanickingLog {
     }
 }
 
-/// The background looks at both holds at once, since they are due together.
+/// The background task checks both holds at once, since they are due together.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_panics_when_a_hold_is_lost_does_not_end_the_renewals_of_others() {
     let losses = Arc::<AtomicUsize>::default();

@@ -1,4 +1,4 @@
-//! Acquisitions that ask for replicas, beside others that do not.
+//! Acquisitions that require replicas, beside others that do not.
 
 use std::{
     sync::{
@@ -18,15 +18,15 @@ use tokio::{task::yield_now, time::Instant};
 use super::{MS, SECOND, within};
 use crate::hooked::{Hooked, Hooks};
 
-/// For how long failures are borne.
+/// How long failures are tolerated.
 const PATIENCE: Duration = SECOND;
 
-/// A store with replicas, of which some acknowledge what they get.
+/// A store with replicas, some of which acknowledge their writes.
 #[derive(Debug)]
 struct Group {
     store: MemoryBackend,
     acknowledging: AtomicU32,
-    /// The demand of requests without one of their own.
+    /// The requirement of requests without their own.
     demand: Option<Replicas>,
 }
 

@@ -34,7 +34,7 @@ fn is_clear<T>(result: &Result<T, LockError>) -> bool {
 
 // ---- outside
 
-/// A guard that nobody renews would be lost at the end of its first lease, without a word.
+/// A guard that nobody renews would silently be lost at the end of its first lease.
 #[test]
 fn a_renewed_lock_cannot_be_acquired_where_nobody_could_renew_it() {
     let store = MemoryBackend::new();
@@ -72,7 +72,7 @@ fn a_lock_with_a_fixed_lease_can_be_acquired_and_released_outside_of_a_runtime()
     drop(at_once(lock.acquire()).unwrap());
 }
 
-/// A handle of a runtime outlives it. What is spawned there is dropped at once.
+/// A runtime handle outlives its runtime. Tasks that are spawned with it are dropped at once.
 #[test]
 fn a_renewed_lock_cannot_be_acquired_on_a_runtime_that_has_ended() {
     let store = MemoryBackend::new();
@@ -147,8 +147,8 @@ fn a_hold_is_renewed_although_the_runtime_with_the_background_ended_while_it_was
     });
 }
 
-/// An acquisition whose owner got in by another one counts a guard, and fails after that because
-/// nobody would renew it any more.
+/// An acquisition whose owner has entered through another one counts a guard, and fails afterwards
+/// because nobody would renew it.
 #[test]
 fn a_nested_acquisition_that_fails_without_a_runtime_leaves_no_guard_behind() {
     let store = MemoryBackend::new();

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{Scene, took};
 
-/// The shortest of several measurements: other load on the machine only adds to them.
+/// The shortest of several measurements, because other load on the machine only adds to them.
 async fn shortest(times: usize, mut measure: impl AsyncFnMut() -> Duration) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..times {
@@ -21,8 +21,8 @@ async fn shortest(times: usize, mut measure: impl AsyncFnMut() -> Duration) -> D
 
 // ---- many waiters
 
-/// The time in which a lock passes from waiter to waiter, `count` times. Each of them is in a scope
-/// of its own, or none is.
+/// The time in which a lock passes from waiter to waiter, `count` times. Either each waiter has its
+/// own scope, or none has.
 async fn passes(count: usize, in_scopes: bool) -> Duration {
     let locks = Locks::new(MemoryBackend::new());
     let lock = locks.lock("a");
@@ -113,7 +113,7 @@ async fn takes(count: usize, call: impl AsyncFn(&Lock)) -> Duration {
     .await
 }
 
-/// The factor by which a call may be slower with a thousand times as many names.
+/// The maximum factor by which a call may be slower with a thousand times as many names.
 const AT_MOST: u32 = 10;
 
 const FEW: usize = 20;

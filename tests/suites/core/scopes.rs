@@ -1,4 +1,4 @@
-//! A scope is for the task that polls it, and not for other tasks that are polled inside of it.
+//! A scope applies to the task that polls it, not to other tasks that are polled inside it.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn an_unrelated_task_of_a_local_set_does_not_enter_the_lock_of_a_run() {
     assert!(!lock.run(body).await.unwrap(), "a task that was there before is inside as well");
 }
 
-/// A runtime that is driven inside of a scope polls its tasks there.
+/// A runtime that is driven inside a scope polls its tasks there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tasks_of_a_runtime_that_is_driven_inside_a_scope_have_owners_of_their_own() {
     let owner = Owner::new();
@@ -75,7 +75,7 @@ async fn tasks_of_a_runtime_that_is_driven_inside_a_scope_have_owners_of_their_o
     assert_eq!(inside.await, None, "the task has inherited the owner of the scope");
 }
 
-/// A scope belongs to the task that polls it, not to the one that has made or begun it.
+/// A scope belongs to the task that polls it, not to the task that created or first polled it.
 #[tokio::test(start_paused = true)]
 async fn a_scope_that_moves_to_another_task_keeps_its_owner() {
     let owner = Owner::new();

@@ -1,4 +1,4 @@
-//! The reason that a time-out reports: the lock was not free, or the backend gave no answer.
+//! The reason that a timeout reports: the lock was not free, or the backend did not answer.
 
 use lockcore::{BackendErrorKind, LockError, Owner};
 use lockcore_testkit::{Fault, Op};
@@ -6,7 +6,7 @@ use lockcore_testkit::{Fault, Op};
 use super::{MS, SECOND, SLACK, Scene, begun, within};
 
 /// The first lock was acquired after failures, and the wait for the second one makes no request.
-/// The backend is well again.
+/// The backend has recovered.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_runs_out_of_time_reports_no_failure_that_has_passed() {
     let scene = Scene::new();
@@ -37,8 +37,8 @@ async fn all_waiters_of_a_name_learn_that_the_backend_gave_no_answer() {
     }
 }
 
-/// What the first in line was told holds for those who want the same. The next one wants less, or
-/// takes over its own hold, so it must not rely on that.
+/// The answer to the first waiter also applies to waiters with the same request. The next one asks
+/// for less, or takes over its own hold, so the answer must not be applied to it.
 #[tokio::test(start_paused = true)]
 async fn the_next_in_line_is_not_kept_by_what_the_first_was_told() {
     let (scene, job, long) = (Scene::new(), Owner::named("job-17"), 60 * SECOND);

@@ -24,7 +24,7 @@ impl Wake for Panics {
     }
 }
 
-/// The task that drops its guard wakes the next one, and still has to give the hold back.
+/// The task that drops its guard wakes the next one, and must still return the hold.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_given_back_although_the_waker_of_the_next_one_panics() {
     let scene = Scene::new();
@@ -36,7 +36,7 @@ async fn a_hold_is_given_back_although_the_waker_of_the_next_one_panics() {
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     held.release().await.unwrap();
     let guard = within(SECOND, "the first waiter", first).await.unwrap();
-    // It waits for what the first one hands over.
+    // It waits for the hand-over from the first one.
     assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(guard);
     assert!(panics.was_woken.load(Ordering::SeqCst), "nobody was woken");

@@ -1,4 +1,4 @@
-//! Renewals of many holds at once: none fails because of another one.
+//! Renewals of many holds at once: none fails because of another.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,11 @@ use crate::{
     waiting::LONG,
 };
 
-/// The core waits for a third of it, and what cannot be renewed is waited for twice an eighth.
+/// The core waits for a third of this lease. A hold that cannot be renewed is waited for twice, for
+/// an eighth of it each.
 const SHORT: Duration = Duration::from_secs(15);
 
-/// Somebody changes a hold all the time, so that its lease cannot be replaced by a longer one.
+/// The hold changes all the time, so that its lease cannot be replaced by a longer one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_cannot_be_renewed_does_not_fail_the_others() {
     const WRITERS: usize = 8;
@@ -32,7 +33,7 @@ async fn a_hold_that_cannot_be_renewed_does_not_fail_the_others() {
         let client = cluster.client().await;
         writing.spawn(async move {
             loop {
-                // Once in a while, the lease may be replaced nevertheless.
+                // Once in a while the lease may be replaced nevertheless.
                 let options = PutOptions::new().with_ignore_value().with_ignore_lease();
                 let key = "lockcore/order/lock/hold/stuck";
                 client.kv_client().put(key, "", Some(options)).await.unwrap();

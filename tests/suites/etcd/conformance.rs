@@ -1,10 +1,9 @@
 //! The etcd backend passes the kit on a cluster of three.
 //!
-//! A single server is not put through it as well. The decisions are made in transactions, which are
-//! the same on any number of members. What members add are other ways to them: the leader changes
-//! requests of its followers into its own, leases are renewed at the leader only, and each client
-//! here has another member first. That a client with one endpoint has nobody else to ask is what
-//! most of the other suites are about.
+//! There is no second run on a single server. Decisions are made in transactions, which are the
+//! same on any number of members. Several members add other routes: followers forward requests to
+//! the leader, leases are renewed at the leader only, and each client here has another member
+//! first. Most of the other suites cover clients with a single endpoint.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,11 +15,11 @@ use lockcore::LockName;
 use lockcore_etcd::EtcdBackend;
 use lockcore_testkit::{EtcdCluster, Fixture};
 
-/// The shortest lease of the servers of the kit, which every shorter one is rounded up to.
+/// The shortest lease of the kit's servers. Every shorter one is rounded up to it.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// How long after its lease a hold is there at most: the servers look for leases that have ended
-/// every half second, and agree to delete what they find.
+/// How long a hold may outlive its lease: the servers look for expired leases every half second,
+/// and then agree to delete them.
 const LATE: Duration = Duration::from_millis(800);
 
 /// A cluster that all cases share, and the clients of one case.
@@ -34,7 +33,7 @@ impl EtcdFixture {
         Self { cluster, clients: Mutex::default() }
     }
 
-    /// A client of the members at `addresses`. Each has another member first.
+    /// A client of the members at `addresses`. Each client has another member first.
     pub(crate) async fn connect(&self, mut addresses: Vec<String>) -> EtcdBackend {
         let first = self.clients.lock().unwrap().len() % addresses.len();
         addresses.rotate_left(first);
@@ -55,7 +54,7 @@ impl Fixture for EtcdFixture {
         self.connect(self.cluster.addresses()).await
     }
 
-    /// Keys of the name, and names that a client listens to.
+    /// Keys of the name, and names that a client watches.
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         let escaped = name.as_str().replace('%', "%25").replace('/', "%2F");
         let all = GetOptions::new().with_prefix().with_keys_only();
@@ -69,16 +68,16 @@ impl Fixture for EtcdFixture {
         left
     }
 
-    /// Leases end later here than they do elsewhere. The kit waits for ends of leases that are at
-    /// least a part of [`short_lease`](Self::short_lease), and for less than a ninth of it for
-    /// everything else.
+    /// Leases end later here than elsewhere. The kit waits for ends of leases that are at least a
+    /// part of [`short_lease`](Self::short_lease), and for less than a ninth of it for everything
+    /// else.
     async fn pass(&self, time: Duration) {
         let is_end_of_lease = time > self.short_lease() / 9;
         let time = if is_end_of_lease { time.max(SHORTEST) + LATE } else { time };
         tokio::time::sleep(time).await;
     }
 
-    /// Whole seconds, and long enough for what ends late.
+    /// In whole seconds, and long enough for leases that end late.
     fn short_lease(&self) -> Duration {
         Duration::from_secs(3)
     }

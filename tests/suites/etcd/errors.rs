@@ -1,4 +1,4 @@
-//! What is said when something is wrong: where, why, and what to do. Never a password.
+//! Error messages: where, why, and what to do. Never a password.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use lockcore_testkit::EtcdCluster;
 
 use crate::support::{PASSWORD, connect, enters, fails, is_held, name, request, soon};
 
-/// For attempts that are to fail.
+/// For attempts that must fail.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// For attempts that are not.
+/// For attempts that must succeed.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_server_that_is_down_is_named() {
     let mut cluster = EtcdCluster::start(1);
     cluster.kill(0);
     let builder = EtcdBackend::builder(cluster.addresses()).user("shop", PASSWORD);
-    // If an attempt took longer than that, this would be said instead.
+    // If an attempt took longer than that, the error would say so instead.
     let builder = builder.connect_timeout(10 * SHORT).response_timeout(10 * SHORT);
     let error = fails(builder).await;
     assert_eq!(error.kind(), BackendErrorKind::Connection, "{error}");
@@ -30,7 +30,7 @@ async fn a_server_that_is_down_is_named() {
     assert!(error.is_retryable());
 }
 
-/// A cluster may be without a leader, or be started, just when a client is.
+/// A cluster may be without a leader, or be starting, just when a client starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_being_started_is_waited_for() {
     let mut cluster = EtcdCluster::start(1);
@@ -120,7 +120,7 @@ async fn what_others_have_written_is_not_taken_for_a_hold() {
     assert!(!error.is_outcome_unknown());
 }
 
-/// It takes no new holds, and those that there are can still be kept and given back.
+/// It takes no new holds, but current ones can still be kept and released.
 #[tokio::test]
 async fn a_full_database_is_said_to_be_full() {
     let cluster = EtcdCluster::start_with(1, &["--quota-backend-bytes", "1048576"]);
@@ -136,7 +136,7 @@ async fn a_full_database_is_said_to_be_full() {
         let other = request("other", "b");
         let error = backend.acquire(&other).await.unwrap_err();
         assert_eq!(error.kind(), BackendErrorKind::OutOfMemory, "{error}");
-        // The request that has filled the database is carried out, and answered in the same way.
+        // The request that fills the database is carried out, and answered in the same way.
         assert!(error.is_outcome_unknown(), "{error}");
         assert_eq!(backend.release(&other.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
         for said in ["quota-backend-bytes", "defragment", "disarm"] {

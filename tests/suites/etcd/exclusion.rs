@@ -26,7 +26,7 @@ async fn clients_of(cluster: &EtcdCluster) -> Vec<Locks> {
 
 async fn nothing_is_left(cluster: &EtcdCluster, clients: Vec<Locks>) {
     for locks in clients {
-        // Its record would stay for a while.
+        // Its record would stay for a while otherwise.
         locks.close().await.unwrap();
     }
     let client = cluster.client().await;
@@ -60,7 +60,7 @@ async fn fair() {
     contend(true, 1).await;
 }
 
-/// Readers beside each other, and writers alone.
+/// Readers share, and writers are alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_write() {
     let cluster = EtcdCluster::start(1);
@@ -72,7 +72,7 @@ async fn read_write() {
 async fn load_on(cluster: &EtcdCluster) -> Load {
     let mut clients = Vec::new();
     for _ in 0..2 {
-        // A release that fails leaves the hold to its lease.
+        // After a failed release, the hold stays until its lease ends.
         let builder = Locks::builder(connect(cluster).await).lease(Duration::from_secs(4));
         clients.push(builder.retry_for(Duration::from_secs(18)).build().unwrap());
     }
@@ -103,7 +103,7 @@ async fn while_leaders_are_frozen_and_come_back() {
         let leader = cluster.leader().await;
         cluster.freeze(leader);
         load.goes_on().await;
-        // What it was about to do when it was stopped comes now.
+        // The requests that were pending when it was stopped are carried out now.
         cluster.thaw(leader);
     }
     load.goes_on().await;

@@ -1,4 +1,4 @@
-//! The cases of interruptions, with a network in front of each member that can break.
+//! The cases of interruptions, with a breakable network in front of each member.
 
 use std::time::Duration;
 

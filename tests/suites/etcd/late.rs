@@ -1,4 +1,4 @@
-//! Requests that meet others halfway, and requests that arrive late.
+//! Requests that overlap with others, and requests that arrive late.
 
 use std::{pin::pin, time::Duration};
 
@@ -19,12 +19,12 @@ use crate::{
 
 const HOLD: &str = "lockcore/order/lock/hold/a";
 
-/// What is stored for the hold `a`, if it is there.
+/// The stored entry of the hold `a`, if it exists.
 async fn stored(client: &mut Client) -> Option<KeyValue> {
     client.get(HOLD, None).await.unwrap().kvs().first().cloned()
 }
 
-/// What a nested acquisition does that wants a longer lease, from what it has seen on.
+/// The steps of a nested acquisition that wants a longer lease, after it has read the hold.
 async fn grows(client: &mut Client, seen: &KeyValue) -> bool {
     let lease = client.lease_grant(60, None).await.unwrap().id();
     let unchanged = Compare::mod_revision(HOLD, CompareOp::Equal, seen.mod_revision());
@@ -54,7 +54,7 @@ async fn a_hold_that_grows_during_its_release_is_released() {
     }
 }
 
-/// A lease that is gone may have been replaced by a longer one, or the hold has ended.
+/// A missing lease may have been replaced by a longer one, or the hold has ended.
 #[tokio::test]
 async fn a_hold_that_grows_or_ends_during_an_inspection_is_there_or_not() {
     let cluster = EtcdCluster::start(1);
@@ -101,15 +101,15 @@ async fn a_nested_acquisition_that_comes_after_its_undoing_has_no_effect() {
     assert!(!grows(&mut client, &seen).await);
 }
 
-/// A member that was stopped may carry out what it was sent when it goes on.
+/// A member that was stopped may carry out earlier requests once it resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_release_that_comes_late_spares_the_next_hold() {
     let mut cluster = EtcdCluster::start(3);
-    // Without a leader, all would fail for a while.
+    // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
     for polls in 0..6 {
         let lock = format!("order {polls}");
-        // The first address is asked first.
+        // The client asks the first address first.
         let backend = connect(&cluster).await;
         enters(&backend, &request(&lock, "a")).await;
         let order = name(&lock);
@@ -133,13 +133,13 @@ async fn a_forced_release_that_comes_late_spares_the_next_hold() {
 }
 
 /// A lease that is too short is revoked and granted again. The revocation may be carried out when a
-/// member goes on that was stopped.
+/// stopped member resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_revocation_of_a_lease_that_was_too_short_comes_before_the_hold() {
     let mut cluster = EtcdCluster::start(3);
-    // Without a leader, all would fail for a while.
+    // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
-    // This one waits for its member, and the others soon turn to the next.
+    // This client waits for its member, and the others soon turn to the next one.
     let patient = EtcdBackend::builder([cluster.addresses()[1].clone()]).response_timeout(LONG);
     let patient = patient.connect().await.unwrap();
     let mut granted = 0;
@@ -199,7 +199,7 @@ async fn a_release_leaves_no_lease_behind() {
     }
 }
 
-/// The lease of the hold that was taken over has no keys any more.
+/// The lease of the replaced hold has no keys any more.
 #[tokio::test]
 async fn a_takeover_leaves_no_lease_behind() {
     let cluster = EtcdCluster::start(1);

@@ -1,4 +1,4 @@
-//! What only a real etcd can show.
+//! Tests that need a real etcd.
 
 #![allow(
     clippy::unwrap_used,

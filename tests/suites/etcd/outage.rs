@@ -40,9 +40,9 @@ async fn holds_outlast_a_restart_of_all_members_and_waiters_go_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_go_on_at_other_members() {
     let mut cluster = EtcdCluster::start(3);
-    // Without a leader, all would fail for a while.
+    // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
-    // The first address is asked first.
+    // The client asks the first address first.
     let backend = connect(&cluster).await;
     let waiter = request("order", "waiter");
     let subscribe = SubscribeRequest::new(name("order"), waiter.hold.clone());
@@ -100,7 +100,8 @@ async fn without_a_majority_requests_fail_in_time_and_holds_are_lost() {
     enters(&next, &request("order", "next")).await;
 }
 
-/// The lease is granted, and the transaction that uses it is on its way when the request is undone.
+/// The lease is granted, and the transaction that uses it is still pending when the request is
+/// undone.
 #[tokio::test]
 async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     let cluster = EtcdCluster::start(1);
@@ -118,7 +119,7 @@ async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     };
     assert_eq!(backend.release(&late.undo()).await.unwrap(), ReleaseOutcome::NotHeld);
     assert!(leases(&client).await.is_empty(), "the lease is left");
-    // What the transaction would write.
+    // The write of the transaction.
     let options = etcd_client::PutOptions::new().with_lease(lease);
     let key = "lockcore/order/lock/hold/late";
     let error = client.put(key, "exclusive 1 60 late", Some(options)).await.unwrap_err();
@@ -126,7 +127,7 @@ async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     assert!(!is_held(&backend, "order").await);
 }
 
-/// A lease of this id that belongs to somebody else is neither used nor revoked.
+/// A lease with this id that belongs to another client is neither used nor revoked.
 #[tokio::test]
 async fn the_lease_of_somebody_else_is_not_touched() {
     let cluster = EtcdCluster::start(1);
@@ -160,7 +161,7 @@ async fn wakeups_that_were_missed_are_made_up_for() {
     proxy.set(Conditions { refuse: true, ..Conditions::default() });
     proxy.reset();
     direct.release(&holder.release()).await.unwrap();
-    // What has happened since is history that the servers have forgotten.
+    // The servers have forgotten the history since then.
     let mut client = cluster.client().await;
     let revision = client.get("x", None).await.unwrap().header().unwrap().revision();
     client.compact(revision, None).await.unwrap();
@@ -174,7 +175,7 @@ async fn wakeups_that_were_missed_are_made_up_for() {
     soon("another wake-up", wakeups.woken()).await;
 }
 
-/// A stream that is silent, and not closed.
+/// A stream that is silent but not closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_falls_silent_is_replaced() {
     let cluster = EtcdCluster::start(1);
@@ -232,7 +233,7 @@ async fn while_the_server_is_down_requests_fail_soon_and_are_not_applied() {
     let mut cluster = EtcdCluster::start(1);
     let backend = connect(&cluster).await;
     cluster.kill(0);
-    // The first request may find out that the connection is gone.
+    // The first request may discover that the connection is gone.
     let _ = backend.inspect(&name("order")).await;
     let asked = Instant::now();
     let error = backend.acquire(&request("order", "a")).await.unwrap_err();
@@ -246,7 +247,7 @@ async fn while_the_server_is_down_requests_fail_soon_and_are_not_applied() {
     assert!(matches!(outcome, AcquireOutcome::Acquired { .. }), "{outcome:?}");
 }
 
-/// A leader that was stopped may take itself for the leader when it goes on.
+/// A stopped leader may consider itself the leader when it resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
     const LASTS: Duration = Duration::from_secs(8);
@@ -262,7 +263,7 @@ async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
         let renewal = RenewRequest::new(name("order"), held.hold.clone(), LASTS);
         backend.renew(&[renewal]).await
     });
-    // Half of the lease is over at the new leader as well.
+    // Half of the lease has passed at the new leader as well.
     cluster.leader().await;
     tokio::time::sleep(LASTS / 2).await;
     cluster.thaw(leader);
@@ -277,11 +278,11 @@ async fn a_renewal_through_a_leader_that_was_stopped_is_one() {
     }
 }
 
-/// The core gives up on the renewal of a short lease before a member has had its time.
+/// The core gives up on the renewal of a short lease before a member's time limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_whose_answer_was_not_waited_for_is_not_asked_next() {
     let mut cluster = EtcdCluster::start(3);
-    // Without a leader, all would fail for a while.
+    // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
     let builder = EtcdBackend::builder(cluster.addresses());
     let backend = builder.response_timeout(Duration::from_secs(30)).connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Helpers shared by the suites.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) use crate::waiting::{soon, until};
 /// Longer than any test.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// Never shown.
+/// Must never be shown.
 pub(crate) const PASSWORD: &str = "hunter2-the-secret";
 
 pub(crate) async fn connect(cluster: &EtcdCluster) -> EtcdBackend {
@@ -38,7 +38,7 @@ pub(crate) fn request(lock: &str, hold: &str) -> AcquireRequest {
     AcquireRequest::new(name(lock), HoldId::unique(hold), LEASE)
 }
 
-/// The hold is granted.
+/// Shows that the hold is granted.
 pub(crate) async fn enters(backend: &EtcdBackend, request: &AcquireRequest) -> FencingToken {
     match backend.acquire(request).await.unwrap() {
         AcquireOutcome::Acquired { token } => token,
@@ -57,12 +57,12 @@ pub(crate) async fn keys(client: &Client) -> Vec<String> {
     found.kvs().iter().map(|pair| String::from_utf8_lossy(pair.key()).into_owned()).collect()
 }
 
-/// The leases that there are.
+/// All current leases.
 pub(crate) async fn leases(client: &Client) -> Vec<i64> {
     client.lease_client().leases().await.unwrap().leases().iter().map(|lease| lease.id()).collect()
 }
 
-/// The attempt to connect fails, has no effect, and shows no password.
+/// Shows that the attempt to connect fails, has no effect, and shows no password.
 pub(crate) async fn fails(builder: EtcdBackendBuilder) -> BackendError {
     assert!(!format!("{builder:?}").contains(PASSWORD), "{builder:?}");
     let error = soon("an answer", builder.connect()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Clusters that want to know their users: rights, and tokens that are refused after a while.
+//! Clusters with authentication: rights, and tokens that expire.
 
 use etcd_client::{Client, ConnectOptions, Permission, PermissionType};
 use lockcore::{
@@ -10,13 +10,13 @@ use lockcore_testkit::EtcdCluster;
 
 use crate::support::{PASSWORD, enters, fails, name, request, soon, until};
 
-/// A cluster that wants to know its users: `root`, and `shop` without any right.
+/// A cluster with authentication: `root`, and `shop` without any rights.
 async fn with_users() -> (EtcdCluster, Client) {
     with_users_on(&[]).await
 }
 
 async fn with_users_on(options: &[&str]) -> (EtcdCluster, Client) {
-    // The lowest that etcd takes: passwords are not what is tested.
+    // The lowest cost that etcd accepts, because passwords are not under test.
     let cluster = EtcdCluster::start_with(1, &[&["--bcrypt-cost", "4"], options].concat());
     let mut client = cluster.client().await;
     for user in ["root", "shop"] {
@@ -31,13 +31,13 @@ async fn with_users_on(options: &[&str]) -> (EtcdCluster, Client) {
     (cluster, root)
 }
 
-/// A client that never asks for another token by itself.
+/// A client that never requests a new token by itself.
 async fn client_of(cluster: &EtcdCluster, user: &str) -> Client {
     let options = ConnectOptions::new().with_user(user, PASSWORD);
     Client::connect(cluster.addresses(), Some(options)).await.unwrap()
 }
 
-/// A cluster with signed tokens that are good for so long, where `shop` may use the locks.
+/// A cluster with signed tokens that are valid for `lasting`, where `shop` may use the locks.
 async fn with_signed_tokens(lasting: &str) -> (EtcdCluster, Client) {
     let key = format!("{}/etcd-token-{lasting}.key", env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(&key, "a key that signs tokens").unwrap();
@@ -90,7 +90,7 @@ async fn a_right_that_is_missing_is_named_and_can_be_granted() {
     soon("the wake-up", wakeups.woken()).await;
 }
 
-/// A right that is taken away while a client listens is what the next subscription is told about.
+/// The next subscription reports a right that is revoked while a client listens.
 #[tokio::test]
 async fn a_right_that_was_taken_away_is_named_to_those_who_wait() {
     let (cluster, mut root) = with_users().await;
@@ -106,7 +106,7 @@ async fn a_right_that_was_taken_away_is_named_to_those_who_wait() {
     assert!(!error.is_outcome_unknown());
 }
 
-/// A signed token says for which state of the users it was given.
+/// A signed token names the revision of the users that it was issued for.
 #[tokio::test]
 async fn a_token_that_is_out_of_date_is_replaced() {
     let (cluster, mut root) = with_signed_tokens("10m").await;
@@ -122,7 +122,7 @@ async fn a_token_that_is_out_of_date_is_replaced() {
     assert_eq!(released, ReleaseOutcome::Released);
 }
 
-/// The stream of wake-ups was opened with a token that is no good for another watch.
+/// The stream of wake-ups was opened with a token that is invalid for another watch.
 #[tokio::test]
 async fn a_token_that_has_expired_is_replaced_for_requests_and_wakeups() {
     let (cluster, _root) = with_signed_tokens("5s").await;

@@ -26,17 +26,17 @@ use crate::{
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
 
-/// How many requests the server has been sent, by its own account.
+/// The number of requests sent to the server, as the server counts them.
 async fn requests(cluster: &EtcdCluster) -> u64 {
     started(cluster, "").await
 }
 
-/// How many streams of watches the server was asked for.
+/// The number of watch streams opened at the server.
 async fn watches(cluster: &EtcdCluster) -> u64 {
     started(cluster, "grpc_method=\"Watch\"").await
 }
 
-/// How many requests of a kind the server has been sent.
+/// The number of requests of one kind sent to the server.
 async fn started(cluster: &EtcdCluster, kind: &str) -> u64 {
     let mut stream = TcpStream::connect(&cluster.addresses()[0]).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
@@ -54,7 +54,7 @@ async fn started(cluster: &EtcdCluster, kind: &str) -> u64 {
 /// A thousand waiters of four clients, for ten seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_wait_do_not_poll() {
-    // The holder renews, and each client asks once itself in ten seconds.
+    // The holder renews, and each client asks once by itself in ten seconds.
     const KEEPING: u64 = 2 * 2 + 2 * 4 * (CLIENTS as u64);
     // Without records: the requests are counted.
     let without = |backend| Locks::builder(backend).description(None).build().unwrap();
@@ -75,7 +75,7 @@ async fn those_who_wait_do_not_poll() {
         clients.iter().all(|client| client.watches_in_use() == 1)
     })
     .await;
-    // The requests of the beginning are over.
+    // The initial requests are over.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = requests(&cluster).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -93,12 +93,12 @@ async fn waits(backend: &EtcdBackend, lock: &str) -> Box<dyn Wakeups> {
     backend.subscribe(&wait).await.unwrap()
 }
 
-/// A member that is stopped ends no connection. Others begin and give up waiting all the time, so
-/// that there is always something to send.
+/// A stopped member closes no connection. Others start and stop waiting all the time, so that there
+/// is always something to send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
     let mut cluster = EtcdCluster::start(3);
-    // Without a leader, all would fail for a while.
+    // Without a leader, all requests would fail for a while.
     cluster.move_leader(2).await;
     let [first, rest @ ..] = &cluster.addresses()[..] else { panic!("three members") };
     let direct = EtcdBackend::connect(rest.to_vec()).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_silent_stream_is_noticed_while_watches_come_and_go() {
     churning.abort();
 }
 
-/// The answers to its pings are there when it goes on, and are read before it judges.
+/// The answers to its pings are there when it resumes, and are read before it decides.
 #[tokio::test]
 async fn a_process_that_stood_still_keeps_its_stream() {
     let cluster = EtcdCluster::start(1);
@@ -134,15 +134,15 @@ async fn a_process_that_stood_still_keeps_its_stream() {
     let _wakeups = waits(&backend, "order").await;
     let before = watches(&cluster).await;
     for _ in 0..4 {
-        // Nothing in this process goes on: it has one thread.
+        // The process has one thread, so nothing in it runs.
         std::thread::sleep(Duration::from_millis(3_500));
-        // What is lost is opened again within half a second.
+        // A lost stream is opened again within half a second.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
     }
     assert_eq!(watches(&cluster).await, before, "the stream was opened again");
 }
 
-/// Waits for all, in their order. It may take any time, as long as one ends after the other.
+/// Waits for all, in order. It may take any time, as long as one after the other completes.
 async fn all<F: Future>(what: &str, futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let numbered = futures.enumerate();
     let mut left: FuturesUnordered<_> =
@@ -155,10 +155,10 @@ async fn all<F: Future>(what: &str, futures: impl Iterator<Item = F>) -> Vec<F::
     outputs.into_iter().map(|(_, output)| output).collect()
 }
 
-/// The server answers each watch, and stops reading while nobody reads its answers.
+/// The server answers each watch, and stops reading while its answers are not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn very_many_names_are_watched_again_after_a_stream_was_lost() {
-    // What the answers to fewer of them need lies in the buffers in between.
+    // The answers to fewer watches fit into the buffers in between.
     const NAMES: usize = 16_000;
     let cluster = EtcdCluster::start(1);
     let (proxy, direct) = (proxy(&cluster).await, connect(&cluster).await);
@@ -169,7 +169,7 @@ async fn very_many_names_are_watched_again_after_a_stream_was_lost() {
     let mut wakeups = all("all subscriptions", subscribing).await;
     proxy.reset();
     all("a wake-up for each", wakeups.iter_mut().map(|wakeups| wakeups.woken())).await;
-    // They are woken because they are heard of again.
+    // The watches are registered again, which wakes them.
     let last = request(&locks[NAMES - 1], "holder");
     enters(&direct, &last).await;
     direct.release(&last.release()).await.unwrap();

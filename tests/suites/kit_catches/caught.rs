@@ -1,13 +1,13 @@
-//! Which flaw is caught by which cases: a list a clause.
+//! The cases that catch each flaw: one list per clause.
 
 use lockcore_testkit::Op;
 
 use super::flaw::Flaw;
 
-/// Backends, each with one flaw, and cases that must fail for it.
+/// Backends with one flaw each, and the cases that must fail for it.
 pub(crate) type Flaws = &'static [(Flaw, &'static [&'static str])];
 
-/// What each clause is broken by.
+/// The flaws for each clause.
 pub(crate) const BY_CLAUSE: [(&str, Flaws); 20] = [
     ("C1", C1),
     ("C2", C2),

@@ -1,4 +1,4 @@
-//! Which mistakes about the demand for a lock are caught by which cases.
+//! The cases that catch each flaw of the demand for a lock.
 
 use lockcore_testkit::Op;
 

@@ -1,4 +1,4 @@
-//! Which mistakes about direct grants are caught by which cases.
+//! The cases that catch each flaw of direct grants.
 
 use super::{caught::Flaws, flaw::Flaw};
 

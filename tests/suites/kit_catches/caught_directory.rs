@@ -1,4 +1,4 @@
-//! Which flaw of a directory is caught by which cases.
+//! The cases that catch each flaw of a directory.
 
 use lockcore_testkit::Op;
 

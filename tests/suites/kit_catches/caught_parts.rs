@@ -1,4 +1,4 @@
-//! Which mistakes about the parts of the contract are caught by which cases.
+//! The cases that catch each flaw in the parts of the contract.
 
 use lockcore_testkit::Part;
 

@@ -1,4 +1,4 @@
-//! Which mistakes about proposed tokens are caught by which cases.
+//! The cases that catch each flaw of proposed tokens.
 
 use lockcore_testkit::Op;
 

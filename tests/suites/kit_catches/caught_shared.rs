@@ -1,8 +1,8 @@
-//! Which flaw of shared holds is caught by which cases, and which flaw of kinds: a list a clause.
+//! The cases that catch each flaw of shared holds and of kinds: one list per clause.
 
 use super::{caught::Flaws, flaw::Flaw};
 
-/// What each clause is broken by, beside what breaks it for exclusive holds.
+/// The flaws for each clause, beside those of exclusive holds.
 pub(crate) const SHARED: &[(&str, Flaws)] = &[
     ("C4", C4),
     ("C5", C5),

@@ -1,10 +1,10 @@
-//! Which flaw of latches and conditions is caught by which cases.
+//! The cases that catch each flaw of latches and conditions.
 
 use lockcore_testkit::Op;
 
 use super::{caught::Flaws, flaw::Flaw};
 
-/// What each clause is broken by.
+/// The flaws for each clause.
 pub(crate) const SIGNALS: &[(&str, Flaws)] = &[
     ("C30", C30),
     ("C31", C31),

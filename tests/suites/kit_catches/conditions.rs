@@ -14,9 +14,9 @@ use super::{flaw::Flaw, listening::Topic, store::Flawed};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     places: VecDeque<Place>,
-    /// For the flaws that keep notifications that nobody was there for.
+    /// For the flaws that keep notifications without a waiter.
     kept: u32,
-    /// For the flaw that knows who was notified.
+    /// For the flaw that remembers notified waiters.
     notified: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ struct Place {
 }
 
 impl Queue {
-    /// Whether something of it would stay for ever.
+    /// Returns `true` if something of it would stay forever.
     pub(super) fn stays(&self, flaw: Flaw, now: Instant) -> bool {
         self.places.iter().any(|place| flaw == Flaw::KeepsLapsedWaiters || place.until > now)
             || (flaw == Flaw::KeepsConditions && self.places.is_empty())
@@ -39,7 +39,7 @@ impl Queue {
 }
 
 impl Flawed {
-    /// How many wait.
+    /// The number of waiters.
     pub(super) fn waiters(&self, condition: &ConditionId) -> usize {
         self.with_queue(condition, |queue, _| queue.places.len())
     }
@@ -124,7 +124,7 @@ impl Flawed {
         true
     }
 
-    /// Takes out who is notified.
+    /// Removes the waiters to be notified.
     fn notify_now(&self, queue: &mut Queue, count: u32, now: Instant) -> Vec<String> {
         let counts_lapsed = self.has(Flaw::LapsedWaitersAreNotified);
         queue.places.retain(|place| counts_lapsed || place.until > now);
@@ -162,7 +162,7 @@ impl Flawed {
         }
     }
 
-    /// Whether the waiter was in, and who has got its notification.
+    /// Returns whether the waiter was in the queue, and the waiter that got its notification.
     fn leave_now(
         &self,
         queue: &mut Queue,
@@ -203,7 +203,7 @@ impl Flawed {
         (answer, next)
     }
 
-    /// Does nothing to the queue for one step, and overwrites what was done to it meanwhile.
+    /// Leaves the queue alone for one step, and then overwrites changes made meanwhile.
     async fn look_for_a_while(&self, condition: &ConditionId) {
         let seen = self.with_queue(condition, |queue, _| queue.clone());
         yield_now().await;

@@ -1,4 +1,4 @@
-//! The demand for a lock, and how the flaws hear of it.
+//! The demand for a lock, and how the flaws change it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
 };
 
 impl Flawed {
-    /// Refuses a subscription to the demand for locks that nobody hears of.
+    /// Refuses a subscription to the demand for locks without demand.
     pub(super) fn check_demand(&self, mode: Mode) -> Result<(), BackendError> {
         let is_heard = mode == Mode::Exclusive || self.has(Flaw::HearsOfTheDemandInEveryMode);
         let is_declared =
@@ -24,7 +24,7 @@ impl Flawed {
         if is_heard && is_declared { Ok(()) } else { Err(unsupported()) }
     }
 
-    /// Those who await the demand for the name of `cell`.
+    /// The subscribers to the demand for the name of `cell`.
     pub(super) fn wanting<'a>(&self, cell: &'a mut Cell) -> &'a mut Vec<Arc<Subscriber>> {
         match self.flaw {
             Flaw::DemandIsHeardAsAnEnd => &mut cell.listeners,
@@ -32,7 +32,7 @@ impl Flawed {
         }
     }
 
-    /// What follows when `listener` has begun to await the demand for `name`.
+    /// Handles a new subscription of `listener` to the demand for `name`.
     pub(super) fn begin_demand(&self, name: &LockName, listener: &Arc<Subscriber>) {
         if self.has(Flaw::HearsOfTheDemandOfOneName) {
             for (key, cell) in &mut self.store().cells {
@@ -47,7 +47,7 @@ impl Flawed {
         }
     }
 
-    /// Wakes those who await the demand, if `request` was refused.
+    /// Wakes the subscribers to the demand, if `request` was refused.
     pub(super) fn note_demand(
         &self,
         cell: &mut Cell,

@@ -16,8 +16,8 @@ use super::{
 };
 
 impl Flawed {
-    /// Grants a lock that was released, or that somebody has given up to wait for, to the first in
-    /// the queue.
+    /// Grants a lock that was released, or whose first waiter has given up, to the first in the
+    /// queue.
     pub(super) fn grant_directly(
         &self,
         cell: &mut Cell,
@@ -42,7 +42,7 @@ impl Flawed {
             cell.places.remove(at);
         }
         let former = cell.former.as_ref().map_or(0, |former| former.token);
-        // Who waits was woken by what has freed the lock.
+        // The waiter was woken by the event that freed the lock.
         cell.hold = Some(self.granted(place, token, former, now));
     }
 
@@ -78,7 +78,7 @@ impl Flawed {
         }
     }
 
-    /// What a subscription for `hold` has woken for.
+    /// The wake-up of a subscription for `hold`.
     pub(super) fn heard_of(&self, name: &LockName, hold: &HoldId) -> Wakeup {
         let granted = self.with(name, |cell, _| {
             let stored = cell.hold.as_mut().filter(|stored| stored.id == *hold)?;

@@ -20,13 +20,13 @@ use super::{
     store::{Cell, Flawed, Store, Stored},
 };
 
-/// A page has so many entries.
+/// The number of entries of a page.
 const PAGE: usize = 16;
 
-/// What a cursor begins with. The rest is the last entry of the page.
+/// The prefix of a cursor. The rest is the last entry of the page.
 const CURSOR: &str = "after ";
 
-/// What the store of [`Flawed`] clients keeps for its directory.
+/// The data of the store of [`Flawed`] clients for its directory.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     records: BTreeMap<String, Record>,
@@ -80,7 +80,7 @@ impl Flawed {
         all
     }
 
-    /// What is stored of a name, and who waits for its conditions.
+    /// The stored entries of a name, and the waiters of its conditions.
     fn stored(&self, name: &LockName, conditions: &[LockName]) -> Vec<StoredEntry> {
         if self.has(Flaw::EndsWhatItLooksAt) {
             self.with(name, |cell, _| cell.hold = None);
@@ -110,7 +110,7 @@ impl Flawed {
         records.map(|(id, record)| (id.clone(), record.text.clone())).collect()
     }
 
-    /// The entries of a page that begins at `start`, by what they are sorted by.
+    /// The entries of a page that begins at `start`, with their sort keys.
     fn page<T: Clone>(
         &self,
         start: &Start,
@@ -165,7 +165,7 @@ impl Flawed {
         records.insert(id.to_owned(), Record { text, client: self.client, ends });
     }
 
-    /// What a record does to the lock that is called as its client is, if that is the flaw.
+    /// For the flaw by which a record affects the lock with the name of its client.
     fn touch_lock(&self, id: &str, flaw: Flaw) {
         if !self.has(flaw) {
             return;
@@ -174,8 +174,8 @@ impl Flawed {
         self.with(&name, |cell, _| cell.hold = None);
     }
 
-    /// What the end of a hold does to the record that is called as the lock is, if that is the
-    /// flaw.
+    /// For the flaw by which the end of a hold affects the record of the client with the name of
+    /// the lock.
     pub(super) fn touch_record(&self, name: &LockName, flaw: Flaw) {
         if self.has(flaw) {
             self.store().directory.records.remove(name.as_str());

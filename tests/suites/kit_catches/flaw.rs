@@ -5,9 +5,9 @@ use lockcore_testkit::{Op, Part};
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The backend is right, and has all parts.
+    /// The backend is correct, and has all parts.
     None,
-    /// The backend is right, and has only these parts.
+    /// The backend is correct, and has only these parts.
     HasOnly(&'static [Part]),
 
     // C1

@@ -1,4 +1,4 @@
-//! [`Flawed`] as a backend: it keeps the contract, but for one [`Flaw`].
+//! [`Flawed`] as a backend: it keeps the contract, except for one [`Flaw`].
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ use super::{
     store::{Busy, Cell, Flawed, Store},
 };
 
-/// A store with clients that all have the same flaw.
+/// A store whose clients all have the same flaw.
 #[derive(Debug)]
 pub(crate) struct FlawedFixture {
     flaw: Flaw,
@@ -73,7 +73,7 @@ impl Fixture for FlawedFixture {
     }
 }
 
-/// A store without a flaw that has exclusive locks only.
+/// A flawless store that has exclusive locks only.
 #[derive(Debug)]
 pub(crate) struct ExclusiveFixture(FlawedFixture);
 
@@ -237,7 +237,7 @@ impl Backend for Flawed {
 }
 
 impl Flawed {
-    /// Acquires on its own, a little later, whatever becomes of the caller.
+    /// Acquires in a separate task, a little later, even if the caller is dropped.
     async fn acquire_in_a_pool(
         self,
         request: AcquireRequest,
@@ -252,7 +252,7 @@ impl Flawed {
         Ok(acquired.await.unwrap())
     }
 
-    /// Sets the right expiry, or the right id, one step after the grant.
+    /// Sets the correct expiry, or the correct id, one step after the grant.
     async fn acquire_in_two_steps(&self, request: &AcquireRequest, outcome: &AcquireOutcome) {
         if !matches!(outcome, AcquireOutcome::Acquired { .. }) {
             return;

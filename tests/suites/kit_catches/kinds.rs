@@ -1,4 +1,4 @@
-//! What a name is in use as, and how the flaws take it.
+//! The kind that a name is in use as, and how the flaws treat it.
 
 use lockcore::{
     BackendError, BackendErrorKind, Mode,
@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Lock,
-    /// For the flaw that takes each mode for a kind.
+    /// For the flaw that treats each mode as a kind.
     Fair,
     ReadWrite,
     Permits,
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// Whether several can hold the name at once.
+    /// Returns `true` if several can hold the name at once.
     pub(super) fn is_shared(self) -> bool {
         self != Self::Lock
     }
@@ -92,7 +92,7 @@ impl Flawed {
         }
     }
 
-    /// For the flaw that forgets what a name was when it is released, and only then.
+    /// For the flaw that forgets the kind of a name when it is released, and only then.
     pub(super) fn forget_kind(&self, cell: &mut Cell) {
         if self.has(Flaw::KindOutlivesTheLease) {
             cell.former_kind = None;

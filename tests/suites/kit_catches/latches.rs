@@ -11,9 +11,9 @@ use super::{flaw::Flaw, kinds::another_kind, listening::Topic, store::Flawed};
 
 #[derive(Debug, Default)]
 pub(super) struct Latch {
-    /// Negative for the flaw that counts on below zero.
+    /// Negative for the flaw that counts below zero.
     left: i64,
-    /// What was answered to whom.
+    /// The answer to each request.
     answered: Vec<(String, i64)>,
     has_been_set: bool,
 }
@@ -23,7 +23,7 @@ impl Latch {
         self.left <= 0
     }
 
-    /// Whether something of it would stay for ever.
+    /// Returns `true` if something of it would stay forever.
     pub(super) fn stays(&self, flaw: Flaw) -> bool {
         match flaw {
             Flaw::KeepsOpenLatches => self.has_been_set,
@@ -97,7 +97,7 @@ impl Flawed {
         is_free || self.has(Flaw::SaysThatItWasSet)
     }
 
-    /// What is left, and whether that opened the latch.
+    /// Returns the rest, and whether this opened the latch.
     fn count_now(&self, latch: &mut Latch, id: &str) -> (i64, bool) {
         if let Some(answer) =
             self.answered(latch, id).filter(|_| !self.has(Flaw::CountsWhatIsRepeated))
@@ -125,7 +125,8 @@ impl Flawed {
         }
     }
 
-    /// Knows the request one step before it counts, or counts one step after it has looked whether it knows the request.
+    /// Records the request one step before it counts, or counts one step after it has checked the
+    /// record.
     async fn count_in_two_steps(&self, name: &LockName, id: &str) {
         let (is_known, left) =
             self.with_latch(name, |latch| (self.answered(latch, id).is_some(), latch.left));

@@ -14,7 +14,7 @@ use super::{
     store::{Flawed, Subscriber},
 };
 
-/// What can be listened to.
+/// The subject of a subscription.
 #[derive(Debug)]
 pub(super) enum Topic {
     Lock(LockName, HoldId),
@@ -56,7 +56,7 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// What it has woken for.
+    /// The wake-up to return.
     fn wakeup(&self) -> Wakeup {
         match &self.topic {
             Topic::Lock(name, hold) => self.backend.heard_of(name, hold),

@@ -74,7 +74,7 @@ impl Flawed {
         declared.fold(exclusive, |all, (_, capability)| all | capability)
     }
 
-    /// The refusal of what is not declared.
+    /// The refusal of an undeclared part.
     pub(super) fn refuse_undeclared(
         &self,
         request: &AcquireRequest,
@@ -93,7 +93,7 @@ impl Flawed {
         }
     }
 
-    /// The refusal of what is not declared, once it was done.
+    /// The refusal of an undeclared part, after the request was carried out.
     pub(super) fn fail_undeclared(&self, request: &AcquireRequest) -> Result<(), BackendError> {
         let is_undeclared = part_of(request).is_some_and(|part| !self.declares(part));
         if is_undeclared && self.has(Flaw::TakesTheUndeclaredAndFails) {

@@ -1,4 +1,4 @@
-//! How many permits there are and are taken, and how the flaws count them.
+//! The total and the taken permits, and how the flaws count them.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
 };
 
 impl Flawed {
-    /// How many permits there are, if the one who asks says `said`.
+    /// The number of permits, if the request says `said`.
     fn total(&self, shared: &Shared, said: u32) -> u32 {
         let first = shared.holds.iter().find_map(|stored| match stored.mode {
             Mode::Permit { limit, .. } => Some(limit),
@@ -67,7 +67,7 @@ impl Flawed {
         Some(AcquireOutcome::Held { remaining })
     }
 
-    /// Permits remember how many there are.
+    /// The mode to store: permits remember their number.
     pub(super) fn mode_to_store(&self, shared: &Shared, mode: Mode) -> Mode {
         match mode {
             Mode::Permit { count, limit, plain: true, .. } => {

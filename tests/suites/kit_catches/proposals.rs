@@ -1,4 +1,4 @@
-//! Tokens that clients propose, and how the flaws take them.
+//! Tokens that clients propose, and how the flaws treat them.
 
 use lockcore::{BackendError, FencingToken, LockName, backend::AcquireRequest};
 use lockcore_testkit::Part;
@@ -30,12 +30,12 @@ impl Flawed {
         self.next_tokens(name, hold, *tokens)
     }
 
-    /// Whether a request takes the lock because of its proposal.
+    /// Returns `true` if a request takes the lock because of its proposal.
     pub(super) fn takes_by_proposal(&self, request: &AcquireRequest) -> bool {
         self.has(Flaw::ProposalTakesTheLock) && request.least_token.is_some()
     }
 
-    /// Whether a repetition has another token because of its proposal.
+    /// Returns `true` if a repetition has another token because of its proposal.
     pub(super) fn renumbers_by_proposal(&self, request: &AcquireRequest) -> bool {
         self.has(Flaw::ProposalRenumbersARepetition) && request.least_token.is_some()
     }

@@ -18,7 +18,7 @@ use super::{
 pub(super) struct Waiting {
     pub(super) hold: HoldId,
     pub(super) until: Instant,
-    /// The number of its last request, if that may be granted directly.
+    /// The number of its last request, if that request may be granted directly.
     pub(super) number: Option<u64>,
     /// For the flaw that remembers places that were given up.
     pub(super) has_left: bool,
@@ -30,13 +30,13 @@ impl Waiting {
     }
 }
 
-/// Whether something is kept for those who wait in `cell`.
+/// Returns `true` if something is kept for those who wait in `cell`.
 pub(super) fn keeps_places(flaw: Flaw, cell: &Cell, now: Instant) -> bool {
     cell.places.iter().any(|place| flaw == Flaw::KeepsLapsedPlaces || place.counts(now))
 }
 
 impl Flawed {
-    /// The refusal of a free lock that somebody else is the first to get.
+    /// The refusal of a free lock that is reserved for another waiter.
     pub(super) fn ahead(
         &self,
         cell: &mut Cell,
@@ -63,8 +63,7 @@ impl Flawed {
         Some(AcquireOutcome::Held { remaining })
     }
 
-    /// Until when others were told to wait for what a grant replaces: its place, or an older hold of
-    /// its owner.
+    /// Until when others were told to wait for the place or the older hold that a grant replaces.
     pub(super) fn announced(&self, cell: &Cell, request: &AcquireRequest) -> Option<Instant> {
         let older = cell.hold.as_ref().filter(|stored| {
             stored.id.owner() == request.hold.owner() && !self.has(Flaw::TakeoverWakesNobody)
@@ -74,7 +73,7 @@ impl Flawed {
         older.map(|stored| stored.ends).max(place.map(|place| place.until))
     }
 
-    /// For the flaw that has one queue for all names: the refusal because of another one's.
+    /// For the flaw with one queue for all names: the refusal because of another name's waiter.
     pub(super) fn awaited_elsewhere(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
         if !self.has(Flaw::OneQueueForAllNames) || request.mode != Mode::Fair {
             return None;
@@ -87,7 +86,7 @@ impl Flawed {
             .map(|first| AcquireOutcome::Held { remaining: Some(first.until - Instant::now()) })
     }
 
-    /// Gives a hold that was refused its place, and takes away the place of one that was not.
+    /// Gives a refused hold its place, and removes the place of a granted one.
     pub(super) fn queue(
         &self,
         cell: &mut Cell,

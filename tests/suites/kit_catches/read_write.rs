@@ -1,4 +1,4 @@
-//! Who keeps readers and writers out, and how the flaws change it.
+//! The rules that keep readers and writers out, and how the flaws change them.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ impl Flawed {
         }
     }
 
-    /// The release of a hold that is not there: a writer that waits no longer.
+    /// The release of a hold that does not exist: a writer stops waiting.
     pub(super) fn give_up(&self, cell: &mut Cell, hold: &HoldId) -> ReleaseOutcome {
         let waited = cell.shared.writers.iter().any(|(waiting, _)| waiting == hold);
         if !self.has(Flaw::WritersThatGaveUpKeepReadersOut) {

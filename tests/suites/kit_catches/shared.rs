@@ -1,4 +1,4 @@
-//! Holds that several have of one name, and what readers, writers and those with permits have in common.
+//! Several holds of one name, and what readers, writers and permits have in common.
 
 use lockcore::{
     Holder, LockState, Mode,
@@ -19,9 +19,9 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) holds: Vec<Stored>,
-    /// Those that keep new readers out, and until when.
+    /// The writers that keep new readers out, and until when.
     pub(super) writers: Vec<(HoldId, Instant)>,
-    /// How many permits there are, once that was set.
+    /// The number of permits, if it was set.
     pub(super) permits: Option<u32>,
 }
 
@@ -48,13 +48,13 @@ impl Shared {
         }
     }
 
-    /// Whether something is kept for those who hold the name.
+    /// Returns `true` if something is kept for those who hold the name.
     pub(super) fn keeps_holds(&self, flaw: Flaw, now: Instant) -> bool {
         let keeps = |stored: &Stored| stored.ends > now || flaw == Flaw::KeepsExpiredNames;
         self.permits.is_some() || self.holds.iter().any(keeps)
     }
 
-    /// Whether something is kept for those who wait.
+    /// Returns `true` if something is kept for those who wait.
     pub(super) fn keeps_writers(&self, flaw: Flaw, now: Instant) -> bool {
         self.writers.iter().any(|(_, until)| *until > now || flaw == Flaw::KeepsLapsedPlaces)
     }
@@ -112,8 +112,7 @@ impl Flawed {
         }
     }
 
-    /// Until when others were told to wait for what a grant replaces: a writer's place, or an older
-    /// hold of its owner.
+    /// Until when others were told to wait for the place or the older hold that a grant replaces.
     fn announced_shared(&self, shared: &Shared, request: &AcquireRequest) -> Option<Instant> {
         let older = shared.holds.iter().filter(|stored| {
             self.gives_way(stored, request) && !self.has(Flaw::TakeoverWakesNobody)
@@ -202,7 +201,7 @@ impl Flawed {
         }
     }
 
-    /// Whether `stored` is an older hold that the one asked for takes over.
+    /// Returns `true` if `stored` is an older hold that `request` takes over.
     fn gives_way(&self, stored: &Stored, request: &AcquireRequest) -> bool {
         stored.id.owner() == request.hold.owner()
             && match request.mode {
@@ -280,7 +279,7 @@ impl Flawed {
         ReleaseOutcome::Released
     }
 
-    /// Ends all holds, and says whether there were any.
+    /// Ends all holds. Returns `true` if there were any.
     pub(super) fn force_shared(&self, cell: &mut Cell) -> bool {
         let holds = &mut cell.shared.holds;
         let were_held = !holds.is_empty();

@@ -1,4 +1,4 @@
-//! What the store of [`Flawed`] clients keeps of latches and conditions.
+//! The data of the store of [`Flawed`] clients for latches and conditions.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,9 +18,9 @@ use super::{
 pub(super) struct Signals {
     pub(super) latches: HashMap<String, Latch>,
     pub(super) conditions: HashMap<String, Queue>,
-    /// By what they listen to.
+    /// By topic.
     listeners: HashMap<String, Vec<Arc<Subscriber>>>,
-    /// For the flaw that wakes once only.
+    /// For the flaw that wakes only once.
     woken: HashSet<String>,
 }
 
@@ -37,7 +37,7 @@ impl Signals {
         }
     }
 
-    /// What would stay for ever.
+    /// The entries that would stay forever.
     pub(super) fn left_behind(&self, flaw: Flaw, now: Instant) -> Vec<String> {
         let latches = self.latches.iter().filter(|(_, latch)| latch.stays(flaw));
         let conditions = self.conditions.iter().filter(|(_, queue)| queue.stays(flaw, now));
@@ -47,7 +47,7 @@ impl Signals {
 }
 
 impl Flawed {
-    /// Wakes those who listen to `topic`.
+    /// Wakes the subscribers to `topic`.
     pub(super) fn signal(&self, topic: &str) {
         let mut store = self.store();
         let is_first = store.signals.woken.insert(topic.to_owned());

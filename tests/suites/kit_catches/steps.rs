@@ -1,4 +1,4 @@
-//! What each request does at the store, in one step, and how the flaws change it.
+//! The effect of each request on the store, in one step, and how the flaws change it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ impl Flawed {
         }
     }
 
-    /// For the flaws that do not let a hold go.
+    /// For the flaws that do not release a hold.
     fn revive(
         &self,
         cell: &mut Cell,
@@ -358,7 +358,7 @@ impl Flawed {
         }
     }
 
-    /// Ends the hold and wakes whoever listens.
+    /// Ends the hold and wakes the subscribers.
     fn free(&self, cell: &mut Cell, silent: bool) {
         cell.former = cell.hold.take();
         self.forget_kind(cell);

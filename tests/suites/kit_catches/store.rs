@@ -1,4 +1,4 @@
-//! The store of [`Flawed`] clients, and the questions on which their flaws differ.
+//! The store of [`Flawed`] clients, and the decisions that their flaws change.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -40,18 +40,18 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     pub(super) hold: Option<Stored>,
-    /// A hold that has ended, for the flaws that remember it.
+    /// An ended hold, for the flaws that remember it.
     pub(super) former: Option<Stored>,
-    /// For the flaw that grants later what it has refused.
+    /// For the flaw that later grants a refused request.
     pub(super) queued: Option<AcquireRequest>,
     /// The queue of a fair lock.
     pub(super) places: VecDeque<Waiting>,
     /// Readers and writers, or permits.
     pub(super) shared: Shared,
-    /// For the flaws that remember what a name was.
+    /// For the flaws that remember the kind of a name.
     pub(super) former_kind: Option<Kind>,
     pub(super) listeners: Vec<Arc<Subscriber>>,
-    /// Those who await the demand.
+    /// The subscribers to the demand.
     pub(super) wanting: Vec<Arc<Subscriber>>,
     pub(super) was_wanted: bool,
     pub(super) has_woken: bool,
@@ -69,7 +69,7 @@ pub(super) struct Stored {
     pub(super) lease: Duration,
     pub(super) ends: Instant,
     pub(super) mode: Mode,
-    /// The number of the request that was granted directly, until somebody has told.
+    /// The number of the request that was granted directly, until a subscription has reported it.
     pub(super) granted_request: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl Cell {
         self.hold.as_ref().filter(|hold| hold.ends > now)
     }
 
-    /// Puts what has ended away.
+    /// Removes holds and places that have ended.
     pub(super) fn settle(&mut self, now: Instant) {
         if self.hold.as_ref().is_some_and(|hold| hold.ends <= now) {
             self.former = self.hold.take();
@@ -96,7 +96,7 @@ impl Cell {
     }
 }
 
-/// A call on its way. Dropping it leaves the client busy, if that is the flaw.
+/// A pending call. Dropping it leaves the client busy, if that is the flaw.
 pub(super) struct Busy<'a>(&'a Flawed);
 
 impl Busy<'_> {
@@ -114,7 +114,7 @@ impl Flawed {
         self.store.lock().unwrap()
     }
 
-    /// The way of a request to the store.
+    /// Delivers a request to the store.
     pub(super) async fn send(&self, op: Op) -> Busy<'_> {
         if std::mem::replace(
             &mut *self.busy.lock().unwrap(),
@@ -130,7 +130,7 @@ impl Flawed {
         Busy(self)
     }
 
-    /// The way of a reply back.
+    /// Delivers a reply.
     pub(super) async fn reply(&self, busy: Busy<'_>) {
         yield_now().await;
         busy.done();
@@ -147,7 +147,7 @@ impl Flawed {
         }
     }
 
-    /// Does something to the cell of `name`, and forgets it if it is idle then.
+    /// Changes the cell of `name`, and forgets it if it is idle afterwards.
     pub(super) fn with<T>(
         &self,
         name: &LockName,
@@ -197,7 +197,7 @@ impl Flawed {
         result
     }
 
-    /// The first of so many new tokens.
+    /// The first of `count` new tokens.
     pub(super) fn next_tokens(&self, name: &LockName, id: &HoldId, count: u32) -> u64 {
         let first = self.next_token(name, id);
         let more = if self.has(Flaw::GivesSeveralTokensAwayAgain) { 1 } else { count };

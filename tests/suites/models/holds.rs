@@ -1,4 +1,4 @@
-//! Requests that are about holds, for the models of all kinds of locks.
+//! Requests about holds, for the models of all kinds of locks.
 
 use lockcore::{
     BackendError, LockState, Mode,
@@ -12,7 +12,8 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
 use crate::{Answer, State, Target, lease, thousands};
 
-/// Owner and id: three owners that are used once, and two that are named, with several holds, one after the other.
+/// Owner and id: three owners with one hold each, and two named ones with several holds, one after
+/// the other.
 const HOLDS: [(&str, &str); 7] = [
     ("c:1", "c:1"),
     ("c:2", "c:2"),
@@ -23,11 +24,11 @@ const HOLDS: [(&str, &str); 7] = [
     ("other", "k:3"),
 ];
 
-/// How many tokens go with an exclusive hold of each owner without a name: one as for the first
-/// hold of a lock, and as many as a client may hand on.
+/// The number of tokens of an exclusive hold of each owner without a name: one, as for the first
+/// hold of a lock, or as many as a client may hand on.
 const TOKENS: [(&str, u32); 3] = [("c:1", 1), ("c:2", 100_000), ("c:3", 1)];
 
-/// Which of the [`HOLDS`].
+/// An index into [`HOLDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id(usize);
 
@@ -40,7 +41,7 @@ impl Id {
         HOLDS[self.0].1
     }
 
-    /// How many tokens are asked for with a hold in this mode. They are the same each time, as a
+    /// The number of tokens requested with a hold in this mode. It is the same each time, as a
     /// repetition asks for the same.
     fn tokens(self, mode: Mode) -> u32 {
         let of_owner = TOKENS.iter().find(|(owner, _)| *owner == self.owner());
@@ -55,7 +56,8 @@ impl Id {
         }
     }
 
-    /// Whether this is an earlier hold of the same client than `other`: its requests come late.
+    /// Returns `true` if this is an earlier hold of the same client than `other`: its requests come
+    /// late.
     pub(crate) fn is_before(self, other: Self) -> bool {
         let of = |id: Self| id.id().split_once(':').unwrap();
         let ((client, number), (other_client, other_number)) = (of(self), of(other));
@@ -73,7 +75,7 @@ pub(crate) enum Request {
     Resize(u32),
 }
 
-/// Any hold.
+/// Any of the holds.
 pub(crate) fn ids() -> impl Strategy<Value = Id> {
     (0..HOLDS.len()).prop_map(Id)
 }
@@ -112,7 +114,7 @@ where
     deliveries(request)
 }
 
-/// Some requests, each delivered as often as it comes, in any order.
+/// Some requests, each delivered any number of times, in any order.
 pub(crate) fn deliveries<T: Clone + std::fmt::Debug>(
     request: impl Strategy<Value = T>,
 ) -> impl Strategy<Value = Vec<T>> {
@@ -187,12 +189,12 @@ fn state(state: &LockState) -> State {
     }
 }
 
-/// Whether a lease or a place ends soon after this request.
+/// Returns `true` if a lease or a place ends soon after this request.
 pub(crate) fn lapses(request: &Request) -> bool {
     matches!(request, Request::Acquire { lease, queue, .. } if *lease == 0 || *queue == Some(0))
 }
 
-/// A hold, as the models keep it.
+/// A hold in a model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelHold {
     pub(crate) id: Id,

@@ -8,11 +8,11 @@ use crate::{
     holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
-/// One owner at a time; those who want it fairly, in the order in which they came.
+/// One owner at a time, and the waiters of a fair lock in the order in which they came.
 #[derive(Debug, Default)]
 struct Lock {
     held: Option<ModelHold>,
-    /// Owners, and for how long their places are kept.
+    /// Owners, and how long their places are kept.
     queue: Vec<(&'static str, u64)>,
     grants: usize,
 }
@@ -92,7 +92,7 @@ impl Lock {
                 Answer::Released
             }
             held => {
-                // A named owner that is in has no place.
+                // A named owner that is inside has no place.
                 if held.as_ref().is_none_or(|held| held.id.owner() != id.owner()) {
                     self.leave(mode, id);
                 }
@@ -117,7 +117,7 @@ impl Lock {
 impl Model for Lock {
     type Request = Request;
 
-    /// Behind others, places are kept for longer than was asked for, for Redisson's sake.
+    /// Behind others, places are kept for longer than requested, because of Redisson.
     fn adapt(&self, mut request: Request) -> Request {
         if let Request::Acquire { queue: Some(keep), id, .. } = &mut request
             && self.queue.iter().any(|(owner, _)| *owner != id.owner())

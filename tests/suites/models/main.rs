@@ -1,9 +1,11 @@
-//! Every script of the Redis backend against a small model of what it should do.
+//! Tests every script of the Redis backend against a small model of what it should do.
 //!
-//! Random requests of few holds for one name are sent to a real redis-server through the public traits: each as often as it comes, repeated,
-//! late and in any order. The model is given the same, and has to give the same answers. A sequence that differs is shrunk and printed.
+//! Random requests of a few holds for one name are sent to a real redis-server through the public
+//! traits: each any number of times, repeated, late and in any order. The model gets the same
+//! requests, and must give the same answers. A sequence that differs is shrunk and printed.
 //!
-//! Leases are so long that none ends meanwhile, or so short that it has ended after a pause: nothing depends on how fast the server is.
+//! Leases are so long that none ends meanwhile, or so short that it has ended after a pause:
+//! nothing depends on the speed of the server.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,37 +34,37 @@ use proptest::{
     test_runner::{Config, TestCaseError, TestRunner},
 };
 
-/// How many sequences are tried.
+/// The number of sequences.
 const CASES: u32 = 200;
 
-/// After this, whatever was to end soon has ended.
+/// After this pause, everything that was to end soon has ended.
 const PAUSE: Duration = Duration::from_millis(6);
 
-/// What a script should do, said once more.
+/// A second implementation of a script.
 trait Model: Default {
     type Request: fmt::Debug + Clone;
 
-    /// What is asked instead, where the model knows no answer.
+    /// The request to make instead, where the model knows no answer.
     fn adapt(&self, request: Self::Request) -> Self::Request {
         request
     }
 
-    /// Whether something ends soon after this request.
+    /// Returns `true` if something ends soon after this request.
     fn lapses(request: &Self::Request) -> bool;
 
-    /// What the answer should be.
+    /// The expected answer.
     fn expect(&mut self, request: &Self::Request) -> Answer;
 
-    /// Drops what ends soon.
+    /// Drops everything that ends soon.
     fn lapse(&mut self);
 }
 
-/// An answer, without what cannot be foreseen.
+/// An answer, without its unpredictable parts.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
-    /// Which grant of this name it was.
+    /// The number of the grant, among those of this name.
     Acquired(usize),
-    /// For how many thousands of seconds.
+    /// The remaining thousands of seconds.
     Held(Option<u64>),
     NotHeld,
     TooMany(u32),
@@ -72,18 +74,18 @@ enum Answer {
     Flag(bool),
     Number(u32),
     State(State),
-    /// Not foreseen.
+    /// Unpredictable.
     Any,
 }
 
-/// What inspection should tell.
+/// The expected result of an inspection.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     /// Owner, mode and count, sorted.
     holders: Vec<(String, String, u32)>,
     remaining: Option<u64>,
     waiters: usize,
-    /// Permits left, and in all.
+    /// Available permits, and the total.
     permits: Option<(u32, Option<u32>)>,
 }
 
@@ -98,11 +100,12 @@ impl Answer {
 struct Tokens(RefCell<Vec<u64>>);
 
 impl Tokens {
-    /// Which grant has this token and so many in all from it. A new one has to be greater than all before.
+    /// The number of the grant with this token and `count` tokens from it on. A new one must be
+    /// greater than all before.
     fn grant(&self, token: FencingToken, count: u32) -> usize {
         let first = u64::from(token);
         let mut tokens = self.0.borrow_mut();
-        // One hold may be asked for in different modes, with more tokens or less.
+        // One hold may be requested in different modes, with more or fewer tokens.
         let last = first + u64::from(count) - 1;
         if let Some(known) = tokens.iter().position(|known| *known == last) {
             return known + 1;
@@ -118,7 +121,7 @@ fn thousands(left: Duration) -> u64 {
     left.as_secs().div_ceil(1000)
 }
 
-/// A lease of so many thousands of seconds; zero ends soon.
+/// A lease of this many thousands of seconds; zero ends soon.
 fn lease(thousands: u64) -> Duration {
     if thousands == 0 { Duration::from_millis(1) } else { Duration::from_secs(1000 * thousands) }
 }
@@ -171,7 +174,7 @@ fn compare<M, S, F>(
     }
 }
 
-/// What the requests of one sequence are for.
+/// The subject of the requests of one sequence.
 #[derive(Clone, Debug)]
 struct Target {
     name: LockName,

@@ -11,7 +11,7 @@ use crate::{
     holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
-/// Readers together, or a writer, with readers beside it that it has let in.
+/// Either readers together, or a writer, with the readers that it let in.
 #[derive(Debug, Default)]
 struct ReadWrite {
     holds: Vec<ModelHold>,
@@ -58,7 +58,7 @@ impl ReadWrite {
         Answer::Acquired(self.grants)
     }
 
-    /// For how long one who is not in is refused.
+    /// How long a request from outside is refused.
     fn refused(
         &mut self,
         id: Id,
@@ -84,7 +84,7 @@ impl ReadWrite {
         Some(last)
     }
 
-    /// A writer that is in keeps nobody out any more.
+    /// A writer that has entered no longer keeps anybody out.
     fn admitted(&mut self, id: Id, mode: Mode) {
         if mode == Mode::Write {
             self.writers.retain(|(writer, _)| *writer != id);

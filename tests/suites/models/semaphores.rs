@@ -8,7 +8,7 @@ use crate::{
     holds::{Id, ModelHold, Request, lapses, requests, send},
 };
 
-/// As many permits as were set, or as the first one said.
+/// The number of permits is the one that was set, or that the first request said.
 #[derive(Debug, Default)]
 struct Permits {
     total: Option<u32>,
@@ -35,7 +35,7 @@ impl Permits {
             return Answer::Acquired(held.grant);
         }
         let total = self.total.unwrap_or(limit);
-        // Where others take permits that we know nothing of, there may be more.
+        // Where unknown holders may have taken permits, there may be more.
         if count > total && !(plain && self.total.is_some()) {
             return Answer::TooMany(total);
         }
@@ -98,7 +98,7 @@ impl Model for Permits {
     }
 }
 
-/// Each acquisition of permits is a hold of its own, which is never entered again.
+/// Each acquisition of permits is a separate hold, which is never entered again.
 fn entered_once(requests: Vec<Request>) -> Vec<Request> {
     let mut requests = requests;
     for request in &mut requests {
@@ -123,7 +123,7 @@ fn plain_semaphores_do_as_their_model() {
         || (1..5_u32, 1..5_u32).prop_map(|(count, limit)| Mode::plain_permits(count, limit));
     let requests = requests(modes).prop_map(|requests| {
         let mut requests = entered_once(requests);
-        // Their number is not set here, and is told without what others have taken.
+        // Their number is not set here, and is reported without the permits of others.
         requests.retain(|request| !matches!(request, Request::Resize(_) | Request::Inspect));
         requests
     });

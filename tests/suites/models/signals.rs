@@ -19,7 +19,7 @@ enum LatchRequest {
     Open,
 }
 
-/// A count that only falls, and who has had which answer.
+/// A count that only falls, and the answers to each request.
 #[derive(Debug, Default)]
 struct Latch {
     left: u32,
@@ -48,7 +48,7 @@ impl Model for Latch {
                 Answer::Flag(was_open)
             }
             LatchRequest::CountDown { id } => {
-                // A repetition does not count again. What it is answered is left open.
+                // A repetition does not count again. Its answer is left open.
                 if self.counted.contains(&id) {
                     return Answer::Any;
                 }
@@ -101,7 +101,7 @@ enum ConditionRequest {
     Notify(u32),
 }
 
-/// A queue of waiters, and for how long their places are kept.
+/// A queue of waiters, and how long their places are kept.
 #[derive(Debug, Default)]
 struct Condition(Vec<(u8, u64)>);
 

@@ -29,13 +29,13 @@ impl Fixture for PostgresFixture {
 
     async fn client(&self) -> PostgresBackend {
         let builder = PostgresBackend::builder(self.server.url()).schema(&self.schema);
-        // All clients of a case stay until its end, and some cases have a hundred.
+        // All clients of a case stay connected until its end, and some cases have a hundred.
         let backend = builder.connections(2).connect().await.unwrap();
         self.clients.lock().unwrap().push(backend.clone());
         backend
     }
 
-    /// Holds, places and counts of the name, and whatever has ended and was not deleted.
+    /// Holds, places and counts of the name, and ended ones that were not deleted.
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         let (name, schema) = (name.as_str().replace('\'', "''"), &self.schema);
         let tables = ["hold", "place", "latch", "waiter"].map(|table| {
@@ -69,7 +69,7 @@ lockcore_testkit::conformance_tests!(
     directory,
 );
 
-/// A schema of its own for each case. They all use the same names.
+/// A separate schema for each case. All of them use the same names.
 struct SchemaFixture(PostgresFixture);
 
 impl Fixture for SchemaFixture {
@@ -89,7 +89,7 @@ impl Fixture for SchemaFixture {
     }
 }
 
-/// A network between the clients and the server that can break.
+/// A breakable network between the clients and the server.
 struct Interrupted(PostgresFixture, Proxy);
 
 impl Fixture for Interrupted {

@@ -1,4 +1,4 @@
-//! What waits for the disk and for the replicas before it is answered, and what need not.
+//! Which requests wait for the disk and for the replicas before they are answered.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use lockcore_testkit::PostgresServer;
 
 use crate::support::{connect, enters, request, session};
 
-/// Carries out a release, and returns the setting with which it is committed.
+/// Carries out a release, and returns the setting that it is committed with.
 async fn setting_of_release(server: &PostgresServer, request: &AcquireRequest) -> String {
     let session = session(server).await;
     let (name, id) = (request.name.as_str(), request.hold.id());
@@ -40,7 +40,7 @@ async fn a_release_that_grants_waits_for_the_disk() {
     assert!(server.query(granted).await.is_empty());
 }
 
-/// What the role asks for is kept, be it more or less than the disk.
+/// The setting of the role is kept, whether it is stronger or weaker than the disk.
 #[tokio::test]
 async fn a_grant_waits_for_the_replicas_that_the_role_names() {
     let server = PostgresServer::start();

@@ -1,4 +1,4 @@
-//! What is said when something is wrong: where, why, and what to do. Never a password.
+//! Error messages: where, why, and what to do. Never a password.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const PASSWORD: &str = "hunter2-the-secret";
 
-/// The attempt to connect fails, has no effect, and shows no password.
+/// Shows that the attempt to connect fails, has no effect, and shows no password.
 async fn fails(url: &str) -> BackendError {
     let error = soon("an answer", PostgresBackend::connect(url)).await.unwrap_err();
     assert!(!shown(&error).contains(PASSWORD), "{}", shown(&error));
@@ -76,7 +76,7 @@ async fn a_right_that_is_missing_is_named() {
     assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
     assert!(error.to_string().contains("schema `lockcore`"), "{error}");
 
-    // The schema is there, and the role must not use it.
+    // The schema exists, but the role must not use it.
     drop(connect(&server).await);
     let error = fails(&url).await;
     assert_eq!(error.kind(), BackendErrorKind::Permission, "{error}");
@@ -167,7 +167,7 @@ async fn a_name_that_another_transaction_is_busy_with_is_not_waited_for_without_
     assert!(!is_held(&backend, "order").await);
 }
 
-/// The server says an error of each of these classes, as it would itself.
+/// The server reports an error of each of these classes, as it would itself.
 #[tokio::test]
 async fn errors_of_the_server_say_whether_the_request_was_carried_out() {
     let server = PostgresServer::start();
@@ -192,7 +192,7 @@ async fn errors_of_the_server_say_whether_the_request_was_carried_out() {
     }
 }
 
-/// As after a pooler has changed the session, or somebody has run `DISCARD ALL` in it.
+/// As after a pooler has changed the session, or `DISCARD ALL` was run in it.
 #[tokio::test]
 async fn a_session_that_lacks_what_was_prepared_is_replaced() {
     let server = PostgresServer::start();

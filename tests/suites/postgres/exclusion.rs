@@ -54,7 +54,7 @@ async fn fair() {
     contend(true).await;
 }
 
-/// Readers beside each other, and writers alone.
+/// Readers share, and writers are alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_write() {
     let server = PostgresServer::start();
@@ -62,13 +62,13 @@ async fn read_write() {
     nothing_is_left(&server).await;
 }
 
-/// The server is killed and started again, and connections are killed, while eight tasks work.
+/// The server is killed and restarted, and connections are killed, while eight tasks work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_crashes_of_the_server() {
     let mut server = PostgresServer::start();
     let mut clients = Vec::new();
     for _ in 0..2 {
-        // A release that a crash takes back leaves the hold to its lease.
+        // If a crash reverts a release, the hold stays until its lease ends.
         let builder = Locks::builder(connect(&server).await).lease(Duration::from_secs(2));
         clients.push(builder.retry_for(Duration::from_secs(15)).build().unwrap());
     }

@@ -16,7 +16,7 @@ fn fence() -> (Fence, LockName) {
     (Fence::new("lockcore").unwrap(), name("account"))
 }
 
-/// Writes what the lock protects, with a token.
+/// Writes the data that the lock protects, with a token.
 async fn writes(client: &mut Client, token: FencingToken) -> Result<(), tokio_postgres::Error> {
     let (fence, name) = fence();
     let transaction = client.transaction().await?;
@@ -67,7 +67,7 @@ async fn a_writer_with_a_reader_beside_it_is_not_turned_away() {
     writes(&mut session(&server).await, token).await.unwrap();
 }
 
-/// A hold with several tokens, of which tasks of one client may each use one.
+/// A hold with several tokens, one for each of several tasks of one client.
 async fn tokens(server: &PostgresServer) -> [FencingToken; 2] {
     let backend = connect(server).await;
     let first = enters(&backend, &request("account", "holder").tokens(2)).await;
@@ -146,7 +146,7 @@ async fn a_direct_grant_is_remembered_too() {
     assert!(is_stale_token(&error), "{error}");
 }
 
-/// Nobody has noted the later holder: there was nothing to turn away from yet.
+/// The later hold was not recorded, because nothing had been fenced yet.
 #[tokio::test]
 async fn the_first_check_of_a_name_needs_a_hold() {
     let server = server().await;
@@ -165,7 +165,7 @@ async fn the_first_check_of_a_name_needs_a_hold() {
     writes(&mut client, held).await.unwrap();
 }
 
-/// What such a transaction reads can be older than what is to be checked.
+/// The data that such a transaction reads may be too old for the check.
 #[tokio::test]
 async fn another_isolation_level_is_refused() {
     let server = server().await;
@@ -180,7 +180,7 @@ async fn another_isolation_level_is_refused() {
     }
 }
 
-/// Between the check and the commit, nobody takes the lock over, also if nobody else has ever
+/// Between the check and the commit the lock cannot be taken over, even if nobody else has ever
 /// checked the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_waits_for_the_fenced_transaction() {
@@ -215,7 +215,7 @@ async fn a_grant_waits_for_the_fenced_transaction() {
     }
 }
 
-/// The transaction may be one of whoever releases.
+/// The transaction may belong to the owner that releases.
 #[tokio::test]
 async fn a_release_does_not_wait_for_a_fenced_transaction() {
     let server = server().await;

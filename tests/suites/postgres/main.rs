@@ -1,4 +1,4 @@
-//! What only a real PostgreSQL can show.
+//! Tests that need a real PostgreSQL.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Servers that are started again, connections that are lost, and requests that arrive late.
+//! Servers that restart, connections that are lost, and requests that arrive late.
 
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,10 @@ async fn holds_outlast_a_restart_of_the_server_and_waiters_go_on() {
     assert!(intact_for <= start.elapsed(), "its files could be others: {intact_for:?}");
 }
 
-/// A release need not outlast a crash, but a hold that it grants has to: its holder is told at once.
+/// A release need not survive a crash, but a hold that it grants must: its owner is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_a_release_has_granted_outlasts_a_crash() {
-    // Nothing gets to the disk but what waits for that.
+    // Only writes that are waited for reach the disk.
     let mut server = PostgresServer::start_with(&["wal_writer_delay=10s"]);
     let backend = connect(&server).await;
     let fair = |hold| {
@@ -108,7 +108,7 @@ impl Late {
         late.proxy.cut();
         let error = acquiring.await.unwrap().unwrap_err();
         assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
-        // Anything that is answered now comes over another connection.
+        // Anything answered now comes over another connection.
         let other = name("other");
         until("another connection", || async { late.backend.inspect(&other).await.is_ok() }).await;
         late
@@ -120,8 +120,8 @@ impl Late {
     }
 }
 
-/// A request that the server carries out when its connection is lost must not come after what the
-/// client sends then.
+/// A request that the server carries out when its connection is lost must not come after later
+/// requests of the client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_of_a_lost_connection_does_not_come_late() {
     let late = Late::after_a_loss(PostgresServer::start(), "", false).await;
@@ -143,7 +143,7 @@ async fn nor_does_it_if_a_role_is_set() {
     assert!(!late.waits().await, "the request still waits for its turn");
 }
 
-/// Behind a pooler, the session may be another client's by now.
+/// Behind a pooler, the session may belong to another client by now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_pooler_no_session_is_ended_and_the_late_request_is_undone() {
     let late = Late::after_a_loss(PostgresServer::start(), "", true).await;
@@ -154,7 +154,7 @@ async fn behind_a_pooler_no_session_is_ended_and_the_late_request_is_undone() {
     assert!(!is_held(&late.backend, "order").await);
 }
 
-/// The number of a process is used again, and a pooler in session mode gives a session to others.
+/// Process ids are reused, and a pooler in session mode gives a session to other clients.
 #[tokio::test]
 async fn only_the_session_that_was_lost_is_ended() {
     let server = PostgresServer::start();
@@ -175,7 +175,7 @@ async fn only_the_session_that_was_lost_is_ended() {
     assert!(other.batch_execute("SELECT 1").await.is_err());
 }
 
-/// As behind a pooler, where the connection cannot be ended.
+/// As behind a pooler, where the session cannot be ended.
 #[tokio::test]
 async fn a_request_that_comes_after_its_undoing_has_no_effect() {
     let server = PostgresServer::shared();
@@ -230,7 +230,7 @@ async fn a_wakeup_that_was_missed_is_made_up_for() {
     soon("another wake-up", wakeups.woken()).await;
 }
 
-/// As on a server that another one has replaced: the connection is there, and nobody sends.
+/// As on a server that was replaced: the connection exists, but nothing arrives on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_on_which_no_wakeups_come_is_noticed() {
     let server = PostgresServer::start();
@@ -245,7 +245,7 @@ async fn a_connection_on_which_no_wakeups_come_is_noticed() {
     proxy.swallow_notifications(true);
     backend.release(&holder.release()).await.unwrap();
     until("the interruption", || async { backend.channels_in_use() == 0 }).await;
-    // The configuration was right before, and may be so again.
+    // The configuration was correct before, and may become so again.
     until("another attempt", || async {
         let error = backend.subscribe(&subscribe).await.unwrap_err();
         assert!(error.is_retryable(), "{error}");

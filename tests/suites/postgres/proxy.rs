@@ -1,4 +1,4 @@
-//! [`PostgresProxy`]: what can happen between a client and its server.
+//! [`PostgresProxy`]: faults between a client and its server.
 
 use std::sync::{
     Arc, Mutex,
@@ -16,18 +16,18 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Stands before a server. The server's side of a connection stays open when the client's is cut,
-/// as if a network had failed there.
+/// A proxy in front of a server. The server's side of a connection stays open when the client's
+/// side is cut, as in a network failure.
 pub(crate) struct PostgresProxy {
     port: u16,
-    /// Counts how often all connections were cut.
+    /// The number of times that all connections were cut.
     cut: watch::Sender<u32>,
     swallows: Arc<AtomicBool>,
     refuses: Arc<AtomicBool>,
     accepting: JoinHandle<()>,
 }
 
-/// The server's sides of connections, which are kept.
+/// The server's sides of connections, which stay open.
 type Kept = Arc<Mutex<Vec<OwnedWriteHalf>>>;
 
 impl PostgresProxy {
@@ -71,12 +71,12 @@ impl PostgresProxy {
         self.cut.send_modify(|count| *count += 1);
     }
 
-    /// Set to lose notifications, as a pooler does that shares connections among clients.
+    /// Sets whether notifications are lost, as with a pooler that shares connections among clients.
     pub(crate) fn swallow_notifications(&self, swallows: bool) {
         self.swallows.store(swallows, Ordering::SeqCst);
     }
 
-    /// Set to close new connections at once.
+    /// Sets whether new connections are closed at once.
     pub(crate) fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::SeqCst);
     }
@@ -88,7 +88,7 @@ impl Drop for PostgresProxy {
     }
 }
 
-/// Passes on what the client sends, until it leaves. The server does not hear of that.
+/// Forwards what the client sends until it closes, which the server is not told.
 async fn pass_requests(mut from: OwnedReadHalf, to: OwnedWriteHalf, kept: Kept) {
     struct Keep(Option<OwnedWriteHalf>, Kept);
     impl Drop for Keep {
@@ -106,7 +106,7 @@ async fn pass_requests(mut from: OwnedReadHalf, to: OwnedWriteHalf, kept: Kept) 
     }
 }
 
-/// Passes on what the server answers: a letter, a length that includes itself, and so many bytes.
+/// Forwards the answers of the server: a letter, a length that includes itself, and the rest.
 async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, swallows: Arc<AtomicBool>) {
     const NOTIFICATION: u8 = b'A';
     loop {

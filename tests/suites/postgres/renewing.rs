@@ -1,4 +1,4 @@
-//! Renewals of many holds, of which one has to wait.
+//! Renewals of many holds, one of which must wait.
 
 use lockcore::{
     BackendErrorKind,
@@ -9,7 +9,7 @@ use lockcore_testkit::PostgresServer;
 
 use crate::support::{LEASE, enters, request, session, soon, until};
 
-/// What keeps a name from being renewed.
+/// Transactions that block the renewal of a name.
 const BUSY: [&str; 2] = [
     "BEGIN; SELECT lockcore.enter('stuck')",
     "BEGIN; SELECT FROM lockcore.hold WHERE name = 'stuck' FOR UPDATE",
@@ -34,7 +34,7 @@ async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
             let (backend, renewals) = (backend.clone(), renewals.clone());
             async move { backend.renew(&renewals).await.unwrap() }
         });
-        // While the one waits, the others have been renewed.
+        // While one waits, the others have been renewed.
         until("their renewal", || async {
             let renewed = "SELECT name FROM lockcore.hold
                 WHERE until > clock_timestamp() + interval '5 minutes' ORDER BY name";
@@ -51,7 +51,7 @@ async fn a_name_that_is_stuck_keeps_no_other_from_being_renewed() {
         assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
         assert!(!error.is_outcome_unknown(), "{error}");
 
-        // It comes late, and not in vain.
+        // The renewal is late, but still succeeds.
         let renewing = tokio::spawn(async move { backend.renew(&renewals).await.unwrap() });
         until("the wait", || async {
             let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";

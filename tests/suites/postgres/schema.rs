@@ -1,4 +1,4 @@
-//! How the schema gets there, and where.
+//! How and where the schema is created.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ async fn more_than_one_statement_deletes_is_deleted_by_several() {
     }
     let pause = "SELECT lockcore.sweep(3600000000, 10)";
     assert_eq!(server.query(pause).await, [["0"]], "somebody has just done it");
-    // The client goes on where one statement ends.
+    // The client splits the text where one statement ends.
     server.query(&ended.replace("25", "25000")).await;
     let backend = connect(&server).await;
     crate::support::until("a sweep", || async {

@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Helpers shared by the suites.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn request(lock: &str, hold: &str) -> AcquireRequest {
     AcquireRequest::new(name(lock), HoldId::unique(hold), LEASE)
 }
 
-/// The hold is granted.
+/// Shows that the hold is granted.
 pub(crate) async fn enters(backend: &PostgresBackend, request: &AcquireRequest) -> FencingToken {
     match backend.acquire(request).await.unwrap() {
         AcquireOutcome::Acquired { token } => token,
@@ -38,13 +38,13 @@ pub(crate) async fn is_held(backend: &PostgresBackend, lock: &str) -> bool {
     backend.inspect(&name(lock)).await.unwrap().is_held()
 }
 
-/// How many connections of clients of locks the server has.
+/// The number of connections that clients of locks have to the server.
 pub(crate) async fn connections(server: &PostgresServer) -> usize {
     let sql = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'lockcore %'";
     server.query(sql).await.len()
 }
 
-/// A session of somebody else at the server, which stays open.
+/// Another client's session at the server, which stays open.
 pub(crate) async fn session(server: &PostgresServer) -> tokio_postgres::Client {
     let (client, connection) =
         tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();

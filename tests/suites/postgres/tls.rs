@@ -1,4 +1,4 @@
-//! TLS to a server whose certificate is signed by an authority of the test's own.
+//! TLS to a server whose certificate is signed by a private authority.
 
 use std::{fs, process::Command};
 

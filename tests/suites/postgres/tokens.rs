@@ -32,8 +32,8 @@ async fn tokens_rise_past_a_schema_that_was_made_anew() {
     assert!(after > before, "{after} after {before}");
 }
 
-/// Between reading the sequence and raising it, nobody may draw: what is drawn then would be turned
-/// back.
+/// Between reading the sequence and raising it, nobody may draw: the sequence would be set back
+/// below what is drawn then.
 #[tokio::test]
 async fn tokens_are_not_raised_while_some_are_drawn() {
     let server = PostgresServer::start();
@@ -55,7 +55,7 @@ async fn tokens_are_not_raised_while_some_are_drawn() {
     assert!(u64::from(next_token(&server).await) > 4_000_000_000_000_000_000);
 }
 
-/// The database may turn back what the sequence has come to, but not what was proposed.
+/// The database may set back the sequence, but must not set back proposed tokens.
 #[tokio::test]
 async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
     const NOTED: &str = "SELECT token FROM lockcore.proposed";
@@ -69,7 +69,7 @@ async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
     server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await, [[ahead.to_string()]]);
     assert!(next_token(&server).await > ahead);
-    // Greater than the note, but it may be turned back to the clock, which is not.
+    // Greater than the note, but it may be set back to the clock, which is not.
     server.query(&format!("SELECT lockcore.raise_tokens({ahead} + {hour})")).await;
     server.query("SELECT lockcore.sweep(0, 1000)").await;
     assert_eq!(server.query(NOTED).await.len(), 1);
@@ -79,7 +79,7 @@ async fn a_proposed_token_is_noted_until_the_sequence_has_passed_it() {
     assert!(server.query(NOTED).await.is_empty());
 }
 
-/// A grant that has drawn a token may write a note, which the sweeper may be deleting.
+/// A grant that has drawn a token may write a note that the sweeper is deleting.
 #[tokio::test]
 async fn a_sweep_waits_for_no_grant() {
     let server = PostgresServer::start();
@@ -93,7 +93,7 @@ async fn a_sweep_waits_for_no_grant() {
     draws.batch_execute("SELECT lockcore.note_token('order', 1); COMMIT").await.unwrap();
 }
 
-/// What is drawn before the note is gone could be less than what the note says.
+/// A token drawn before the note is gone could be less than the note.
 #[tokio::test]
 async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
     const NO_DRAW: &str = "SELECT count(*) FROM pg_locks
@@ -120,8 +120,8 @@ async fn a_note_that_is_being_deleted_is_waited_for_before_the_draw() {
     grants.batch_execute("COMMIT").await.unwrap();
 }
 
-/// As behind a pooler, which goes over to another server while its clients stay connected. Neither
-/// that server's clock nor its sequence has come to what the other one gave away.
+/// As behind a pooler that switches to another server while its clients stay connected. Neither the
+/// clock nor the sequence of that server has reached the tokens of the other one.
 #[tokio::test]
 async fn tokens_rise_when_the_server_is_another_one_now() {
     const HOUR: u64 = 3_600_000_000;
@@ -134,7 +134,7 @@ async fn tokens_rise_when_the_server_is_another_one_now() {
         "UPDATE lockcore.server SET started = started - interval '1 second'",
         "UPDATE lockcore.server SET database = 1",
         "UPDATE lockcore.server SET raised = raised + 3600000000",
-        // As in a dump that is read in.
+        // As after a dump is restored.
         "DROP SEQUENCE lockcore.token; CREATE SEQUENCE lockcore.token INCREMENT BY 64",
     ]
     .into_iter()
@@ -150,7 +150,7 @@ async fn tokens_rise_when_the_server_is_another_one_now() {
     }
 }
 
-/// Many clients connect again at the same time.
+/// Many clients reconnect at the same time.
 #[tokio::test]
 async fn a_client_that_connects_waits_for_no_grant() {
     let server = PostgresServer::start();

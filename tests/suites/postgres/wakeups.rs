@@ -1,4 +1,4 @@
-//! Waiting costs the server next to nothing.
+//! Waiting costs the server almost nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{connect, enters, name, request, soon, until};
 const CLIENTS: usize = 4;
 const WAITERS: usize = 250;
 
-/// How many transactions the server has carried out. It is told of them with a delay.
+/// The number of transactions of the server. Its statistics are delayed.
 async fn transactions(server: &PostgresServer) -> i64 {
     let sql = "SELECT xact_commit + xact_rollback FROM pg_stat_database
         WHERE datname = 'postgres'";
@@ -24,8 +24,8 @@ async fn transactions(server: &PostgresServer) -> i64 {
 /// A thousand waiters of four clients, for ten seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_wait_do_not_poll() {
-    // Clients ask whether the server is there, and delete what has ended: every 5 s each, with five
-    // connections a client. The server's own processes count as well.
+    // Every 5 s, clients check that the server is there, and delete what has ended, with five
+    // connections per client. The server's own processes count as well.
     const KEEPING: i64 = 3 * (CLIENTS as i64) * (5 + 1) + 20;
     let server = PostgresServer::start_with(&["autovacuum=off"]);
     let holder = Locks::new(connect(&server).await);
@@ -56,7 +56,7 @@ async fn those_who_wait_do_not_poll() {
     }
 }
 
-/// Subscriptions come and go without a pause, and the server is told of them.
+/// Subscriptions start and end without a pause, and the server is told of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wakeups_do_not_wait_for_other_subscriptions() {
     const COMING: usize = 4;
@@ -73,7 +73,7 @@ async fn wakeups_do_not_wait_for_other_subscriptions() {
             for number in 0_u64.. {
                 let name = name(&format!("other:{task}:{number}"));
                 let subscribe = SubscribeRequest::new(name, HoldId::unique("other"));
-                // Whether it is in effect by then or not.
+                // Whether it has taken effect by then or not.
                 drop(poll_times(8, backend.subscribe(&subscribe)).await);
             }
         });

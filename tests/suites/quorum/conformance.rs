@@ -1,4 +1,5 @@
-//! The quorum passes the kit: over memory, over five Redis servers, and over members of three kinds.
+//! The quorum passes the kit: over memory, over five Redis servers, and over members of three
+//! kinds.
 
 use std::sync::{Arc, Weak};
 
@@ -68,7 +69,7 @@ async fn servers() -> Arc<[RedisServer; 5]> {
     servers
 }
 
-/// The keys and channels of `name` that are left at the servers.
+/// The keys and channels of `name` that remain at the servers.
 async fn left_at(servers: &[RedisServer], name: &LockName) -> Vec<String> {
     let mut left = Vec::new();
     for server in servers {
@@ -101,7 +102,7 @@ impl Fixture for ServerFixture {
     }
 }
 
-/// A network between the clients and the servers that can break, at all of them at once.
+/// A network between the clients and the servers that can break, for all of them at once.
 struct Interrupted(ServerFixture, Vec<Proxy>);
 
 impl Fixture for Interrupted {
@@ -153,7 +154,7 @@ mod interruptions {
     lockcore_testkit::interruption_tests!(super::Interrupted, late);
 }
 
-/// Each member is a store of another kind.
+/// Each member is another kind of store.
 pub(crate) struct MixedFixture {
     memory: MemoryBackend,
     redis: Arc<[RedisServer; 5]>,
@@ -169,7 +170,7 @@ impl Fixture for MixedFixture {
     }
 
     async fn client(&self) -> Quorum {
-        // All clients of a case stay until its end, and some cases have a hundred.
+        // All clients of a case stay connected until its end, and some cases have a hundred.
         let postgres = PostgresBackend::builder(self.postgres.url()).connections(1).connect();
         Quorum::builder()
             .member(self.memory.clone())
@@ -179,7 +180,7 @@ impl Fixture for MixedFixture {
             .unwrap()
     }
 
-    /// Whatever a late request has left in PostgreSQL ends with its lease.
+    /// Anything that a late request has left in PostgreSQL ends with its lease.
     async fn left_behind(&self, name: &LockName) -> Vec<String> {
         let mut left = left_at(&self.redis[..1], name).await;
         left.extend((0..self.memory.names_in_use()).map(|_| "a name in memory".to_owned()));

@@ -37,7 +37,7 @@ impl Counter {
     }
 }
 
-/// Has the tasks of all clients take turns, and checks what they saw.
+/// Makes the tasks of all clients take turns, and checks what they saw.
 async fn contend(clients: Vec<Quorum>, hand_over: Duration) {
     let (history, counter) = (Arc::new(History::new()), Arc::new(Counter::default()));
     let mut tasks = JoinSet::new();
@@ -90,7 +90,7 @@ async fn without_hand_over_while_one_member_is_down() {
     contend(clients.collect(), Duration::ZERO).await;
 }
 
-/// Clients of `servers`, each with connections of its own.
+/// Clients of `servers`, each with separate connections.
 async fn clients_of(servers: &[RedisServer]) -> Vec<Quorum> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -142,12 +142,12 @@ async fn on_members_of_three_kinds() {
     }
 }
 
-/// Acquisitions of every kind, also such as are given up on the way in.
+/// Acquisitions of every kind, including some that are dropped half-way.
 async fn visit_in_every_way(clients: Vec<Quorum>) {
     let patient = |client| Locks::builder(client).retry_for(LONG).build().unwrap();
     let clients: Vec<_> = clients.into_iter().map(patient).collect();
     let entries = critical::contend(&clients, |locks| locks.lock("a"), TASKS as u64, 7).await;
-    // Of seven ways, four always get in.
+    // Four of the seven ways always get in.
     assert!(entries >= (CLIENTS * TASKS * 4) as u64, "{entries}");
     for locks in &clients {
         locks.close().await.unwrap();
@@ -173,7 +173,7 @@ async fn in_every_way_on_members_of_three_kinds() {
     visit_in_every_way(clients_of_mixed(&redis, &postgres).await).await;
 }
 
-/// An undone request is asked for again, also where an undo leaves a mark.
+/// An undone request is repeated, even where an undo leaves a mark.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_postgresql() {
     let server = PostgresServer::start();

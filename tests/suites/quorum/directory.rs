@@ -1,4 +1,4 @@
-//! The directory of a quorum, some of whose members are down.
+//! The directory of a quorum with members that are down.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ async fn whichever_minority_is_down_all_names_are_reported() {
 async fn without_a_majority_a_walk_fails_and_says_why() {
     let bench = Bench::new(3);
     hold_all(&bench.quorum, ["a".to_owned()]).await;
-    // It fails at the beginning, or later, when the second one turns out to be down.
+    // The walk fails at the beginning, or later, when the second member turns out to be down.
     for down in [[0, 1], [0, 2], [1, 2]] {
         for member in down {
             bench.faults[member].every(Op::Names, DOWN);
@@ -105,7 +105,7 @@ async fn a_member_that_was_down_brings_no_record_back() {
     let expected = [("added", "new"), ("changed", "new")]
         .map(|(id, record)| (id.to_owned(), record.to_owned()));
     assert_eq!(records().await, expected);
-    // Those who know better may be one alone of those that answer.
+    // The members that know better may be a minority of those that answer.
     bench.faults[0].every(Op::Clients, DOWN);
     assert_eq!(records().await, expected);
 }

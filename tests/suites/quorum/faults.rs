@@ -11,7 +11,7 @@ use crate::{
     Bench, LEASE, MEMBER_TIMEOUT, MS, SECOND, enters, name, owner_at, release, renewal, request,
 };
 
-/// Everything that can happen to the request to one member.
+/// Every fault of the request to one member.
 const ALL: [Fault; 8] = [
     Fault::Refuse(BackendErrorKind::Connection),
     Fault::Refuse(BackendErrorKind::Permission),
@@ -240,18 +240,18 @@ async fn a_forced_release_reaches_every_member_that_answers() {
     enters(&bench.other(), "b:1").await;
 }
 
-/// The undoing of an old request may reach a member after a newer one of the same hold.
+/// The undo of an old request may reach a member after a newer request of the same hold.
 #[tokio::test(start_paused = true)]
 async fn a_grant_does_not_count_where_an_old_request_may_still_end_it() {
     let bench = Bench::new(3);
     enters(&bench.stores[0], "b:1").await;
     enters(&bench.stores[1], "b:1").await;
-    // The third grants it, and both the reply and the undoing stay on their way.
+    // The third member grants it, and both the reply and the undo stay on their way.
     bench.faults[2].next(Op::Acquire, Fault::NeverReply);
     bench.faults[2].next(Op::Release, Fault::Straggles(SECOND));
     let refused = bench.quorum.acquire(&request("a:1")).await.unwrap();
     assert!(matches!(refused, AcquireOutcome::Held { .. }), "{refused:?}");
-    // Now there would be a majority with the third member, which is about to lose the hold.
+    // There would now be a majority with the third member, which is about to lose the hold.
     bench.stores[0].force_release(&name()).await.unwrap();
     bench.faults[1].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
     let refused = bench.quorum.acquire(&request("a:1")).await;

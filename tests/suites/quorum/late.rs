@@ -1,4 +1,4 @@
-//! Members that answer later than a majority belong to the hold as well.
+//! Members that answer later than a majority also have the hold.
 
 use lockcore::{
     BackendErrorKind,
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Bench, MS, SECOND, enters, hold, name, release, renewal, request};
 
-/// Longer than a majority waits for the others.
+/// Longer than a majority waits for the other members.
 const LATE: std::time::Duration = MS.saturating_mul(50);
 
 fn owned_by(id: &str) -> Option<String> {
@@ -26,7 +26,7 @@ async fn a_late_grant_counts_from_then_on() {
         assert!(start.elapsed() < LATE, "nobody waits for it");
         sleep(LATE).await;
         assert_eq!(bench.owners().await[2], owned_by(&id));
-        // The loss of another member is borne.
+        // The loss of another member is tolerated.
         bench.faults[round % 2].next(Op::Renew, Fault::Refuse(BackendErrorKind::Connection));
         let renewed = bench.quorum.renew(&[renewal(&id)]).await.unwrap();
         assert!(matches!(renewed[..], [RenewOutcome::Renewed]), "{renewed:?}");
@@ -48,7 +48,7 @@ async fn a_late_grant_does_not_come_after_the_release() {
     }
 }
 
-/// The undoing of a request that was given up may arrive at any time.
+/// The undo of an abandoned request may arrive at any time.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_was_given_up_never_counts() {
     let bench = Bench::new(3);
@@ -74,7 +74,7 @@ async fn a_late_renewal_is_not_given_up() {
     assert!(state.remaining() > Some(crate::LEASE - SECOND), "{state:?}");
 }
 
-/// One hold is on the members that answer, and the other one needs the silent one.
+/// One hold is on the members that answer, and the other one needs the silent member.
 #[tokio::test(start_paused = true)]
 async fn a_hold_whose_renewal_is_undecided_does_not_keep_others_waiting() {
     let bench = Bench::new(3);
@@ -94,7 +94,7 @@ async fn a_hold_whose_renewal_is_undecided_does_not_keep_others_waiting() {
     assert!(matches!(renewed[..], [Failed(_), Renewed]), "{renewed:?}");
 }
 
-/// What is left of an old request at one member must not shut its waiter out of the others.
+/// The rest of an old request at one member must not keep its waiter out of the others.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_with_a_doubt_is_not_shut_out() {
     let bench = Bench::new(3);
@@ -139,7 +139,7 @@ async fn the_part_of_a_hold_that_is_no_more_was_not_held() {
     assert!(bench.quorum.force_release(&name()).await.unwrap());
 }
 
-/// It ends whatever hold it meets, which may be the next one.
+/// A forced release ends whatever hold it meets, which may be the next one.
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_is_over_when_it_is_answered() {
     let bench = Bench::new(3);

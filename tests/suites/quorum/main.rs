@@ -1,4 +1,4 @@
-//! The quorum: what it promises while a majority of its members is well, and what it says if not.
+//! The quorum: its promises while a majority of its members is up, and its errors otherwise.
 
 #![allow(
     clippy::unwrap_used,
@@ -66,13 +66,13 @@ async fn enters(backend: &impl Backend, id: &str) -> FencingToken {
     token
 }
 
-/// The owner that is stored at a member, if there is one.
+/// The owner stored at a member, if there is one.
 async fn owner_at(member: &impl Backend) -> Option<String> {
     let state = member.inspect(&name()).await.unwrap();
     state.holders().first().map(|holder| holder.owner().to_owned())
 }
 
-/// Stores, and a client of each that can fail.
+/// Stores, with a faulty client of each.
 struct Bench {
     stores: Vec<MemoryBackend>,
     faults: Vec<Faults>,
@@ -91,7 +91,7 @@ impl Bench {
         Quorum::new(self.stores.iter().cloned()).unwrap()
     }
 
-    /// How often any member was called.
+    /// The number of calls to any member.
     fn calls(&self, op: Op) -> usize {
         self.faults.iter().map(|faults| faults.calls(op)).sum()
     }
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// A client of `stores`, and what its members are to do.
+/// A client of `stores`, with the faults of its members.
 fn client(stores: &[MemoryBackend]) -> (Quorum, Vec<Faults>) {
     let members: Vec<_> = stores.iter().cloned().map(Faulty::new).collect();
     let faults = members.iter().map(Faulty::faults).collect();

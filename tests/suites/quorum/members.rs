@@ -1,4 +1,4 @@
-//! What a quorum can be made of, and members that are connected later.
+//! Valid and invalid members of a quorum, and members that connect later.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ fn is_configuration(made: Result<Quorum, BackendError>, says: &str) {
 async fn what_cannot_be_a_quorum_is_refused_with_the_reason() {
     is_configuration(Quorum::new([] as [MemoryBackend; 0]), "1 to 63 members, and 0 were given");
     is_configuration(Quorum::new((0..64).map(|_| store())), "64 were given");
-    // A quorum itself agrees on no tokens with others.
+    // A quorum does not agree on tokens with other members.
     let inner = Quorum::new([store()]).unwrap();
     let mixed = Quorum::builder().member(store()).member(inner.clone()).build();
     is_configuration(mixed, "store 2: this backend lacks `Capabilities::PROPOSED_TOKENS`");

@@ -1,4 +1,4 @@
-//! Random faults in every request to every member, by seeds that can be repeated.
+//! Random faults in every request to every member, from repeatable seeds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{MS, SECOND};
 const CLIENTS: u64 = 3;
 const LEASE: Duration = SECOND;
 
-/// A small generator of numbers, which is the same everywhere.
+/// A small random number generator, which is the same everywhere.
 struct Chance(u64);
 
 impl Chance {
@@ -31,7 +31,7 @@ impl Chance {
         Duration::from_millis(self.below(limit))
     }
 
-    /// The fate of one request. A `bad` member fails half the time.
+    /// The fault of one request. A `bad` member fails half the time.
     fn fault(&mut self, op: Op, is_bad: bool) -> Option<Fault> {
         match self.below(if is_bad { 16 } else { 120 }) {
             0 => Some(Fault::Refuse(BackendErrorKind::Unavailable)),
@@ -42,7 +42,7 @@ impl Chance {
             5 => Some(Fault::NeverReply),
             6 => Some(Fault::Delay(self.millis(700))),
             7 => Some(Fault::DelayReply(self.millis(700))),
-            // An acquisition must not come after its release. A release may come late.
+            // An acquisition must not arrive after its release. A release may arrive late.
             8 if op == Op::Release => Some(Fault::Straggles(self.millis(3_000))),
             number if number % 4 == 3 => Some(Fault::Delay(self.millis(30))),
             number if number % 4 == 2 => Some(Fault::DelayReply(self.millis(30))),
@@ -89,7 +89,7 @@ async fn run(seed: u64) {
                 for _ in 0..12 {
                     sleep(chance.millis(50)).await;
                     if chance.below(4) == 0 {
-                        // Given up on the way.
+                        // Dropped half-way.
                         let _ = timeout(chance.millis(40), lock.acquire()).await;
                         continue;
                     }
@@ -115,13 +115,13 @@ async fn run(seed: u64) {
     for locks in clients {
         let _ = locks.close().await;
     }
-    // Whatever did not reach a member ends with its lease.
+    // Requests that did not reach a member end with their lease.
     sleep(2 * LEASE + 4 * SECOND + MS).await;
     let left: usize = stores.iter().map(MemoryBackend::names_in_use).sum();
     assert_eq!(left, 0, "seed {seed}: something is left");
 }
 
-/// How many seeds, from the variable `LOCKCORE_SEEDS`.
+/// The number of seeds, from the variable `LOCKCORE_SEEDS`.
 fn seeds() -> u64 {
     std::env::var("LOCKCORE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60)
 }

@@ -1,4 +1,4 @@
-//! Redis servers as members: killed, stopped, and started again without their data.
+//! Redis servers as members: killed, stopped, and restarted without their data.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use crate::{
     waiting::{LONG, soon, until},
 };
 
-/// No pause is longer than this while a majority is well.
+/// The longest allowed pause while a majority is up.
 const LONGEST: Duration = Duration::from_secs(2);
 
 pub(crate) fn servers<const N: usize>() -> [RedisServer; N] {
@@ -56,7 +56,7 @@ async fn enters(locks: &Locks) -> LockGuard {
     timeout(LONGEST, locks.lock("a").acquire()).await.expect("the pause is too long").unwrap()
 }
 
-/// Takes turns with two clients for a while, and returns the last token.
+/// Alternates between two clients for a while, and returns the last token.
 async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToken {
     for turn in 0..10 {
         let guard = enters(clients[turn % 2]).await;
@@ -67,7 +67,7 @@ async fn take_turns(clients: [&Locks; 2], mut last: FencingToken) -> FencingToke
     last
 }
 
-/// Clients that work in turns, whatever happens to a minority.
+/// Clients that alternate, whatever happens to a minority.
 struct Work {
     critical: Arc<Critical>,
     stop: Arc<AtomicBool>,
@@ -92,9 +92,9 @@ impl Work {
         Self { critical, stop, tasks }
     }
 
-    /// Watches it for so long at least: nobody fails, and no pause is too long, but for what the
-    /// machine itself was late by. That shows in timers, and in the answers of servers that are
-    /// well.
+    /// Watches the work for at least `time`: nothing fails, and no pause is too long, apart from
+    /// delays of the machine itself. Those show in timers, and in the answers of the servers that
+    /// are well.
     async fn goes_on_for(&mut self, time: Duration, well: &[RedisServer]) {
         const TICK: Duration = Duration::from_millis(10);
         let (start, mut before) = (Instant::now(), self.critical.entries());
@@ -130,7 +130,7 @@ impl Work {
     }
 }
 
-/// Tokens of members follow their own clocks, and are behind what is proposed all the same.
+/// The tokens of members follow their own clocks, which are behind the proposal nevertheless.
 #[tokio::test]
 async fn names_that_nobody_had_need_one_exchange() {
     let (redis, postgres) = (servers::<2>(), PostgresServer::shared());
@@ -158,12 +158,12 @@ async fn one_of_three_is_killed() {
     let token = guard.token();
     guard.release().await.unwrap();
     take_turns([&one, &other], token).await;
-    // A client that comes only now.
+    // A client that connects only now.
     let third = client(&servers).await;
     enters(&third).await.release().await.unwrap();
 }
 
-/// Nobody is told that it is gone: what is sent to it, or to connect to it, stays on its way.
+/// Nobody is told that it is gone: requests and connection attempts stay on their way.
 #[tokio::test]
 async fn one_of_three_is_cut_off() {
     let servers = servers::<3>();
@@ -179,12 +179,12 @@ async fn one_of_three_is_cut_off() {
     proxy.set(Conditions { cut_to_server: true, cut_to_client: true, ..Conditions::default() });
     work.goes_on_for(7 * SECOND, &servers[..2]).await;
     for server in &servers[..2] {
-        // Less than 8 s would be left without a renewal.
+        // Without a renewal, less than 8 s would be left.
         until("the renewal", async || server.query::<i64>(&["PTTL", "b"]).await > 9_000).await;
     }
     let token = held.token();
     held.release().await.unwrap();
-    // A client that comes only now.
+    // A client that connects only now.
     let third = Locks::new(client().await);
     let guard = soon("the released lock", third.lock("b").acquire()).await.unwrap();
     assert!(guard.token() > token, "{} after {token}", guard.token());
@@ -195,13 +195,13 @@ async fn one_of_three_is_cut_off() {
     guard.release().await.unwrap();
 }
 
-/// Its grants count again after a while, and a hold that it had is still there.
+/// Its grants count again after a while, and its earlier hold is still there.
 #[tokio::test]
 async fn one_of_three_comes_back_with_its_data() {
     let options = ["--appendonly", "yes", "--appendfsync", "no"];
     let mut servers: [RedisServer; 3] = std::array::from_fn(|_| RedisServer::start_with(&options));
     let client = async || quorum(&servers, 2 * SECOND).await;
-    // What was held when the member was killed is held there for a lease.
+    // Holds from the time of the kill stay at the member for a lease.
     let mut work = Work::of([client().await, client().await], 5 * SECOND);
     let [one, other] = [Locks::new(client().await), Locks::new(client().await)];
     let held = one.lock("b").acquire().await.unwrap();
@@ -212,7 +212,7 @@ async fn one_of_three_comes_back_with_its_data() {
     servers[2].restart();
     assert!(servers[2].query::<bool>(&["EXISTS", "b"]).await, "it has lost its data");
     work.goes_on_for(5 * SECOND, &servers).await;
-    // From now on, it is needed.
+    // From now on, the restarted member is needed.
     servers[0].kill();
     work.goes_on_for(3 * SECOND, &servers[1..]).await;
     let refused = other.lock("b").acquire_timeout(SECOND).await;
@@ -278,7 +278,7 @@ async fn tokens_rise_when_members_come_back_empty() {
     }
 }
 
-/// Its grants do not count for a while, although no request has met its absence.
+/// Its grants do not count for a while, although no request noticed its absence.
 #[tokio::test]
 async fn a_member_that_is_another_server_now_is_kept_out() {
     let mut servers = servers::<3>();
@@ -297,7 +297,7 @@ async fn a_member_that_is_another_server_now_is_kept_out() {
     enters(&locks).await.release().await.unwrap();
 }
 
-/// No request need be under way when the replica takes over.
+/// No request need be pending when the replica takes over.
 #[tokio::test]
 async fn a_member_whose_replica_has_taken_over_is_kept_out() {
     let mut primary = PostgresServer::start();
@@ -316,7 +316,7 @@ async fn a_member_whose_replica_has_taken_over_is_kept_out() {
     replica.query("SELECT pg_promote()").await;
     until("the replica", || async { third.intact_for().unwrap() < Duration::MAX }).await;
     faults.every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
-    // It may have the first lock still.
+    // It may still have the first lock.
     let error = timeout(5 * SECOND, locks.lock("b").acquire()).await.unwrap().unwrap_err();
     let expected = "store 3: it may have come back without its data";
     assert!(error.to_string().contains(expected), "{error}");

@@ -1,4 +1,4 @@
-//! Clients that get some members each, and none of them a majority.
+//! Clients that each get some of the members, and none a majority.
 
 use lockcore::{
     BackendErrorKind, Locks,
@@ -28,11 +28,11 @@ async fn whoever_gets_no_majority_undoes_what_it_got() {
     assert!(start.elapsed() <= 200 * MS, "{:?}", start.elapsed());
     let owners = bench.owners().await;
     assert_eq!(owners[3..], [None, None]);
-    // Those that have refused have nothing to undo.
+    // Members that refused have nothing to undo.
     assert_eq!([0, 1, 2, 3, 4].map(|at| bench.faults[at].calls(Op::Release)), [0, 0, 0, 1, 1]);
 }
 
-/// On a busy machine, each member is late now and then. That is no reason to take a refusal for a
+/// On a busy machine, each member is late now and then. That is no reason to treat a refusal as a
 /// failure.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_by_members_that_were_late_is_no_failure() {
@@ -88,7 +88,7 @@ async fn the_remaining_time_is_that_until_a_majority_can_be_free() {
     assert!(remaining <= 10 * SECOND && remaining > 9 * SECOND, "{remaining:?}");
 }
 
-/// With one member gone, two clients split the others whenever they meet.
+/// With one member down, two clients split the others whenever they meet.
 #[tokio::test(start_paused = true)]
 async fn clients_that_split_the_members_get_in_one_after_the_other() {
     for round in 0..20 {
@@ -112,7 +112,8 @@ async fn clients_that_split_the_members_get_in_one_after_the_other() {
     }
 }
 
-/// A member that the holder could not reach grants the hold to every waiter, and each undoes it.
+/// A member that the holder could not reach grants the lock to every waiter, and each undoes its
+/// grant.
 #[tokio::test(start_paused = true)]
 async fn waiters_that_meet_at_a_free_member_do_not_wake_each_other_for_ever() {
     let bench = Bench::new(3);

@@ -1,4 +1,4 @@
-//! Tokens rise, whichever members have answered and whatever they had issued before.
+//! Tokens rise, whichever members answered and whatever they had issued before.
 
 use lockcore::{
     BackendErrorKind, FencingToken, Locks,
@@ -57,7 +57,7 @@ async fn members_with_different_pasts_are_brought_together_if_one_does_not_answe
     assert_eq!(token, far(501));
     assert_eq!([0, 1, 2].map(|at| bench.faults[at].calls(Op::RaiseToken)), [0, 1, 0]);
     bench.quorum.release(&release("a:1")).await.unwrap();
-    // The member that was ahead has no part in the next hold.
+    // The member that was ahead does not take part in the next hold.
     let (other, faults) = crate::client(&bench.stores);
     faults[0].next(Op::Acquire, Fault::LostRequest);
     let next = enters(&other, "b:1").await;
@@ -91,7 +91,7 @@ async fn a_hold_whose_token_no_majority_can_have_is_undone() {
     assert!(bench.is_free_everywhere().await);
 }
 
-/// One that is lost just then is one that the others can do without.
+/// A member that fails just then is one that the others can do without.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_cannot_be_told_of_the_token_is_left_out() {
     let bench = Bench::new(5);
@@ -110,7 +110,7 @@ async fn a_member_that_cannot_be_told_of_the_token_is_left_out() {
     assert!(next > far(401), "{next}");
 }
 
-/// Somebody else may have had the lock between the grant and the raising, with an earlier token.
+/// Another owner may have had the lock between the grant and the raise, with an earlier token.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_ends_before_its_token_is_known_to_a_majority_is_undone() {
     let bench = Bench::new(3);
@@ -130,8 +130,8 @@ async fn a_hold_that_ends_before_its_token_is_known_to_a_majority_is_undone() {
     assert_eq!(bench.owners().await[1..], [Some("b:1".to_owned()), Some("b:1".to_owned())]);
 }
 
-/// One owner in two processes takes over from itself, in another order at one member than at the
-/// others. For either, one member has issued the same token, and another one a later token.
+/// One owner in two processes takes over from itself, in a different order at one member than at
+/// the others. For each, one member has issued the same token, and another a later one.
 #[tokio::test(start_paused = true)]
 async fn two_takeovers_at_once_have_different_tokens() {
     let bench = Bench::new(3);
@@ -158,13 +158,13 @@ async fn a_member_that_came_back_counts_only_after_a_while() {
     bench.faults[0].next(Op::Acquire, Fault::Refuse(BackendErrorKind::Connection));
     enters(&bench.quorum, "a:1").await;
     bench.quorum.release(&release("a:1")).await.unwrap();
-    // It answers again. The second member fails now, so only one grant counts.
+    // It answers again. The second member now fails, so only one grant counts.
     bench.faults[1].every(Op::Acquire, Fault::Refuse(BackendErrorKind::Unavailable));
     let error = bench.quorum.acquire(&request("a:2")).await.unwrap_err();
     assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error:?}");
     assert!(error.to_string().contains("store 1: it may have come back"), "{error}");
     assert!(bench.is_free_everywhere().await);
-    // A client that has seen nothing of it does not know.
+    // A client that has not seen the absence does not know of it.
     enters(&bench.other(), "b:1").await;
     bench.other().release(&release("b:1")).await.unwrap();
     tokio::time::sleep(crate::LEASE).await;

@@ -114,8 +114,8 @@ async fn a_waiter_costs_no_requests_while_nothing_happens() {
     guard.release().await.unwrap();
 }
 
-/// Two askers of one client split the members, and each undoes its part. The part of one is what
-/// the other one waits for.
+/// Two requests of one client split the members, and each undoes its part. Each waits for the
+/// other's part.
 #[tokio::test(start_paused = true)]
 async fn what_another_asker_of_the_client_undoes_wakes() {
     let bench = Bench::new(3);
@@ -125,7 +125,7 @@ async fn what_another_asker_of_the_client_undoes_wakes() {
         let outcome = bench.quorum.acquire(&request(id)).await.unwrap();
         assert!(outcome.token().is_none(), "{outcome:?}");
     };
-    // The waiter has the second member only, and the other one the first.
+    // The waiter has only the second member, and the other request the first.
     enters(&bench.stores[0], "t:1").await;
     is_refused("w:1").await;
     timeout(SECOND, wakeups.woken()).await.expect_err("that was its own undoing");
@@ -135,7 +135,7 @@ async fn what_another_asker_of_the_client_undoes_wakes() {
     timeout(SECOND, wakeups.woken()).await.expect("the first member is free");
 }
 
-/// How many clients are subscribed to the lock at each server.
+/// The number of clients subscribed to the lock at each server.
 async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
     let mut subscribers = Vec::new();
     for server in servers {
@@ -146,7 +146,7 @@ async fn subscribers(servers: &[RedisServer]) -> Vec<usize> {
     subscribers
 }
 
-/// How many commands the clients of locks have sent to all servers.
+/// The number of commands that the clients of locks have sent to all servers.
 async fn commands(servers: &[RedisServer]) -> u64 {
     let mut commands = 0;
     for server in servers {
@@ -161,7 +161,7 @@ async fn those_who_wait_do_not_poll() {
     const CLIENTS: usize = 4;
     const WAITERS: usize = 250;
     const MEMBERS: u64 = 3;
-    // Each connection for wake-ups is tried every five seconds, and the holder renews.
+    // Each connection for wake-ups is checked every five seconds, and the holder renews.
     const KEEPING: u64 = MEMBERS * (3 * CLIENTS as u64 + 2);
     let servers = servers::<{ MEMBERS as usize }>();
     let holder = Locks::new(quorum(&servers, SECOND).await);
@@ -180,7 +180,7 @@ async fn those_who_wait_do_not_poll() {
         subscribers.iter().all(|count| *count == CLIENTS)
     };
     until("all clients to wait", all_wait).await;
-    // The requests of the beginning are over.
+    // The initial requests are over.
     sleep(2 * SECOND).await;
     let before = commands(&servers).await;
     sleep(10 * SECOND).await;

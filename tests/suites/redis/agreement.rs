@@ -1,5 +1,5 @@
-//! Redis answers what the memory backend answers, which is the reference, to any sequence of requests. Each test makes sequences
-//! at random, the same ones each time it is run, and sends them to both.
+//! Redis gives the same answers as the memory backend, the reference, to any sequence of requests.
+//! Each test generates random sequences, the same in each run, and sends them to both.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::support::connect;
 const SEQUENCES: u64 = 60;
 const REQUESTS: usize = 60;
 
-/// What is left of a lease is the same at both if it differs by no more: neither is asked at the same time as the other.
+/// The tolerance for remaining leases, since both are not asked at exactly the same time.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -66,11 +66,11 @@ struct Sequence<'a> {
     actors: Vec<Actor>,
     tokens: HashMap<HoldId, [FencingToken; 2]>,
     ids: usize,
-    /// What was asked and answered, for the message of a test that fails.
+    /// The requests and answers so far, for the message of a failed test.
     story: Vec<String>,
 }
 
-/// Somebody who asks, for one outermost acquisition after the other.
+/// A contender, with one outermost acquisition after the other.
 #[derive(Clone)]
 struct Actor {
     owner: Option<&'static str>,
@@ -91,7 +91,8 @@ impl<'a> Sequence<'a> {
             ids: 0,
             story: Vec::new(),
         };
-        // Redis lets the holds of one named owner share a place in the queue of a fair lock, so that each has one at a time.
+        // On Redis, the holds of one named owner share a place in the queue of a fair lock, so each
+        // has one at a time.
         let owners: &[_] = match modes.contains(&Mode::Fair) {
             true => &[None, None, None, Some("job-17"), Some("job-18")],
             false => &[None, None, None, Some("job-17"), Some("job-17"), Some("job-18")],
@@ -117,7 +118,7 @@ impl<'a> Sequence<'a> {
 
     fn actor(&mut self, owner: Option<&'static str>) -> Actor {
         self.ids += 1;
-        // Each from a client of its own: of one client's holds, Redis knows which is the newer.
+        // Each from its own client: among the holds of one client, Redis knows which is newer.
         let id = format!("client-{}:1", self.ids);
         let hold = owner
             .map_or_else(|| HoldId::unique(id.as_str()), |owner| HoldId::named(owner, id.as_str()));
@@ -130,7 +131,7 @@ impl<'a> Sequence<'a> {
             let actor = self.actors[number].clone();
             match self.below(20) {
                 0..=7 => self.acquire(&actor, 1).await,
-                // Only who was let in when it asked last asks for more.
+                // Only contenders whose last request was granted ask for more.
                 8 | 9 if self.tokens.contains_key(&actor.hold) => {
                     let count = u32::try_from(2 + self.below(2)).unwrap();
                     self.acquire(&actor, count).await;
@@ -155,7 +156,8 @@ impl<'a> Sequence<'a> {
         let lease = self.lease();
         let queue =
             self.one_of(&[None, Some(Duration::from_secs(500)), Some(Duration::from_secs(1000))]);
-        // Who only waits has the name in use in memory, and not on Redis. A hold that grows does not wait.
+        // A waiter has the name in use in memory, but not on Redis. A hold that grows does not
+        // wait.
         let queue = queue.filter(|_| count == 1 && !self.has_kinds());
         let within = self.within(actor);
         let request = AcquireRequest::new(self.name.clone(), actor.hold.clone(), lease)
@@ -171,7 +173,7 @@ impl<'a> Sequence<'a> {
                 Ok(AcquireOutcome::Acquired { token: redis }),
             ] => {
                 let before = self.tokens.insert(actor.hold.clone(), [*memory, *redis]);
-                // Both take it for a repetition, or neither.
+                // Either both take it for a repetition, or neither does.
                 before.is_none_or(|[first, second]| (first == *memory) == (second == *redis))
             }
             [Ok(memory), Ok(redis)] => {
@@ -187,7 +189,7 @@ impl<'a> Sequence<'a> {
         self.modes.contains(&Mode::Fair) && self.modes.contains(&Mode::Read)
     }
 
-    /// For a reader, perhaps: the hold of somebody who writes.
+    /// For a reader, sometimes the hold of a writer.
     fn within(&mut self, actor: &Actor) -> Option<HoldId> {
         let number = self.below(2 * self.actors.len());
         let writer = self.actors.get(number).filter(|writer| writer.mode == Mode::Write)?;
@@ -219,7 +221,7 @@ impl<'a> Sequence<'a> {
         }
         let agree = match &answers {
             [Ok(memory), Ok(redis)] => memory == redis,
-            // To the release of a hold that is not there, in a mode that the name is not used in.
+            // The release of a hold that does not exist, in a mode that the name is not used in.
             [memory, _] => matches!(memory, Ok(lockcore::backend::ReleaseOutcome::NotHeld)),
         };
         self.check(agree);
@@ -259,7 +261,7 @@ impl<'a> Sequence<'a> {
         self.check(agree);
     }
 
-    /// Redis may know of a semaphore for a while that nobody holds, and not how many plain permits there are.
+    /// Redis may keep an idle semaphore for a while, and does not know the number of plain permits.
     fn permits_agree(&self, memory: &LockState, redis: &LockState) -> bool {
         let is_known = |limit: Option<u32>| {
             memory.limit().is_none() || limit.is_none() || limit == memory.limit()
@@ -290,7 +292,7 @@ impl<'a> Sequence<'a> {
 fn are_alike(memory: &AcquireOutcome, redis: &AcquireOutcome, request: &AcquireRequest) -> bool {
     match (memory, redis) {
         (AcquireOutcome::Held { remaining: memory }, AcquireOutcome::Held { remaining: redis }) => {
-            // In the queue of a fair lock, Redis has everybody ask again with the time that Redisson takes for it.
+            // In the queue of a fair lock, Redis uses Redisson's retry times.
             request.mode == Mode::Fair || is_close(*memory, *redis)
         }
         // A store of plain permits need not know.
@@ -314,14 +316,14 @@ fn is_close(memory: Option<Duration>, redis: Option<Duration>) -> bool {
     }
 }
 
-/// In no particular order: the writers that wait have none.
+/// Waiting writers, which have no particular order.
 fn waiters(state: &LockState) -> Vec<&String> {
     let mut waiters: Vec<_> = state.waiters().iter().collect();
     waiters.sort();
     waiters
 }
 
-/// In no particular order. A fair hold may be reported as an exclusive one.
+/// The holders, in no particular order. A fair hold may be reported as an exclusive one.
 fn holders(state: &LockState) -> Vec<(String, String, u32)> {
     let mode = |mode: Mode| match mode {
         Mode::Fair => Mode::Exclusive.to_string(),

@@ -1,4 +1,4 @@
-//! Requests that are made at the same time share calls of a script, and nobody can tell by the answers.
+//! Simultaneous requests share script calls, which the answers do not reveal.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ pub(crate) fn exclusive(lock: &str, owner: usize) -> AcquireRequest {
 pub(crate) type Acquiring = JoinHandle<Result<AcquireOutcome, BackendError>>;
 pub(crate) type Releasing = JoinHandle<Result<ReleaseOutcome, BackendError>>;
 
-/// Those that are begun without an await between them are made in one pass of the scheduler, in this order.
+/// Requests that start without an await between them are sent in one pass of the scheduler, in this
+/// order.
 pub(crate) fn begin(backend: &RedisBackend, request: &AcquireRequest) -> Acquiring {
     let (backend, request) = (backend.clone(), request.clone());
     tokio::spawn(async move { backend.acquire(&request).await })
@@ -47,12 +48,12 @@ pub(crate) async fn is_granted(task: Acquiring) -> bool {
     matches!(outcome(task).await.unwrap(), AcquireOutcome::Acquired { .. })
 }
 
-/// Others are on their way, so that what comes now is in a batch.
+/// A pending request, so that later ones are batched.
 fn busy(backend: &RedisBackend) -> Acquiring {
     begin(backend, &exclusive("locks:busy", 0))
 }
 
-/// The scripts are known to the server, and the names have had tokens.
+/// Loads the scripts on the server, and gives the names tokens.
 async fn warm(backend: &RedisBackend, requests: &[AcquireRequest]) {
     for request in requests {
         enters(backend, request).await;
@@ -61,7 +62,7 @@ async fn warm(backend: &RedisBackend, requests: &[AcquireRequest]) {
     batch(backend, requests).await;
 }
 
-/// All are granted and released.
+/// Shows that all are granted and released.
 pub(crate) async fn batch(backend: &RedisBackend, requests: &[AcquireRequest]) {
     let tasks: Vec<_> = requests.iter().map(|request| begin(backend, request)).collect();
     for task in tasks {
@@ -144,7 +145,7 @@ async fn waiters_that_expect_to_be_refused_share_one_look() {
         }
         calls.iter().sum::<u64>()
     };
-    // The first one of a client asks the server for the time.
+    // The first request of a client asks the server for the time.
     ask().await;
     let before = spent().await;
     let known = AcquireOutcome::Held { remaining: Some(KNOWN) };
@@ -152,7 +153,7 @@ async fn waiters_that_expect_to_be_refused_share_one_look() {
     let calls = spent().await - before;
     assert!(calls <= 10, "{calls} calls for {COUNT} waiters");
 
-    // One of them is free after all, without a wake-up. All others are told what is so.
+    // One of them is free after all, without a wake-up. All others get the true answer.
     let () = server.query(&["DEL", &name(3)]).await;
     for (number, outcome) in ask().await.into_iter().enumerate() {
         match (number, outcome) {
@@ -162,7 +163,7 @@ async fn waiters_that_expect_to_be_refused_share_one_look() {
             (number, outcome) => panic!("{number}: {outcome:?}"),
         }
     }
-    // A key of another kind is in the way as well. It is told to whoever does not expect it.
+    // A key of another type is in the way too, which is reported to requests that do not expect it.
     let () = server.query(&["DEL", &name(3)]).await;
     let () = server.query(&["SET", &name(3), "of another kind"]).await;
     assert_eq!(ask().await[3], known);
@@ -173,7 +174,7 @@ async fn waiters_that_expect_to_be_refused_share_one_look() {
 async fn each_has_the_lease_and_the_tokens_that_it_wants() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
-    // More than the server's clock counts during the test.
+    // More than the server's clock advances during the test.
     const MANY: u32 = 60_000_000;
     let wanted = |number: usize| {
         let (lease, tokens) =
@@ -188,7 +189,7 @@ async fn each_has_the_lease_and_the_tokens_that_it_wants() {
         })
         .collect();
     let token_of = |number: usize| format!("redisson_lock_token:{{n:{number}}}");
-    // Of others, without an expiry, which they are to have still.
+    // Keys of others, without an expiry, which must stay that way.
     for (number, last) in [(0, "5"), (6, "9000000000000000"), (12, "none")] {
         let _: String = server.query(&["SET", &token_of(number), last]).await;
     }
@@ -275,7 +276,7 @@ async fn requests_for_one_lock_take_effect_in_their_order() {
     for _ in 0..20 {
         let before = enters(&backend, &a).await;
         let first = busy(&backend);
-        // The one lets the other in, and the third comes too late.
+        // The first releases for the second, and the third comes too late.
         let (release, next, third) = (end(&backend, &a), begin(&backend, &b), begin(&backend, &c));
         assert!(is_granted(first).await);
         assert_eq!(outcome(release).await.unwrap(), ReleaseOutcome::Released);
@@ -320,7 +321,7 @@ async fn a_caller_that_goes_leaves_nothing_and_stalls_nobody() {
             assert!(is_granted(task).await);
         }
         for (index, task) in gone {
-            // Without a task of its own: what was begun before is undone by the backend.
+            // Without its own task: the backend undoes requests that have started.
             if soon("the end of it", task).await.is_err() {
                 until("the undoing", || async { !exists(&server, &format!("n:{index}")).await })
                     .await;
@@ -424,7 +425,7 @@ async fn full_memory_refuses_the_acquisitions_of_a_batch_and_not_its_releases() 
         assert_eq!(error.kind(), BackendErrorKind::OutOfMemory, "{error}");
         assert!(!error.is_outcome_unknown());
     }
-    // What has released may go on, so far as the server is concerned.
+    // As far as the server is concerned, the releasing side may continue.
     let acquiring: Vec<_> = new.iter().map(|request| begin(&backend, request)).collect();
     let releasing: Vec<_> = held.iter().map(|request| end(&backend, request)).collect();
     for (task, request) in acquiring.into_iter().zip(new) {
@@ -494,7 +495,7 @@ async fn a_right_that_is_missing_spoils_nothing_else_and_leaves_nothing() {
     }
 }
 
-/// What is to be sent is sent by a task; if that goes with its runtime, the callers elsewhere are told.
+/// A task sends the requests; if it ends with its runtime, the callers on other runtimes are told.
 #[test]
 fn a_runtime_that_ends_stalls_nobody_on_another() {
     let server = RedisServer::start();

@@ -27,12 +27,12 @@ fn begin(
     })
 }
 
-/// Made at the same time, so that both are in one batch as far as that is allowed.
+/// Sent at the same time, so that both are in one batch as far as that is allowed.
 #[tokio::test]
 async fn their_tokens_never_move_back() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
-    // The scripts are known.
+    // The scripts are loaded.
     for name in NAMES {
         let request = request(name, &hold("a:0"), Mode::Exclusive);
         enters(&backend, &request).await;
@@ -42,7 +42,7 @@ async fn their_tokens_never_move_back() {
     for round in 0..40 {
         let mut requests =
             NAMES.map(|name| request(name, &hold(&format!("a:{round}")), Mode::Exclusive));
-        // The first one gets several tokens.
+        // The first request gets several tokens.
         requests[round % 2].tokens = 1000;
         let busy = begin(&backend, &request("busy", &hold("a:0"), Mode::Exclusive));
         let granting = [round % 2, 1 - round % 2].map(|which| begin(&backend, &requests[which]));
@@ -69,7 +69,7 @@ async fn while_one_fair_lock_has_waiters_the_other_is_refused() {
     for (mine, other) in [("x", "{x}"), ("{x}", "x")] {
         let fair = |lock: &str, id: &str| request(lock, &hold(id), Mode::Fair).queue(Some(LEASE));
         enters(&backend, &fair(mine, "holder:1")).await;
-        // Without waiters, they have nothing to do with each other.
+        // Without waiters, the two are independent.
         enters(&backend, &fair(other, "other:1")).await;
         releases(&backend, &fair(other, "other:1")).await;
         assert!(refused_for(&backend, &fair(mine, "waiter:1")).await.is_some());
@@ -94,7 +94,7 @@ async fn while_one_fair_lock_has_waiters_the_other_is_refused() {
     }
 }
 
-/// One that gives its place up leaves the queue to the other lock.
+/// A waiter that gives up its place leaves the queue to the other lock.
 #[tokio::test]
 async fn a_queue_without_waiters_belongs_to_nobody() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! [`CommandProxy`]: a proxy that looks at each command, as some services have.
+//! [`CommandProxy`]: a proxy that inspects each command, as some services have.
 
 use std::{
     net::SocketAddr,
@@ -17,18 +17,18 @@ use tokio::{
     },
 };
 
-/// What becomes of a command.
+/// The fate of a command.
 pub(crate) enum Fate {
     Pass,
-    /// It is answered with this error, and does not reach the server.
+    /// Answered with this error, without reaching the server.
     Refuse(&'static str),
-    /// It does not reach the server, and its connection ends.
+    /// Lost, together with its connection.
     Cut,
-    /// Neither it nor what follows it on its connection is answered.
+    /// Neither the command nor anything after it on its connection is answered.
     Silence,
 }
 
-/// Decides by the parts of a command.
+/// Decides from the words of a command.
 type Decide = dyn Fn(&[String]) -> Fate + Send + Sync;
 
 /// A proxy in front of a server. It ends with the runtime of the test.
@@ -59,13 +59,13 @@ impl CommandProxy {
         format!("redis://{}", self.address)
     }
 
-    /// How many commands have not passed.
+    /// The number of commands that did not pass.
     pub(crate) fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 }
 
-/// Carries one connection until one side ends it.
+/// Forwards one connection until one side closes it.
 async fn carry(client: TcpStream, server: TcpStream, decide: Arc<Decide>, hits: Arc<AtomicU64>) {
     let (from_client, mut to_client) = client.into_split();
     let (mut from_server, to_server) = server.into_split();
@@ -90,7 +90,7 @@ async fn pass_on(
             }
             let passed_on = match fate {
                 Fate::Pass => bytes[..length].to_vec(),
-                // The server answers in the place of the proxy, so that replies keep their order.
+                // The server answers a replacement command, so that replies stay in order.
                 Fate::Refuse(error) => {
                     let script = format!("return redis.error_reply('{error}')");
                     redis::cmd("EVAL").arg(script).arg(0).get_packed_command()
@@ -106,7 +106,7 @@ async fn pass_on(
     }
 }
 
-/// The parts of the first command, and its length, if it is complete.
+/// The words of the first command, and its length, if it is complete.
 fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
     let number = |at: usize| -> Option<(usize, usize)> {
         let end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;

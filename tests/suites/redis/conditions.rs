@@ -40,7 +40,7 @@ async fn those_who_wait_are_in_a_list_with_times_and_are_told_on_channels_of_the
     assert_eq!(message.next().await, "1");
     assert!(!conditions.stay(&full, "a", KEEP).await.unwrap(), "it was notified");
     assert!(conditions.stay(&full, "b", KEEP).await.unwrap());
-    // What came for `a` goes to `b`, and what comes for nobody nowhere.
+    // The notification of `a` is passed on to `b`, and then to nobody.
     assert!(!conditions.leave(&full, "a", Departure::Cancelled).await.unwrap());
     soon("the notification", wakeups.woken()).await;
     assert!(conditions.leave(&full, "c", Departure::Cancelled).await.unwrap());

@@ -38,7 +38,7 @@ lockcore_testkit::conformance_tests!(
     directory,
 );
 
-/// A network between the clients and the server that can break.
+/// A breakable network between the clients and the server.
 struct Interrupted(RedisServer, Proxy);
 
 impl Fixture for Interrupted {

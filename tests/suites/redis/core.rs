@@ -15,7 +15,7 @@ use crate::support::{assert_nothing_left, connect, locks, soon};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Rounds of a test whose defect shows only now and then.
+/// The rounds of a test whose defect shows only now and then.
 const ROUNDS: usize = 100;
 
 /// Counts how often `next` is refused right after `refusal`, which holds nothing once it returns.
@@ -90,7 +90,7 @@ async fn a_waiter_whose_time_is_up_has_left_when_it_is_told() {
     assert_nothing_left(&server).await;
 }
 
-/// Ten attempts at once, again and again, in one client or in two.
+/// Ten simultaneous attempts, repeatedly, in one client or in two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_ten_attempts_at_a_free_multi_lock_one_wins() {
     let server = RedisServer::start();
@@ -138,7 +138,7 @@ async fn an_acquisition_whose_grant_came_too_late_asks_again() {
     assert_nothing_left(&server).await;
 }
 
-/// A client with faults. A waiter of it has subscribed when it has asked twice.
+/// A client with faults. One of its waiters has subscribed once it has asked twice.
 async fn faulty(server: &RedisServer) -> (Locks, Faults) {
     let backend = Faulty::new(connect(server).await);
     let faults = backend.faults();
@@ -150,8 +150,8 @@ const TOO_LONG: Duration = Duration::from_secs(2);
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A reader that asks while a writer waits is told how long the writer's place is kept. The writer
-/// is then granted a shorter lease, and dies.
+/// A reader that asks while a writer waits is told how long the writer's place is kept. Then the
+/// writer is granted a shorter lease, and dies.
 #[tokio::test]
 async fn a_reader_behind_a_writer_that_dies_enters_at_the_end_of_its_short_lease() {
     let server = RedisServer::start();
@@ -175,8 +175,8 @@ async fn a_reader_behind_a_writer_that_dies_enters_at_the_end_of_its_short_lease
     assert_nothing_left(&server).await;
 }
 
-/// The waiters know of the long lease of a named owner. It takes over its own hold with a short
-/// one, and dies.
+/// The waiters know the long lease of a named owner. The owner takes over its own hold with a short
+/// lease, and dies.
 #[tokio::test]
 async fn waiters_behind_a_named_owner_enter_at_the_end_of_the_short_lease_that_it_took_last() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! A holder hears that others want its lock: of refusals, and of those who wait already.
+//! A holder learns that others want its lock: from refusals, and from current waiters.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(crate) async fn await_demand(backend: &RedisBackend, lock: &str) -> Box<dyn 
     soon("the subscription", backend.subscribe(&request)).await.unwrap()
 }
 
-/// Nobody has wanted the lock since the last wake-up.
+/// Shows that nobody has wanted the lock since the last wake-up.
 pub(crate) async fn assert_unwanted(demand: &mut Box<dyn Wakeups>) {
     assert!(poll_times(1, demand.woken()).await.is_none(), "the lock is wanted");
 }
@@ -242,7 +242,7 @@ async fn a_server_that_does_not_answer_delays_the_subscription_for_one_time_out(
     let mut demand = await_demand(&backend, "a").await;
     let waited = start.elapsed();
     assert!(waited < Duration::from_millis(900), "a time-out of 300 ms, not {waited:?}");
-    // The connections are new, and whoever listens looks.
+    // The connections are new, so every subscriber checks again.
     soon("the interruption", demand.woken()).await;
     until("a subscription", || async { is_listened_to(&server, "a").await }).await;
     enters(&backend, &exclusive("a", 1)).await;
@@ -260,18 +260,18 @@ async fn an_interruption_counts_as_demand_and_the_next_refusal_is_heard() {
         assert_unwanted(&mut demand).await;
         let killed: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
         assert_eq!(killed, 1, "one connection for messages");
-        // While nobody can hear it.
+        // At this time nobody can hear it.
         is_refused(&other, &exclusive("a", 2)).await;
         soon("the interruption", demand.woken()).await;
         until("a subscription", || async { is_listened_to(&server, "a").await }).await;
-        // A wake-up too many may have come with the subscription.
+        // The subscription may have caused an extra wake-up.
         while poll_times(1, demand.woken()).await.is_some() {}
         is_refused(&other, &exclusive("a", 2)).await;
         soon("the demand", demand.woken()).await;
     }
 }
 
-/// Sooner than a kept lock would be given back unasked.
+/// Sooner than a kept lock would be released anyway.
 #[tokio::test]
 async fn a_kept_lock_is_given_back_for_another_client() {
     let server = RedisServer::start();
@@ -302,7 +302,7 @@ async fn the_channel_is_left_with_the_last_who_listens() {
     drop(other);
     until("the end of the subscription", || async { server.channels().await.is_empty() }).await;
     let request = SubscribeRequest::new(name("a"), hold("holder")).awaited(Awaited::Demand);
-    // Dropped at each await, also while the server is asked for waiters.
+    // Dropped at each await, including while the server is asked for waiters.
     for polls in 0..8 {
         drop(poll_times(polls, backend.subscribe(&request)).await);
         until("the end of the subscription", || async { server.channels().await.is_empty() }).await;

@@ -1,5 +1,5 @@
-//! The groups of servers that the kit starts: they come up, do what they are told, and leave
-//! nothing behind.
+//! The groups of servers that the kit starts: they come up, follow their orders, and leave nothing
+//! behind.
 
 use std::process::{Command, Stdio};
 
@@ -17,7 +17,7 @@ async fn write(server: &RedisServer, value: &str) {
     let _: String = server.query(&["SET", KEY, value]).await;
 }
 
-/// Writes, and returns how many of so many replicas acknowledge it within `milliseconds`.
+/// Writes, and returns how many of `replicas` acknowledge the write within `milliseconds`.
 async fn write_and_wait(server: &RedisServer, replicas: u32, milliseconds: u32) -> u32 {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -31,7 +31,7 @@ async fn read(server: &RedisServer) -> Option<String> {
     server.query(&["GET", KEY]).await
 }
 
-/// Resolves when none of the processes is there any more.
+/// Completes when all of the processes are gone.
 async fn ended(pids: &[u32]) {
     until("the end of all processes", || async {
         pids.iter().all(|pid| {
@@ -47,7 +47,7 @@ async fn ended(pids: &[u32]) {
 async fn sentinels_promote_a_replica_by_hand_and_after_a_crash() {
     let mut group = RedisSentinel::start().await;
     assert_eq!((group.primary().await, group.replicas().await), (0, vec![1, 2]));
-    // A failover loses what the new primary has not got, also one by hand.
+    // A failover loses writes that have not reached the new primary, even a manual one.
     assert_eq!(write_and_wait(group.server(0), 2, 5_000).await, 2);
 
     let second = group.failover().await;

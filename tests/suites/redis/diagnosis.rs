@@ -1,4 +1,4 @@
-//! What a service finds out about its servers at its start.
+//! What a service can diagnose about its servers at startup.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn ids(diagnosis: &Diagnosis) -> Vec<(&'static str, Severity)> {
-    // A machine that is busy with tests may be slow, and an old server is not what is tested.
+    // A busy machine may be slow, and old versions are not under test.
     let findings = diagnosis.findings().iter();
     let findings = findings.filter(|finding| !matches!(finding.id(), "latency" | "version"));
     findings.map(|finding| (finding.id(), finding.severity())).collect()
@@ -78,7 +78,7 @@ async fn a_diagnosis_that_is_dropped_leaves_no_connection() {
     };
     let before = connections().await;
     for _ in 0..20 {
-        // In the midst of it, wherever that is.
+        // At an arbitrary point.
         let _ = tokio::time::timeout(Duration::from_millis(3), backend.diagnose()).await;
     }
     let all_closed = async {

@@ -1,4 +1,4 @@
-//! The release of a fair lock that grants it to the first in the queue, on Redis.
+//! On Redis, the release of a fair lock grants it to the first waiter in the queue.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ const QUEUE: &str = "redisson_lock_queue:{a}";
 const EXPIRIES: &str = "redisson_lock_timeout:{a}";
 const NUMBERS: &str = "lockcore_direct_grant:{a}";
 
-/// For how long places are kept.
+/// How long places are kept.
 const KEPT: Duration = Duration::from_secs(5);
 
 fn fair(lock: &str, owner: &str) -> AcquireRequest {
     request(lock, &hold(owner), Mode::Fair)
 }
 
-/// Waits in the queue, and listens.
+/// Queues, and subscribes.
 async fn waits(backend: &RedisBackend, lock: &str, owner: &str) -> Box<dyn Wakeups> {
     let request = fair(lock, owner).queue(Some(KEPT)).direct_grant(Some(3));
     let subscribe =
@@ -38,7 +38,7 @@ async fn waits(backend: &RedisBackend, lock: &str, owner: &str) -> Box<dyn Wakeu
     wakeups
 }
 
-/// A process of another library has a place behind all others.
+/// A Java process has a place behind all others.
 async fn java_waits(server: &RedisServer) -> Messages {
     let messages = Messages::of(server, &format!("redisson_lock__channel:{{a}}:{JAVA}")).await;
     let time: (u64, u64) = server.query(&["TIME"]).await;
@@ -48,7 +48,7 @@ async fn java_waits(server: &RedisServer) -> Messages {
     messages
 }
 
-/// Whatever becomes of a waiter, the others wait for no longer than for its place.
+/// Whatever happens to a waiter, the others do not wait longer than for its place.
 #[tokio::test]
 async fn a_waiter_that_is_dead_is_granted_the_rest_of_its_place() {
     let server = RedisServer::start();
@@ -66,7 +66,7 @@ async fn a_waiter_that_is_dead_is_granted_the_rest_of_its_place() {
     }
 }
 
-/// A place behind others of Redisson is kept for minutes. The hold that takes it is not.
+/// A place behind waiters of Redisson is kept for minutes, unlike the hold that replaces it.
 #[tokio::test]
 async fn the_hold_ends_when_its_waiter_says_however_long_its_place_is_kept() {
     let server = RedisServer::start();
@@ -83,7 +83,7 @@ async fn the_hold_ends_when_its_waiter_says_however_long_its_place_is_kept() {
     assert!(left <= 5000, "{left} ms");
 }
 
-/// Others have subtracted from its place, so that it lapses before its waiter thinks.
+/// Other clients have shortened its place, so it lapses before the waiter expects it.
 #[tokio::test]
 async fn a_place_that_was_shortened_shortens_no_hold() {
     let server = RedisServer::start();
@@ -97,7 +97,7 @@ async fn a_place_that_was_shortened_shortens_no_hold() {
     assert!(left > 4000, "{left} ms");
 }
 
-/// Redisson does not listen to what it would be told.
+/// Redisson ignores the message.
 #[tokio::test]
 async fn a_waiter_of_redisson_is_only_woken() {
     let server = RedisServer::start();
@@ -110,7 +110,7 @@ async fn a_waiter_of_redisson_is_only_woken() {
     assert!(!exists(&server, "a").await, "it is granted what it asks for");
 }
 
-/// It was told of a longer lease, and does not look before that ends.
+/// It was told a longer lease, and does not ask again before that ends.
 #[tokio::test]
 async fn a_waiter_of_redisson_behind_is_told_of_the_hold() {
     let server = RedisServer::start();
@@ -139,7 +139,7 @@ async fn a_full_memory_stops_neither_the_release_nor_the_next_one() {
     enters(&backend, &fair("a", "p:2")).await;
 }
 
-/// Something else is stored where the numbers are, or where the token is.
+/// Something else is stored in place of the numbers, or of the token.
 #[tokio::test]
 async fn what_cannot_be_read_stops_no_release() {
     for key in [NUMBERS, "redisson_lock_token:{a}", "lockcore_queue_lock:{a}"] {
@@ -155,7 +155,7 @@ async fn what_cannot_be_read_stops_no_release() {
     }
 }
 
-/// By Redisson's rules, `a` and `{a}` have one queue. The waiters are those of one of them.
+/// By Redisson's rules, `a` and `{a}` share a queue. All waiters belong to one of them.
 #[tokio::test]
 async fn the_lock_with_the_other_name_is_not_granted_to_whoever_waits() {
     let server = RedisServer::start();
@@ -177,7 +177,7 @@ async fn a_lock_goes_to_and_fro_with_one_request_less() {
     let server = RedisServer::start();
     let backends = [connect(&server).await, connect(&server).await].map(Faulty::new);
     let faults = backends.each_ref().map(Faulty::faults);
-    // The server's own count would include the renewal that soon follows each of these grants.
+    // The server's own count would include the renewal that soon follows each grant.
     let requests = || {
         [Op::Acquire, Op::Release]
             .map(|op| faults.iter().map(|faults| faults.calls(op)).sum::<usize>())
@@ -200,7 +200,7 @@ async fn a_lock_goes_to_and_fro_with_one_request_less() {
     assert!(keys(&server).await.is_empty(), "{:?}", keys(&server).await);
 }
 
-/// After a reconnect, a waiter knows no grant that came before.
+/// After a reconnect, a waiter does not know of earlier grants.
 #[tokio::test]
 async fn a_waiter_that_missed_the_message_asks() {
     let server = RedisServer::start();
@@ -218,8 +218,8 @@ async fn a_waiter_that_missed_the_message_asks() {
     assert!(keys(&server).await.is_empty());
 }
 
-/// The place of Java was counted from that of the waiter before it only. If more was subtracted,
-/// whoever waits behind Java would lose its place when Java enters.
+/// Java's place was only counted from that of the waiter before it. If more were subtracted,
+/// waiters behind Java would lose their places when Java enters.
 #[tokio::test]
 async fn only_the_waiter_before_java_takes_back_what_its_place_has_added() {
     let server = RedisServer::start();

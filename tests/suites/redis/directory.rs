@@ -1,4 +1,4 @@
-//! The directory on a real server: what else is in the database, and what a walk costs.
+//! The directory on a real server: other data in the database, and the cost of a walk.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     support::{connect, until},
 };
 
-/// An owner as the core calls them.
+/// An owner in the format of the core.
 pub(crate) const OWNER: &str = "4b5ce5e3-4f2a-4a7c-9a39-6f7ad2b1f1f4:1";
 
 pub(crate) fn directory(backend: &RedisBackend) -> &dyn Directory {
@@ -125,7 +125,7 @@ async fn locks_of_redisson_are_reported() {
             &["SET", "redisson_lock_token:{fenced}", "3"],
             &["SET", "permits", "2"],
             &["ZADD", "{permits}:timeout", "9999999999999", "0123456789abcdef"],
-            // Cannot be told from a number of another application.
+            // Indistinguishable from a number of another application.
             &["SET", "semaphore", "2"],
             &["SET", "latch", "2"],
         ],
@@ -137,8 +137,8 @@ async fn locks_of_redisson_are_reported() {
     assert_eq!(found, expected);
 }
 
-/// A lock that passes from a holder to a waiter and back has no key of its own all the time, but
-/// its token.
+/// A lock that alternates between a holder and a waiter does not always have its own key, but
+/// always has its token.
 #[tokio::test]
 async fn a_name_with_several_keys_is_one_name() {
     let server = RedisServer::start();
@@ -153,7 +153,7 @@ async fn a_name_with_several_keys_is_one_name() {
     let pages = pages(&backend).await.unwrap();
     let mut found: Vec<_> = pages.into_iter().flat_map(|page| page.entries).collect();
     found.sort_by(|one, other| one.as_str().cmp(other.as_str()));
-    // It may be reported with each of them.
+    // It may be reported once per key.
     found.dedup();
     assert_eq!(found, [name("fair"), name("plain"), name("sem")]);
 }
@@ -199,7 +199,7 @@ async fn a_walk_over_ten_thousand_keys_takes_small_steps() {
     let names: BTreeSet<_> = pages.iter().flat_map(|page| &page.entries).collect();
     let names: BTreeSet<_> = names.into_iter().map(LockName::as_str).collect();
     assert_eq!(names.len(), LOCKS);
-    // The server looks at a few more than it is asked for.
+    // The server looks at a few more keys than it is asked for.
     let (scans, types) =
         (server.calls_of("scan").await - before.0, server.calls_of("type").await - before.1);
     assert_eq!(scans, pages.len() as u64, "one in each step");
@@ -292,8 +292,8 @@ async fn ids_of_clients_that_are_gone_are_forgotten() {
     assert_eq!(server.keys_without_expiry().await, Vec::<String>::new());
 }
 
-/// The edge from a reader to the writer that keeps it out needs the store's word: the queue of the
-/// writers.
+/// The edge from a reader to the writer that keeps it out comes from the store: from the queue of
+/// the writers.
 #[tokio::test]
 async fn a_reader_behind_a_writer_is_in_the_cycles_of_all_clients() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Grants that end earlier than the waiters were told, which is published.
+//! Grants that end earlier than the waiters were told, and are published.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn channel_of(mode: Mode) -> &'static str {
     if matches!(mode, Mode::Read | Mode::Write) { READ_WRITE_CHANNEL } else { EXCLUSIVE_CHANNEL }
 }
 
-/// What comes after it on the channel was published later.
+/// Publishes a mark: whatever follows it on the channel was published later.
 async fn mark(server: &RedisServer, channel: &str) {
     let _: i64 = server.query(&["PUBLISH", channel, "mark"]).await;
 }
@@ -104,7 +104,8 @@ async fn a_takeover_that_ends_earlier_is_published_and_seen_by_redisson() {
     assert_nothing_left(&server).await;
 }
 
-/// The lock lives as long as the hold that ends last, so that its release is known as the last.
+/// The lock lasts as long as the hold that ends last, whose release is thereby recognized as the
+/// last.
 #[tokio::test]
 async fn a_reader_beside_one_that_was_taken_over_for_a_short_time_is_the_last() {
     let server = RedisServer::start();
@@ -123,7 +124,7 @@ async fn a_reader_beside_one_that_was_taken_over_for_a_short_time_is_the_last() 
     assert_eq!(keys(&server).await, Vec::<String>::new());
 }
 
-/// The writer inside goes on for longer than the reader was told, and the readers inside as well.
+/// The writer inside stays longer than the reader was told, and so do the readers inside.
 #[tokio::test]
 async fn a_writer_that_is_taken_over_for_a_short_time_leaves_the_readers_inside_alone() {
     let server = RedisServer::start();
@@ -148,7 +149,7 @@ async fn a_writer_that_is_taken_over_for_a_short_time_leaves_the_readers_inside_
     assert_eq!(keys(&server).await, Vec::<String>::new());
 }
 
-/// A writer that waited kept readers out for longer than it stays.
+/// A waiting writer kept readers out for longer than it stays.
 #[tokio::test]
 async fn a_writer_that_comes_in_for_less_than_its_place_tells_the_readers() {
     let server = RedisServer::start();
@@ -167,7 +168,7 @@ async fn a_writer_that_comes_in_for_less_than_its_place_tells_the_readers() {
     assert!(refused_for(&backend, &newcomer).await.is_some_and(|left| left <= 5_000));
     released(&backend, &writing).await;
 
-    // A place that is over sooner than the hold has kept nobody out for longer.
+    // A place that is over sooner than the hold has not kept anybody out for longer.
     enters(&backend, &reading).await;
     let writing = writing.queue(Some(Duration::from_secs(2)));
     assert!(refused_for(&backend, &writing).await.is_some());
@@ -180,7 +181,7 @@ async fn a_writer_that_comes_in_for_less_than_its_place_tells_the_readers() {
     assert_eq!(keys(&server).await, Vec::<String>::new());
 }
 
-/// The place of a waiter says for how long it sleeps at most, whoever it is.
+/// A waiter sleeps no longer than the place in the refusal says, whoever it is.
 #[tokio::test]
 async fn a_fair_hold_that_ends_before_the_place_of_the_next_tells_it() {
     let server = RedisServer::start();

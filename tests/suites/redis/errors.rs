@@ -1,4 +1,5 @@
-//! What is wrong with a server or a request: a clear error of its own kind, nothing half done, no endless retry.
+//! Problems with a server or a request: a clear error of its own kind, no partial effect, no
+//! endless retry.
 
 use std::{
     error::Error,
@@ -23,7 +24,7 @@ fn kind_of(error: &LockError) -> BackendErrorKind {
     }
 }
 
-/// Acquiring fails with `kind`, soon, and says which lock and what to do.
+/// Shows that acquiring soon fails with `kind`, and that the error names the lock and the remedy.
 async fn assert_refused(locks: &Locks, name: &str, kind: BackendErrorKind) -> LockError {
     let start = Instant::now();
     let error = locks.lock(name).acquire().await.unwrap_err();
@@ -42,7 +43,7 @@ async fn full_memory_refuses_new_holds_and_nothing_else() {
 
     assert_refused(&locks, "new", BackendErrorKind::OutOfMemory).await;
     assert!(!server.query::<bool>(&["EXISTS", "new"]).await);
-    // Renewals go on for longer than the lease.
+    // Renewals continue for longer than the lease.
     let lost = tokio::time::timeout(Duration::from_millis(2000), guard.lost()).await;
     assert!(lost.is_err(), "still held, renewed under OOM");
     guard.release().await.unwrap();
@@ -272,7 +273,7 @@ async fn a_replica_is_refused_at_connect_and_noticed_later() {
 
     let error = RedisBackend::connect(replica.url()).await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::ReadOnly, "{error}");
-    // LOADING and MASTERDOWN come first while it synchronizes, and pass.
+    // LOADING and MASTERDOWN come first while it synchronizes, and are temporary.
     until("the refusal", || async {
         let error = locks.lock("after").try_acquire().await.unwrap_err();
         assert!(matches!(&error, LockError::Backend(error) if error.is_retryable()), "{error}");
@@ -371,7 +372,7 @@ async fn the_longest_and_the_shortest_lease_are_kept_exactly() {
     let left: i64 = server.query(&["PTTL", "year"]).await;
     assert!(left > 365 * 24 * 3_600_000 - 60_000, "{left}");
     guard.release().await.unwrap();
-    // A lease that is over before the answer arrives is no hold, and asking again would not help.
+    // A lease that ends before the answer arrives is not a hold, and asking again would not help.
     let blink = locks.lock("blink").lease(Duration::from_millis(1));
     let error = soon("the error", blink.acquire()).await.unwrap_err();
     assert!(matches!(error, LockError::Backend(_)), "{error}");
@@ -409,7 +410,7 @@ async fn unix_socket_database_and_user_are_taken_from_the_url() {
     guard.release().await.unwrap();
 }
 
-/// A certificate authority and a server certificate of its own, made by openssl.
+/// A private certificate authority and a server certificate, made by openssl.
 pub(crate) fn certificates(directory: &std::path::Path) -> [String; 3] {
     let path = |file: &str| directory.join(file).display().to_string();
     let openssl = |args: &[&str]| {

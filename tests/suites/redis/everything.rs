@@ -1,4 +1,5 @@
-//! Every call there is, for tests of what must hold for all of them, and what is to be looked at afterwards.
+//! Calls every method, for tests of properties that all calls must have, and collects what must be
+//! checked afterwards.
 
 #![allow(dead_code, reason = "not every suite looks at it in every way")]
 
@@ -12,7 +13,7 @@ use std::{
 
 use lockcore::{LockError, Locks, MultiLock};
 
-/// Makes every call there is, and hands over the errors.
+/// Calls every method, and returns the errors.
 pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
     const WAIT: Duration = Duration::from_millis(200);
     let lock = locks.lock("a");
@@ -41,7 +42,7 @@ pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
             }
         }
     }
-    // One of two gets a fair lock, and the other a place in its queue.
+    // One of two gets the fair lock, and the other a place in its queue.
     let (one, other) = tokio::join!(fair.acquire_timeout(WAIT), fair.acquire_timeout(WAIT));
     note(one.err());
     note(other.err());
@@ -67,7 +68,7 @@ pub(crate) async fn call_everything(locks: &Locks) -> Vec<LockError> {
     errors
 }
 
-/// All that an error shows, with what is behind it.
+/// Everything that an error shows, including its sources.
 pub(crate) fn with_sources(error: &dyn Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();
@@ -78,7 +79,8 @@ pub(crate) fn with_sources(error: &dyn Error) -> String {
     text
 }
 
-/// What has panicked in tasks of this thread since the last question, where nobody looks. The first question begins it.
+/// The panics in tasks of this thread since the last call, where nobody sees them. The first call
+/// starts recording.
 pub(crate) fn panics() -> String {
     static PANICS: Mutex<Option<HashMap<ThreadId, String>>> = Mutex::new(None);
     static ONCE: Once = Once::new();

@@ -1,4 +1,5 @@
-//! Never two inside, whatever happens around: four clients of sixteen tasks on one name, on both backends.
+//! Never two inside, under all circumstances: four clients of sixteen tasks on one name, on both
+//! backends.
 
 use lockcore::Locks;
 use lockcore_memory::MemoryBackend;

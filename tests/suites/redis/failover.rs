@@ -1,4 +1,4 @@
-//! An address that leads to another server by now, and servers that are not there.
+//! An address that has moved to another server, and servers that are down.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
     support::{connect, listened_to, locks, soon, until},
 };
 
-/// Connections that exist stay where they are when the address moves, as behind a virtual address.
+/// Existing connections stay where they are when the address moves, as behind a virtual address.
 fn through(proxy: &Proxy) -> RedisBackendBuilder {
     RedisBackend::builder().url(proxy.url()).response_timeout(Duration::from_millis(300))
 }
@@ -68,7 +68,7 @@ async fn a_primary_that_is_demoted_for_a_moment_is_waited_for() {
     let server = RedisServer::start();
     let locks = locks(&server).await;
     let guard = locks.lock("held").acquire().await.unwrap();
-    // Nobody listens there, so nothing is copied.
+    // No server listens there, so nothing is copied.
     let _: String = server.query(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let acquiring = tokio::spawn({
         let lock = locks.lock("new");
@@ -102,7 +102,7 @@ async fn wake_ups_follow_the_commands_to_another_server() {
         });
         listened_to(&old, "moved").await;
 
-        // The connection for messages lives on.
+        // The connection for messages stays open.
         proxy.redirect(new.port());
         proxy.freeze(On::Commands);
         let error = waiter.lock("other").try_acquire().await.unwrap_err();
@@ -132,7 +132,7 @@ async fn commands_follow_the_wake_ups_to_another_server() {
     });
     listened_to(&old, "moved").await;
 
-    // The connection for commands lives on.
+    // The connection for commands stays open.
     proxy.redirect(new.port());
     let _: i64 = old.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     listened_to(&new, "moved").await;
@@ -175,7 +175,7 @@ async fn two_thousand_waiters_make_few_attempts_to_connect() {
     assert!(waiters.try_join_next().is_none(), "nobody has failed");
 }
 
-/// Holds the locks that the others wait for.
+/// Acquires the locks that the others wait for.
 async fn connect_and_hold(server: &RedisServer) -> Vec<lockcore::LockGuard> {
     let locks = locks(server).await;
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! The fair lock on Redis: in the order in which they came, across clients.
+//! The fair lock on Redis: first come, first served, across clients.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,7 +12,7 @@ use crate::support::{assert_nothing_left, builder, connect, locks, soon, until};
 
 const QUEUE: &str = "redisson_lock_queue:{fair}";
 
-/// Waits until so many are in the queue.
+/// Waits until the queue has `count` waiters.
 async fn queued(server: &RedisServer, count: i64) {
     until("a place in the queue", || async {
         server.query::<i64>(&["LLEN", QUEUE]).await == count
@@ -33,7 +33,7 @@ async fn eight_waiters_of_leases_that_nobody_releases_enter_in_exact_order() {
         tasks.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             order.lock().unwrap().push((number, guard.token()));
-            // Nobody releases: the next enters when the lease ends.
+            // Nobody releases: the next waiter enters when the lease ends.
             guard.lost().await;
             std::mem::forget(guard);
         }));
@@ -62,7 +62,7 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
     let mut doomed = None;
     for number in 0..6_usize {
         if number == 1 {
-            // A process that is killed while it waits: its runtime goes, and nothing of it says good-bye.
+            // A process that is killed while it waits: its runtime ends without any clean-up.
             let url = server.url();
             let (sender, killed) = tokio::sync::oneshot::channel::<()>();
             doomed = Some((
@@ -77,7 +77,7 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
                             _ = killed => {}
                             _ = async { std::mem::forget(locks.fair_lock("fair").acquire().await) } => {}
                         }
-                        // Its connections are closed with the runtime; the undoing is never sent.
+                        // Its connections are closed with the runtime; the undo is never sent.
                     });
                     runtime.shutdown_background();
                 }),
@@ -95,7 +95,7 @@ async fn cancelled_and_crashed_waiters_keep_the_others_no_longer_than_their_time
         }
         queued(&server, number as i64 + 1).await;
     }
-    // The one at place 3 gives up, and is out of the queue at once.
+    // The waiter at place 3 gives up, and leaves the queue at once.
     let given_up = tasks.remove(2);
     assert_eq!(given_up.0, 3);
     given_up.1.abort();
@@ -179,7 +179,7 @@ async fn a_waiter_of_redisson_is_let_in_first_and_told() {
     let server = RedisServer::start();
     let locks = locks(&server).await;
     let held = locks.fair_lock("fair").acquire().await.unwrap();
-    // What Redisson has in the queue: an owner of its own and a time five minutes ahead.
+    // An entry of Redisson in the queue: its own owner and a time five minutes ahead.
     let foreigner = "8743c9c0-0795-4907-87fd-6c719a6b4586:44";
     let (seconds, _): (i64, i64) = server.query(&["TIME"]).await;
     let _: i64 = server.query(&["RPUSH", QUEUE, foreigner]).await;
@@ -191,7 +191,7 @@ async fn a_waiter_of_redisson_is_let_in_first_and_told() {
     held.release().await.unwrap();
     let early = tokio::time::timeout(Duration::from_millis(300), waiting.as_mut()).await;
     assert!(early.is_err(), "Redisson's waiter is first");
-    // It enters, and takes its five minutes off whoever is behind it; then it leaves.
+    // It enters, and subtracts its five minutes from all waiters behind it; then it leaves.
     let enter = "redis.call('lpop', KEYS[2]) redis.call('zrem', KEYS[3], ARGV[1]) \
                  for _, owner in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do redis.call('zincrby', KEYS[3], -300000, owner) end \
                  redis.call('hset', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 300) return 1";
@@ -222,7 +222,7 @@ async fn a_waiter_that_inherits_a_subscription_is_called_by_its_own_name() {
     let holder = locks(&server).await;
     let waiters = builder(&server).await.queue_timeout(Duration::from_secs(60)).build().unwrap();
     let held = holder.fair_lock("fair").acquire().await.unwrap();
-    // Two waiters of one owner: the first listens, and gives up.
+    // Two waiters of one owner: the first listens, and then gives up.
     let lock = waiters.fair_lock("fair").owned_by(&lockcore::Owner::new());
     let wait = || {
         let lock = lock.clone();
@@ -301,7 +301,8 @@ async fn those_who_wait_are_reported_in_their_order() {
     assert!(clients[0].fair_lock("fair").state().await.unwrap().waiters().is_empty());
 }
 
-/// The next one had been told of the hold before, and slept until he asked again to keep his place.
+/// The next waiter had been told of the previous hold, and slept until it asked again to keep its
+/// place.
 #[tokio::test]
 async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
     let server = RedisServer::start();
@@ -312,7 +313,7 @@ async fn the_next_one_learns_that_the_hold_before_him_is_a_short_one() {
     queued(&server, 1).await;
     let next = tokio::spawn(clients[1].fair_lock("fair").acquire());
     queued(&server, 2).await;
-    // The subscription is made by now.
+    // By now it has subscribed.
     tokio::time::sleep(Duration::from_millis(100)).await;
     held.release().await.unwrap();
     let short = soon("the short hold", short).await.unwrap().unwrap();

@@ -14,7 +14,7 @@ use crate::{
     support::connect,
 };
 
-/// Acquiring fails for want of memory, and leaves everything as it was.
+/// Shows that acquiring fails for lack of memory, and changes nothing.
 async fn assert_refused(server: &RedisServer, backend: &RedisBackend, request: &AcquireRequest) {
     let before = dump(server).await;
     let error = backend.acquire(request).await.unwrap_err();
@@ -43,7 +43,7 @@ async fn a_fair_lock_is_not_granted() {
     let server = RedisServer::start();
     let backend = connect(&server).await;
     let fair = |id: &str| request("fair", &hold(id), Mode::Fair);
-    // A free lock; one whose holder has ended and whose queue has the places of a live and of an
+    // A free lock, and one whose hold has ended and whose queue has the places of a live and of an
     // expired waiter.
     fill(&server).await;
     assert_refused(&server, &backend, &fair("a:1").queue(Some(LEASE))).await;
@@ -58,7 +58,7 @@ async fn a_fair_lock_is_not_granted() {
         if id == "live:1" {
             assert_refused(&server, &backend, &request).await;
         } else {
-            // Asks without a place, which needs no memory.
+            // A request without a place needs no memory.
             assert!(refused_for(&backend, &request).await.is_some());
         }
     }
@@ -73,8 +73,7 @@ async fn a_read_write_lock_is_not_granted() {
     let backend = connect(&server).await;
     for mode in [Mode::Read, Mode::Write] {
         let new = |id: &str, mode| request("rw", &hold(id), mode);
-        // The lock has a hold that has ended, beside one that goes on; and a writer has announced
-        // itself.
+        // The lock has one hold that has ended and one that continues, and a writer waits.
         enters(&backend, &new("goes-on:1", Mode::Read)).await;
         enters(&backend, &brief(new("ended:1", Mode::Read))).await;
         let writer = new("writer:1", Mode::Write).queue(Some(LEASE));

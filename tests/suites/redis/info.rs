@@ -1,4 +1,4 @@
-//! What a backend finds out when it connects, and what follows from it.
+//! What a backend detects when it connects, and the consequences.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     support::{assert_nothing_left, connect, soon},
 };
 
-/// What works, as `[batches_across_slots, messages, wait]`.
+/// The supported features, as `[batches_across_slots, messages, wait]`.
 fn support(info: &RedisInfo) -> [Support; 3] {
     [info.batches_across_slots, info.messages, info.wait]
 }

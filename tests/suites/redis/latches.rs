@@ -19,7 +19,7 @@ fn latches(backend: &RedisBackend) -> &dyn Latches {
     backend.latches().unwrap()
 }
 
-/// What Redisson's `countDown` does.
+/// Counts down as Redisson's `countDown` does.
 async fn java_counts_down(server: &RedisServer) {
     let script = "local v = redis.call('decr', KEYS[1]) if v <= 0 then redis.call('del', KEYS[1]) end \
         if v == 0 then redis.call('publish', KEYS[2], 0) end";
@@ -135,7 +135,8 @@ async fn a_latch_is_in_nobodys_use_but_as_one() {
         assert!(backend.force_release(&gate).await.unwrap());
         let _: i64 = server.query(&["DEL", "gate"]).await;
     }
-    // Redisson has opened one of ours, which leaves what is known of it: a semaphore may have the name.
+    // Redisson has opened one of our latches, and left our record of it: a semaphore may use the
+    // name.
     assert!(latches.set_count(&gate, 1, "3").await.unwrap());
     java_counts_down(&server).await;
     for id in ["a:1", "b:1"] {

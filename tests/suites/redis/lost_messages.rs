@@ -43,7 +43,7 @@ async fn a_release_that_is_repeated_in_a_batch_sends_the_message_that_was_lost()
     let error = backend.release(&held.release()).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
     until("the release", || async { !exists(&server, "held").await }).await;
-    // There is a new connection, so that the requests are made at the same time.
+    // The connection is new, so the requests are sent at the same time.
     enters(&backend, &others[0]).await;
     releases(&backend, &others[0]).await;
     let acquiring: Vec<_> = others.iter().map(|request| begin(&backend, request)).collect();
@@ -70,7 +70,7 @@ async fn the_undoing_of_an_acquisition_that_was_refused_wakes_nobody() {
     let acquiring = tokio::time::timeout(Duration::from_millis(20), backend.acquire(&refused));
     assert!(acquiring.await.is_err(), "given up before the reply");
     until("the acquisition and its undoing", || async { requests().await == before + 2 }).await;
-    // The next request is answered after all that was sent with the undoing.
+    // The next request is answered after everything that was sent with the undo.
     enters(&backend, &exclusive("next", 1)).await;
     assert_eq!(server.calls_of("publish").await, messages + 1, "the refusal, and no release");
 }

@@ -1,4 +1,4 @@
-//! What only a real Redis can show, and what both backends must show alike. Every test has a redis-server of its own.
+//! Tests that need a real Redis, and tests of both backends. Every test has its own redis-server.
 
 #![allow(
     clippy::unwrap_used,

@@ -67,7 +67,7 @@ async fn their_renewal_keeps_nobody_else_waiting() {
 #[tokio::test]
 async fn all_permits_of_a_hold_are_renewed_and_none_is_shortened() {
     let server = RedisServer::start();
-    // Without the right to it, one command for each permit does the same.
+    // Without the right to this command, one command per permit does the same.
     set_user(&server, "worker", &format!("{LEAST_RIGHTS} +zmscore")).await;
     set_user(&server, "poor", LEAST_RIGHTS).await;
     for user in ["worker", "poor"] {
@@ -84,7 +84,7 @@ async fn all_permits_of_a_hold_are_renewed_and_none_is_shortened() {
             assert!(renews(&backend, &held, LEASE).await);
             let renewed = ends(&server, &lock).await;
             assert!(renewed.iter().zip(&granted).all(|(now, before)| now > before), "{count}");
-            // With one that has ended, the hold is no more.
+            // Once one permit has ended, the hold has ended.
             let key = format!("{{{lock}}}:timeout");
             let all: Vec<Vec<u8>> = server.query(&["ZRANGE", &key, "0", "-1"]).await;
             assert_eq!(all.len(), count as usize);

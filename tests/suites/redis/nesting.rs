@@ -113,7 +113,7 @@ async fn a_named_owner_re_enters_from_another_handle_and_takes_over_from_a_dead_
     );
     nested.release().await.unwrap();
 
-    // The process crashed and was started again under the same name: another client.
+    // The process crashed and was restarted under the same name: another client.
     let restarted = second.lock("job").owned_by(&job).acquire().await.unwrap();
     assert!(restarted.token() > crashed.token());
     let error = crashed.release().await.unwrap_err();
@@ -163,7 +163,7 @@ async fn an_extension_is_one_command_and_lengthens_the_lease_on_the_server() {
     let server = RedisServer::start();
     let locks = counted(&server).await;
     let lock = locks.lock("extended").lease(Duration::from_secs(10));
-    // The scripts are on the server from now on.
+    // From now on the server has the scripts.
     let first = lock.acquire().await.unwrap();
     first.extend(Duration::from_secs(10)).await.unwrap();
     first.release().await.unwrap();

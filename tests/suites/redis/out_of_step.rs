@@ -1,4 +1,4 @@
-//! Replies that belong to no request.
+//! Replies that do not belong to their request.
 
 use lockcore::{
     BackendErrorKind, Mode,
@@ -23,11 +23,11 @@ async fn a_stray_reply_grants_nothing() {
     let modes = [Mode::Fair, Mode::Write, Mode::permits(1, 1)];
     for (round, mode) in modes.into_iter().enumerate() {
         let (free, held) = (format!("free:{round}"), format!("held:{round}"));
-        // The script is known, so that it is the call that goes wrong.
+        // The script is loaded, so the call itself goes wrong.
         enters(&other, &request(&held, &hold("other:1"), mode)).await;
         let accepted = proxy.accepted();
         proxy.insert_reply(b"+STRAY\r\n");
-        // The reply to the first request comes when the second one waits for its own.
+        // The reply to the first request arrives when the second one waits for its own.
         let [first, second] = [&free, &held].map(|lock| {
             let (backend, request) = (backend.clone(), request(lock, &hold("a:1"), mode));
             tokio::spawn(async move { backend.acquire(&request).await })
@@ -53,7 +53,7 @@ async fn a_stray_reply_grants_nothing_to_those_in_a_batch() {
         let held = request(&format!("held:{number}"), &hold("other:1"), Mode::Exclusive);
         enters(&other, &held).await;
     }
-    // The scripts are known.
+    // The scripts are loaded.
     for _ in 0..2 {
         let tasks: Vec<_> = (0..4).map(|number| spawn(&backend, "warm", number)).collect();
         for task in tasks {
@@ -91,7 +91,7 @@ fn spawn(backend: &RedisBackend, lock: &str, number: usize) -> Acquiring {
     })
 }
 
-/// Each reply comes to the next request, and the server has sent all of them at once.
+/// Each reply goes to the next request, and the server has sent all of them at once.
 #[tokio::test]
 async fn a_stray_reply_grants_nothing_to_those_in_small_batches() {
     let server = RedisServer::start();
@@ -101,17 +101,17 @@ async fn a_stray_reply_grants_nothing_to_those_in_small_batches() {
     enters(&other, &exclusive("held", 9)).await;
     for round in 0..4 {
         let (first, ended) = (exclusive("first", 1), exclusive("ended", 1));
-        // The reply has the token alone if the name has had one.
+        // The reply contains only the token if the name has had one.
         let free = exclusive(&format!("free:{}", round / 2), 1);
         let last = exclusive(&format!("last:{round}"), 1);
         enters(&backend, &first).await;
         enters(&backend, &ended).await;
-        // What fits the release that is sent on its own.
+        // A reply that fits the release, which is sent alone.
         proxy.insert_reply(b":1\r\n");
         server.freeze();
         let releasing = [&first, &ended].map(|request| end(&backend, request));
         let batch = [&free, &exclusive("held", 1), &last].map(|request| begin(&backend, request));
-        // In a batch of its own, because the lock is in the first one.
+        // In a separate batch, because the lock is in the first one.
         let again = begin(&backend, &exclusive(last.name.as_str(), 2));
         for _ in 0..20 {
             yield_now().await;

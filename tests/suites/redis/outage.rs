@@ -1,4 +1,4 @@
-//! Servers that die, connections that are cut, answers that do not come.
+//! Servers that die, connections that are cut, answers that never come.
 
 use std::{
     sync::{
@@ -44,7 +44,7 @@ async fn a_killed_server_loses_the_hold_before_its_lease_would_have_ended() {
     until("the second lock", || async { server.query::<bool>(&["EXISTS", "running"]).await }).await;
 
     server.kill();
-    // Both may have come due before a busy machine looks: then the loss did not come too late.
+    // On a busy machine both may be due before the check: then the loss was not reported too late.
     tokio::select! {
         biased;
         reason = guard.lost() => assert_eq!(reason, LossReason::LeaseEnded),
@@ -131,7 +131,7 @@ async fn connections_killed_during_acquire_and_release_leave_exact_counts() {
             };
             assert_eq!(count, Some(1), "round {round}");
             match guard.release().await {
-                // Three attempts were cut off: the background goes on.
+                // Three attempts were cut off: the background task continues.
                 Ok(()) | Err(LockError::Backend(_)) => {}
                 Err(error) => panic!("round {round}: {error}"),
             }
@@ -161,7 +161,7 @@ async fn a_paused_server_leaves_nothing_behind_and_costs_nobody_a_lease() {
     let server = RedisServer::start();
     let impatient = Locks::builder(impatient(&server).connect().await.unwrap()).build().unwrap();
     let other = locks(&server).await;
-    // The scripts are known, so that the pause hits the calls themselves.
+    // The scripts are loaded, so the pause hits the calls themselves.
     other.lock("paused").acquire().await.unwrap().release().await.unwrap();
     let _: String = server.query(&["CLIENT", "PAUSE", "900", "ALL"]).await;
     let error = impatient.lock("paused").try_acquire().await.unwrap_err();
@@ -214,7 +214,8 @@ async fn a_reply_lost_after_the_effect_leaves_exact_counts() {
         server.query(&["HGET", "unheard", guard.wire_owner()]).await
     };
 
-    // Acquire: the first attempt has taken the lock, and nobody knows. It is undone, and the second gets it.
+    // Acquire: the first attempt has taken the lock without an answer. It is undone, and the second
+    // one gets the lock.
     faults.next(Op::Acquire, Fault::LostReply);
     let start = Instant::now();
     let owner = Owner::new();
@@ -223,7 +224,7 @@ async fn a_reply_lost_after_the_effect_leaves_exact_counts() {
     assert!(start.elapsed() < Duration::from_secs(5), "not after the lease: {:?}", start.elapsed());
     assert_eq!(count(&outer).await, Some(1));
 
-    // Nested growth: the count may be too high, and is brought down. An attempt does not try again.
+    // Nested growth: the count may be too high, and is lowered. An attempt is not repeated.
     faults.next(Op::Acquire, Fault::LostReply);
     let grown = lock.clone().lease(Duration::from_secs(60)).try_acquire().await;
     assert!(
@@ -233,7 +234,7 @@ async fn a_reply_lost_after_the_effect_leaves_exact_counts() {
     until("the count to be brought down", || async { count(&outer).await == Some(1) }).await;
     assert_eq!(outer.hold_count(), 1);
 
-    // Release: it has happened, the repetition finds nothing, and that is no loss.
+    // Release: it has taken effect, the repetition finds nothing, and that is not a loss.
     faults.next(Op::Release, Fault::LostReply);
     outer.release().await.unwrap();
     assert_eq!(server.query::<i64>(&["EXISTS", "unheard"]).await, 0);
@@ -257,7 +258,7 @@ async fn an_acquire_dropped_at_any_point_lets_the_next_in_at_once() {
             let name = format!("dropped:{polls}:{contended}");
             let guard =
                 if contended { Some(other.lock(&name).acquire().await.unwrap()) } else { None };
-            // One that has to wait is polled no more; it is dropped where it waits.
+            // An acquisition that has to wait is dropped where it waits.
             let acquire = poll_times(polls, dropping.lock(&name).acquire());
             drop(tokio::time::timeout(Duration::from_millis(30), acquire).await);
             drop(guard);
@@ -285,7 +286,7 @@ async fn what_was_not_answered_is_undone_in_every_mode() {
     let server = RedisServer::start();
     let (impatient, other) = (impatient(&server).connect().await.unwrap(), connect(&server).await);
     for (number, mode) in modes().into_iter().enumerate() {
-        // The scripts are known, so that it is the calls that go unanswered.
+        // The scripts are loaded, so the calls themselves go unanswered.
         let lock = format!("unanswered:{number}");
         let unheard = request(&lock, &hold("a:1"), mode);
         enters(&impatient, &unheard).await;
@@ -377,7 +378,7 @@ fn a_guard_dropped_outside_of_a_runtime_is_released() {
         runtime.block_on(async { locks(&server).await.lock("outside").acquire().await.unwrap() });
     drop(guard);
     runtime.block_on(assert_nothing_left(&server));
-    // And a client outlives the runtime that it was used on.
+    // A client also outlives the runtime that it was used on.
     let locks = runtime.block_on(locks(&server));
     runtime
         .block_on(async { locks.lock("moved").acquire().await.unwrap().release().await.unwrap() });

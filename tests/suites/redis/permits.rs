@@ -24,8 +24,8 @@ const CHANNEL: &str = "redisson_sc:{pool}";
 const LEASES: &str = "{pool}:timeout";
 const NEVER: &str = "922337203685477";
 
-/// What `RPermitExpirableSemaphore` does to take a permit, in short, by a clock like the server's: nothing if it has it, else when to ask
-/// again, if that is known.
+/// Takes a permit as `RPermitExpirableSemaphore` does, in short, by a clock like the server's.
+/// Returns `None` if it got the permit, else when to ask again, if known.
 async fn java_takes(server: &RedisServer, id: &str, expiry: &str) -> Option<String> {
     let script = "local time = redis.call('time') local now = time[1] * 1000 + math.floor(time[2] / 1000) \
         local ended = redis.call('zrangebyscore', KEYS[2], 0, now) \
@@ -239,7 +239,7 @@ async fn redissons_numbers_are_used_as_they_are() {
     assert_eq!(releases(&backend, &one).await, ReleaseOutcome::Released);
     assert_eq!(left(&server).await, 2);
 
-    // One of Redisson's permits ends: whoever asks next takes it back.
+    // One of Redisson's permits expires: the next request takes it back.
     assert_eq!(java_takes(&server, "x", "1").await.as_deref(), Some("OK"));
     enters(&backend, &permits("b:1", 2, 9)).await;
     assert_eq!(left(&server).await, 0);
@@ -275,7 +275,7 @@ async fn plain_permits_are_but_a_number_for_redisson() {
         assert_eq!(releases(&backend, &request).await, ReleaseOutcome::Released);
     }
     assert_eq!((messages.next().await.as_str(), messages.next().await.as_str()), ("2", "4"));
-    // A lease of ours that nobody ends is no less one.
+    // One of our leases counts even if nobody ends it.
     enters(&backend, &lasting(plain("c:1", 4, 4), 30)).await;
     pass(40).await;
     enters(&backend, &plain("d:1", 4, 4)).await;

@@ -1,4 +1,4 @@
-//! The races of the locks that are written by hand with SETNX and GETSET, one test each, on both backends.
+//! The races of handwritten locks with SETNX and GETSET, one test each, on both backends.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ enum Store {
 }
 
 impl Store {
-    /// A client of its own, as another process would be.
+    /// A separate client, as if in another process.
     async fn client(&self) -> LocksBuilder {
         match self {
             Self::Memory(store) => Locks::builder(store.clone()),
@@ -71,7 +71,7 @@ on_both! {
     a_process_stopped_for_longer_than_its_lease_that_goes_on_working
 }
 
-/// What the lock protects: refuses whoever comes with an older token than it has seen.
+/// The protected resource: it refuses a token that is older than the last one.
 #[derive(Default)]
 struct Resource {
     greatest: AtomicU64,
@@ -88,13 +88,13 @@ fn name() -> LockName {
     LockName::new("race").unwrap()
 }
 
-/// SETNX, then EXPIRE: who dies in between leaves a lock for ever.
+/// SETNX, then EXPIRE: a client that dies in between leaves a lock forever.
 async fn crash_between_taking_the_lock_and_setting_its_expiry(store: Store) {
     let lease = Duration::from_millis(400);
     let request = AcquireRequest::new(name(), HoldId::unique("crashed:1"), lease);
     let crashed = store.backend().await.acquire(&request).await.unwrap();
     assert!(matches!(crashed, AcquireOutcome::Acquired { .. }));
-    // Nothing more is ever heard of it. The expiry was part of taking the lock.
+    // Nothing more is ever heard of it. The expiry was part of the acquisition.
     let locks = store.locks().await;
     let left = locks.lock("race").state().await.unwrap().remaining();
     assert!(left.is_some_and(|left| left <= lease), "{left:?}");
@@ -108,7 +108,7 @@ async fn crash_between_taking_the_lock_and_setting_its_expiry(store: Store) {
     assert!(start.elapsed() < lease + Duration::from_millis(300), "{:?}", start.elapsed());
 }
 
-/// GETSET with time stamps: both read that it has expired, both write.
+/// GETSET with time stamps: both clients read that the lock has expired, and both write.
 async fn two_waiters_that_both_see_it_expired_and_both_take_it(store: Store) {
     let (backend, one, other) = (store.backend().await, store.locks().await, store.locks().await);
     for round in 0..10 {
@@ -117,7 +117,8 @@ async fn two_waiters_that_both_see_it_expired_and_both_take_it(store: Store) {
         backend.acquire(&request).await.unwrap();
         let (first, second) = (one.lock("race"), other.lock("race"));
         let (mut first, mut second) = (Box::pin(first.acquire()), Box::pin(second.acquire()));
-        // Both wait for the same end; whoever comes first keeps the other out for as long as he likes.
+        // Both wait for the same end; the first to enter keeps the other out for as long as it
+        // likes.
         let (inside, outside) = tokio::select! {
             guard = &mut first => (guard.unwrap(), second),
             guard = &mut second => (guard.unwrap(), first),
@@ -128,7 +129,7 @@ async fn two_waiters_that_both_see_it_expired_and_both_take_it(store: Store) {
     }
 }
 
-/// DEL without a look: the late holder deletes what is no longer his.
+/// DEL without a check: a late holder deletes the lock of its successor.
 async fn a_holder_that_finishes_late_and_deletes_its_successors_lock(store: Store) {
     let (slow, next) = (store.locks().await, store.locks().await);
     let late = slow.lock("race").lease(Duration::from_millis(100)).acquire().await.unwrap();
@@ -140,7 +141,7 @@ async fn a_holder_that_finishes_late_and_deletes_its_successors_lock(store: Stor
     successor.release().await.unwrap();
 }
 
-/// Time stamps of the clients as values: the one whose clock is ahead takes everybody's lock.
+/// Client time stamps as values: a client whose clock is ahead takes every lock.
 async fn clients_whose_clocks_differ_by_an_hour(store: Store) {
     let ahead = store
         .client()
@@ -169,7 +170,7 @@ async fn clients_whose_clocks_differ_by_an_hour(store: Store) {
     }
 }
 
-/// DEL by anybody: a lock is only as good as the worst of its users.
+/// DEL by anybody: a lock is only as good as its worst user.
 async fn a_release_by_someone_who_never_held_it(store: Store) {
     let (backend, locks) = (store.backend().await, store.locks().await);
     let guard = locks.lock("race").acquire().await.unwrap();
@@ -187,7 +188,8 @@ async fn a_release_by_someone_who_never_held_it(store: Store) {
     assert_eq!(backend.release(&nobody).await.unwrap(), ReleaseOutcome::NotHeld);
 }
 
-/// A pause of the garbage collector, of the hypervisor, of a debugger: the process does not know that it was away.
+/// A pause by the garbage collector, the hypervisor or a debugger: the process does not know that
+/// it was stopped.
 async fn a_process_stopped_for_longer_than_its_lease_that_goes_on_working(store: Store) {
     let lease = Duration::from_millis(300);
     let resource = Arc::new(Resource::default());
@@ -197,7 +199,8 @@ async fn a_process_stopped_for_longer_than_its_lease_that_goes_on_working(store:
         Store::Memory(store) => Ok(store.clone()),
         Store::Redis(server) => Err(server.url()),
     };
-    // One thread is the whole process: while it is stopped, no timer and no renewal of this client runs.
+    // The whole process is one thread: while it is stopped, no timer and no renewal of this client
+    // runs.
     let process = std::thread::spawn({
         let resource = resource.clone();
         move || {

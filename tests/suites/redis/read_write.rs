@@ -16,7 +16,7 @@ use crate::{
     support::{assert_nothing_left, connect, soon},
 };
 
-/// What Redisson's read lock does, in short.
+/// Acquires Redisson's read lock, in short.
 async fn java_reads(server: &RedisServer, lock: &str, lease_ms: &str) -> Option<i64> {
     let script = "local mode = redis.call('hget', KEYS[1], 'mode') \
         if not mode then redis.call('hset', KEYS[1], 'mode', 'read') mode = 'read' end \
@@ -238,7 +238,7 @@ async fn holds_whose_lease_is_over_are_in_nobodys_way() {
     assert_eq!(messages.next().await, "0", "it was the last that lived");
     assert_eq!(keys(&server).await, Vec::<String>::new());
 
-    // A writer that has crashed, beside a reader of its own: the lock is one of readers.
+    // A writer that has crashed, beside its own reader: the lock is held by readers.
     let writer = lasting(writing("doc", "a:1"), 30);
     enters(&backend, &writer).await;
     enters(&backend, &reading("doc", "a:2").within(Some(writer.hold.clone()))).await;

@@ -1,20 +1,19 @@
-//! What the client library does that this one has to know. No lock is involved.
+//! Behaviour of the client library that this crate depends on. No lock is involved.
 
 use lockcore_testkit::{Feature, RedisCluster, server_lacks};
 use redis::{AsyncConnectionConfig, Cmd, Value, cmd};
 
 use crate::support::{soon, until};
 
-/// When a slot moves away, the server ends the subscriptions to its sharded channels with a push
-/// that nobody has asked for. `MultiplexedConnection` of redis 1.8.1 takes it for the reply to the
-/// oldest request in flight. From then on every request gets the reply to the one before it, until
-/// none is in flight for a moment: an acquire that was refused is told that it was granted, because
-/// another one was.
+/// When a slot moves away, the server ends the subscriptions to its sharded channels with an
+/// unsolicited push. `MultiplexedConnection` of redis 1.8.1 takes it for the reply to the oldest
+/// request in flight. From then on every request gets the reply to the previous one, until none is
+/// in flight for a moment: a refused acquire is told that it was granted, because another one was.
 ///
 /// For us this means that messages and commands never share a connection, that a connection with
 /// sharded subscriptions is dropped at the first such push, and that a reply which cannot be
-/// decoded ends its connection. If this test fails after an update of the crate, the fault is
-/// mended there; the separation stays all the same, because older versions remain in use.
+/// decoded ends its connection. If this test fails after an update of the crate, the bug is fixed
+/// there; the separation stays anyway, because older versions remain in use.
 #[tokio::test]
 async fn redis_crate_takes_an_unsolicited_sunsubscribe_for_a_reply() {
     if server_lacks(Feature::ShardedChannels) {
@@ -24,7 +23,7 @@ async fn redis_crate_takes_an_unsolicited_sunsubscribe_for_a_reply() {
     let slot = cluster.slot_of("channel").await;
     let from = cluster.primary_of(slot).await;
     let node = cluster.node(from);
-    // Slots of their own at the same node: these keys stay there.
+    // Two slots at the same node: these keys stay there.
     let [queue, other] = keys_at(&cluster, from).await;
     let _: String = node.query(&["SET", &other, "the right answer"]).await;
 
@@ -36,7 +35,7 @@ async fn redis_crate_takes_an_unsolicited_sunsubscribe_for_a_reply() {
     let _: Value = cmd("SSUBSCRIBE").arg("channel").query_async(&mut connection).await.unwrap();
     soon("the confirmation", pushed.recv()).await.unwrap();
 
-    // In flight until somebody pushes.
+    // In flight until something is pushed to the list.
     let waiting = tokio::spawn(ask(&connection, cmd("BLPOP").arg(&queue).arg(0)));
     until("the blocked request", || async {
         let clients: String = node.query(&["CLIENT", "LIST"]).await;

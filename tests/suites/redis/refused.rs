@@ -1,4 +1,4 @@
-//! Names and channels that a user has no right to: nobody else is concerned.
+//! Names and channels that a user has no right to: no other user of the client is affected.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,7 @@ async fn holders_keep_their_locks_although_another_name_was_forbidden() {
     }
 }
 
-/// A cluster node stands for a proxy that spreads names over servers.
+/// A cluster node stands in for a proxy that spreads names over servers.
 #[tokio::test]
 async fn names_of_different_slots_are_renewed_one_by_one() {
     let node = RedisServer::start_with(&["--cluster-enabled", "yes"]);
@@ -106,7 +106,7 @@ async fn names_of_different_slots_are_renewed_one_by_one() {
         outcomes.iter().all(|outcome| matches!(outcome, RenewOutcome::Renewed)),
         "{outcomes:?}"
     );
-    // And so are those that are acquired and released at the same time.
+    // The same holds for locks that are acquired and released at the same time.
     let tasks: Vec<_> = (0..12)
         .map(|number| {
             let backend = backend.clone();
@@ -124,10 +124,10 @@ async fn names_of_different_slots_are_renewed_one_by_one() {
 
 const CHANNEL: &str = "&redisson_lock__channel:{locks:a}";
 
-/// Takes the channel from the user, and gives it back.
+/// Revokes the user's right to the channel, or grants it.
 async fn allow_channel(server: &RedisServer, is_allowed: bool) {
     let channel = if is_allowed { CHANNEL } else { "&redisson_lock__channel:{locks:b}" };
-    // Redis ends connections with subscriptions that are not allowed any more.
+    // Redis closes connections with subscriptions that are no longer allowed.
     let _: String = server.query(&["ACL", "SETUSER", "worker", "resetchannels", channel]).await;
 }
 
@@ -148,7 +148,7 @@ async fn a_channel_that_was_refused_is_used_when_the_right_is_back() {
         !server.query::<Vec<redis::Value>>(&["ACL", "LOG"]).await.is_empty()
     })
     .await;
-    // It hears nothing now, and asks again when it may.
+    // It hears nothing now, and subscribes again when it may.
     allow_channel(&server, true).await;
     listened_to(&server, "locks:a").await;
     let released = Instant::now();

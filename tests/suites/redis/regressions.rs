@@ -1,4 +1,4 @@
-//! What a review found, or looked for, that the other suites had not.
+//! Findings of a review, and suspicions that it refuted.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,8 @@ const MS: Duration = Duration::from_millis(1);
 
 // ---- names and owners
 
-/// `x` and `{x}` had one key for the id of a named owner's hold, so that the one lost what the other took.
+/// `x` and `{x}` shared a key for the id of a named owner's hold, so one lost the hold that the
+/// other took.
 #[tokio::test]
 async fn a_name_and_the_same_name_in_braces_are_two_locks() {
     let server = RedisServer::start();
@@ -39,7 +40,8 @@ async fn a_name_and_the_same_name_in_braces_are_two_locks() {
     assert_nothing_left(&server).await;
 }
 
-/// Stands between a client and the server. What the first connection sends passes only while nobody has the gate.
+/// A proxy between a client and the server. Data of the first connection passes only while nobody
+/// holds the gate.
 struct Proxy {
     port: u16,
     gate: Arc<Mutex<()>>,
@@ -76,8 +78,8 @@ impl Proxy {
     }
 }
 
-/// An acquire of a named owner that was on its way for long passed for a nested one of the hold that the owner had got
-/// meanwhile, and its undoing freed that hold: two were inside.
+/// A long-delayed acquire of a named owner was taken for a nested one of the owner's newer hold,
+/// and its undo freed that hold: two were inside.
 #[tokio::test]
 async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alone() {
     let server = RedisServer::start();
@@ -96,7 +98,7 @@ async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alo
     let calls = server.calls_of("evalsha").await;
     drop(shut);
     until("the late request", || async { server.calls_of("evalsha").await > calls }).await;
-    // What comes behind it came in the same breath.
+    // The data behind it arrived at the same time.
     tokio::time::sleep(100 * MS).await;
     let second = other.lock("a").try_acquire().await.unwrap();
     assert!(!(guard.is_held() && second.is_some()), "two are inside");
@@ -105,7 +107,8 @@ async fn an_acquire_of_a_named_owner_that_arrives_late_leaves_his_newer_hold_alo
     assert_nothing_left(&server).await;
 }
 
-/// The guard key of one hold, spoilt by somebody else, failed the renewals of all holds in its batch.
+/// When somebody else corrupted the guard key of one hold, the renewals of all holds in its batch
+/// failed.
 #[tokio::test]
 async fn a_spoilt_key_costs_only_the_hold_that_it_belongs_to() {
     let server = RedisServer::start();
@@ -122,7 +125,7 @@ async fn a_spoilt_key_costs_only_the_hold_that_it_belongs_to() {
 
 // ---- wake-ups
 
-/// One channel that the server did not permit failed all subscriptions that were sent in the same command.
+/// One forbidden channel failed all subscriptions in the same command.
 #[tokio::test]
 async fn a_channel_that_is_not_permitted_spoils_no_other() {
     if server_lacks(Feature::ChannelRights) {
@@ -137,7 +140,7 @@ async fn a_channel_that_is_not_permitted_spoils_no_other() {
     let plain = locks(&server).await;
     let _bad = plain.lock("bad").acquire().await.unwrap();
     for round in 0..3 {
-        // A new connection: those who come while it is being opened are subscribed with one command.
+        // A new connection: subscriptions made while it is being opened are sent in one command.
         let waiters = Locks::new(RedisBackend::connect(&url).await.unwrap());
         let (mut held, mut entering) = (Vec::new(), JoinSet::new());
         for name in ["good1", "good2", "good3"] {
@@ -168,7 +171,8 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// The connection of a client ends with the runtime that opened it: the first call on the next one failed.
+/// The connection of a client ends with the runtime that opened it: the first call on the next
+/// runtime failed.
 #[test]
 fn a_client_is_used_on_one_runtime_after_another() {
     let server = RedisServer::start();
@@ -197,7 +201,8 @@ async fn listeners(server: &RedisServer) -> HashSet<String> {
     clients.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
-/// All subscriptions ended with the runtime whose task had made them; the waiters on another runtime heard no release any more.
+/// All subscriptions ended with the runtime whose task had made them; waiters on another runtime
+/// received no more wake-ups.
 #[test]
 fn a_waiter_is_woken_although_the_runtime_with_the_listener_has_ended() {
     let server = RedisServer::start();
@@ -234,8 +239,8 @@ fn a_waiter_is_woken_although_the_runtime_with_the_listener_has_ended() {
     });
 }
 
-/// Every waiter that is cancelled makes the next one the head. If each of them subscribed, and unsubscribed when cancelled in its
-/// turn, that would be a storm. Never red: looked for.
+/// Every cancelled waiter makes the next one the head. If each subscribed, and unsubscribed when
+/// cancelled in turn, that would be a storm. Never failed: a suspicion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_that_are_cancelled_cost_no_commands() {
     let server = RedisServer::start();
@@ -272,7 +277,7 @@ async fn ten_thousand_waiters_that_are_cancelled_cost_no_commands() {
 const NAMES: usize = 3;
 const TASKS: u64 = 8;
 
-/// What tasks do to `NAMES` locks while connections are killed.
+/// The tasks that use `NAMES` locks while connections are killed.
 #[derive(Default)]
 struct Stress {
     stopped: AtomicBool,
@@ -282,7 +287,8 @@ struct Stress {
 }
 
 impl Stress {
-    /// Enters and leaves in ways that follow from `seed`, so that a task does the same in every run.
+    /// Enters and leaves in ways that follow from `seed`, so that a task does the same in every
+    /// run.
     async fn visit_again_and_again(self: Arc<Self>, locks: Locks, owner: String, mut seed: u64) {
         while !self.stopped.load(Ordering::SeqCst) {
             seed = (seed * 1_103_515_245 + 12345) & 0x7fff_ffff;
@@ -314,15 +320,15 @@ impl Stress {
             return drop(guard);
         }
         match guard.release().await {
-            // Three attempts were cut off: the background goes on.
+            // Three attempts were cut off: the background task continues.
             Ok(()) | Err(LockError::Backend(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// All of the above at once: a wake-up or an undoing that is lost shows as somebody who waits for the end of a lease. Never red:
-/// looked for.
+/// All of the above at once: a lost wake-up or undo shows as a waiter that waits for the end of a
+/// lease. Never failed: a suspicion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_a_lease_while_connections_are_killed_all_the_time() {
     let server = RedisServer::start();
@@ -339,7 +345,7 @@ async fn nobody_waits_for_a_lease_while_connections_are_killed_all_the_time() {
     let start = Instant::now();
     for kind in ["normal", "pubsub", "pubsub"].into_iter().cycle() {
         tokio::time::sleep(70 * MS).await;
-        // It may hit the connection that asks for it.
+        // This may hit the connection that sends it.
         let _ = server.try_query::<i64>(&["CLIENT", "KILL", "TYPE", kind]).await;
         if start.elapsed() > 3000 * MS {
             break;

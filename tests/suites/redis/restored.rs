@@ -1,5 +1,4 @@
-//! A lock that was released a moment ago is acquired without a script, and nobody can tell by the
-//! answers.
+//! A recently released lock is acquired without a script, which the answers do not reveal.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ async fn restored(server: &RedisServer) -> u64 {
     server.calls_of("restore").await
 }
 
-/// Acquires and releases the lock until that has been done without a script.
+/// Acquires and releases the lock until a client does so without a script.
 async fn is_recent(
     server: &RedisServer,
     backend: &RedisBackend,
@@ -47,8 +46,8 @@ async fn is_recent(
     .await
 }
 
-/// Acquires a lock without a script, after `change`, and returns the outcome. Whether the
-/// acquisition is in time is seen by what the server is asked.
+/// Acquires a lock without a script, after `change`, and returns the outcome. The commands at the
+/// server show whether the acquisition was in time.
 async fn acquires_after<T>(
     server: &RedisServer,
     backend: &RedisBackend,
@@ -135,7 +134,7 @@ async fn a_lock_that_another_client_has_taken_meanwhile_is_refused() {
             outcome => panic!("{outcome:?}"),
         }
         assert_eq!(hash(&server, "locks:a").await, [(owner.into(), "1".into())].into());
-        // What was not granted is not tried again, and the next token is a later one.
+        // A refused request is not tried again, and the next token is a later one.
         let before = restored(&server).await;
         assert!(refused_for(&backend, &lock()).await.is_some());
         assert_eq!(restored(&server).await, before);
@@ -249,7 +248,7 @@ async fn a_user_without_the_right_is_served_by_scripts() {
         assert!(restored(&server).await <= before + 1, "without {missing}");
         assert_nothing_left(&server).await;
     }
-    // It is not tried again and again.
+    // It is not tried repeatedly.
     set_user(&server, "worker", LEAST_RIGHTS).await;
     let _: String = server.query(&["CONFIG", "RESETSTAT"]).await;
     let worker = connect_as(&server, "worker").await.unwrap();

@@ -1,5 +1,5 @@
-//! A user who lacks one of the rights that are documented: whatever is called works or says what is missing, in time, and no lock is left
-//! for ever.
+//! A user who lacks one of the documented rights: every call works or names what is missing, in
+//! time, and no lock is left forever.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     support::{connect, soon},
 };
 
-/// What the server says of a right that is missing. Of a command inside a script it does not say which.
+/// The server's errors about a missing right. For a command inside a script, it does not say which.
 const REFUSALS: [&str; 6] = [
     "can't run this command",
     "no permissions",
@@ -29,7 +29,7 @@ const REFUSALS: [&str; 6] = [
     "not permitted",
 ];
 
-/// Connects as a user who has all rights but `missing`.
+/// Connects as a user with all rights but `missing`.
 async fn connect_without(
     server: &RedisServer,
     missing: &str,
@@ -40,7 +40,7 @@ async fn connect_without(
     connect_as(server, "poor").await
 }
 
-/// Calls everything with all rights but `missing`, and returns how much of it was refused.
+/// Calls everything with all rights but `missing`, and returns the number of refused calls.
 async fn without(missing: &str) -> usize {
     let server = RedisServer::start();
     let backend = match connect_without(&server, missing).await {
@@ -72,7 +72,8 @@ async fn without(missing: &str) -> usize {
                 );
                 assert!(REFUSALS.iter().any(|refusal| text.contains(refusal)), "{missing}: {text}");
             }
-            // Somebody else of the same load is inside, or has forced it; and readers have no conditions.
+            // Another task of the same load is inside, or has forced the lock; and readers have no
+            // conditions.
             LockError::Timeout { .. }
             | LockError::LatchTimeout { .. }
             | LockError::Lost { .. }
@@ -81,7 +82,7 @@ async fn without(missing: &str) -> usize {
         }
     }
     let mut endless = server.keys_without_expiry().await;
-    // The size of a semaphore is to be remembered, and latches have no lease.
+    // The size of a semaphore must be remembered, and latches have no lease.
     endless.retain(|key| !key.contains("locks:s") && !key.contains("locks:l"));
     assert_eq!(endless, Vec::<String>::new(), "without {missing}");
     refused
@@ -114,8 +115,9 @@ async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever
         needless.extend(refused.into_iter().map(|(right, _)| right));
         assert_no_panic();
     }
-    // Those of the first line make things better where they are, or are asked for when nobody has logged in yet. The others are for what
-    // crashed waiters leave, for writers that read, and for entering when others wait.
+    // The rights in the first line are optional improvements, or are used before anybody has logged
+    // in. The others are for crashed waiters, for writers that read, and for entering while others
+    // wait.
     needless.retain(|right| {
         !["+hello", "+client", "+info", "+ping", "+unsubscribe", "+publish"].contains(right)
     });
@@ -123,7 +125,7 @@ async fn each_right_that_is_missing_is_a_clear_error_and_leaves_no_lock_for_ever
     assert_eq!(needless, Vec::<&str>::new(), "nothing needs them");
 }
 
-/// Takes a place in each kind of queue, as the waiter that is called so. What came of it.
+/// Takes a place in each kind of queue, as `waiter`. Returns the results.
 async fn queue_up(backend: &RedisBackend, waiter: &str) -> Vec<Result<(), BackendError>> {
     let mut results = Vec::new();
     for (lock, mode) in [("locks:f", Mode::Fair), ("locks:r", Mode::Write)] {
@@ -138,7 +140,7 @@ async fn queue_up(backend: &RedisBackend, waiter: &str) -> Vec<Result<(), Backen
     results
 }
 
-/// Who has a place in any queue.
+/// The waiters with a place in any queue.
 async fn queued(server: &RedisServer) -> Vec<String> {
     let mut queued = Vec::new();
     for key in keys(server).await {

@@ -1,4 +1,4 @@
-//! The password shows up nowhere.
+//! The password never shows.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const CANARY: &str = "canary-7f3a9d";
 
 #[tokio::test]
 async fn the_password_is_in_no_debug_error_or_trace_at_any_level() {
-    // The test has one thread, on which everything runs.
+    // Everything in this test runs on one thread.
     let (log, _logging) = Log::start();
     let mut server = RedisServer::start_with(&["--requirepass", CANARY]);
     let mut seen = String::new();
@@ -84,7 +84,7 @@ async fn locks(server: &RedisServer, user: &str) -> Locks {
     locks.build().unwrap()
 }
 
-/// The debug output of everything that a user can have in hand.
+/// The debug output of every value that a user can have.
 async fn everything_shown(locks: &Locks) -> String {
     let (lock, both, permits) = (locks.lock("a"), locks.rw_lock("b"), locks.semaphore("s", 3));
     let guard = lock.clone().owned_by(&Owner::named("job")).acquire().await.unwrap();
@@ -106,7 +106,7 @@ async fn no_call_in_whatever_trouble_shows_the_password() {
     panics();
     let mut server = RedisServer::start_with(&["--requirepass", CANARY]);
     let mut users: Vec<(&str, String)> = vec![("rich", LEAST_RIGHTS.into())];
-    // Some that fail in different places: at scripts, inside them, at messages, at keys.
+    // Users that fail in different places: at scripts, inside them, at messages, at keys.
     for (user, missing) in
         [("a", "+evalsha"), ("b", "+pexpire"), ("c", "&redisson_*"), ("d", "~locks:*")]
     {
@@ -131,14 +131,14 @@ async fn no_call_in_whatever_trouble_shows_the_password() {
     let panicked = tokio::spawn(async move { panic!("with {shown}") }).await.unwrap_err();
     seen.push_str(&format!("{panicked} {panicked:?}"));
 
-    // A password that does not count any more, for connections that are made again.
+    // A password that is no longer valid, for connections that are made again.
     let guard = rich.lock("held").acquire().await.unwrap();
     let _: String = server.query(&["ACL", "SETUSER", "rich", "resetpass", ">other"]).await;
     let _: u32 = server.query(&["CLIENT", "KILL", "USER", "rich"]).await;
     guard.lost().await;
     errors.extend(guard.release().await.err());
     errors.extend(call_everything(&rich).await);
-    // A server that is silent, one that is gone, and one that has forgotten everything.
+    // A server that is silent, one that is down, and one that has lost its data.
     let rich = locks(&server, "default").await;
     server.signal("STOP");
     errors.extend(call_everything(&rich).await);

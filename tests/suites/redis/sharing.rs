@@ -1,4 +1,4 @@
-//! Read-write locks and semaphores on Redis: many inside together, across clients, and in time.
+//! Read-write locks and semaphores on Redis: many inside together, across clients, and promptly.
 
 use std::{
     sync::{
@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 
 use crate::support::{assert_nothing_left, builder, locks, soon, until};
 
-/// Lets `readers` wait in two clients behind a writer, frees them in the way of `free`, and returns how long each took to get in.
+/// Lets `readers` wait in two clients behind a writer, frees them as `downgrade` says, and returns
+/// how long each took to enter.
 async fn readers_behind_a_writer(downgrade: bool) -> Vec<Duration> {
     let server = RedisServer::start();
     let clients = [locks(&server).await, locks(&server).await, locks(&server).await];
@@ -68,7 +69,8 @@ async fn a_dead_readers_hold_is_gone_at_the_end_of_its_lease() {
     let waited = start.elapsed();
     assert!(waited >= lease && waited < lease + Duration::from_millis(100), "{waited:?}");
     writer.release().await.unwrap();
-    // The lease of the hash may have been that of the living reader: a reader that comes later goes by the leases of the readers.
+    // The lease of the hash may have been that of the live reader: a later reader goes by the
+    // leases of the readers.
     assert!(one.rw_lock("a").read().try_acquire().await.unwrap().is_some());
 }
 
@@ -99,7 +101,7 @@ async fn a_writer_enters_under_a_steady_stream_of_readers_of_several_clients() {
     }
     let writing = locks(&server).await.rw_lock("a").write();
     for _ in 0..20 {
-        // Without a way past the readers it would wait for ever.
+        // Without a way past the readers it would wait forever.
         let guard = soon("the writer", writing.acquire()).await.unwrap();
         writers.fetch_add(1, Ordering::SeqCst);
         assert_eq!(readers.load(Ordering::SeqCst), 0);
@@ -122,7 +124,7 @@ async fn a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer_than_its_
     let one = builder(&server).await.queue_timeout(queue_timeout).build().unwrap();
     let other = locks(&server).await;
     let reader = one.rw_lock("a").read().acquire().await.unwrap();
-    // Its runtime stops in the middle of the wait, as if its process did.
+    // Its runtime stops in the middle of the wait, as if the process had stopped.
     let waiting = one.rw_lock("a").write();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

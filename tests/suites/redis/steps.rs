@@ -1,4 +1,4 @@
-//! Requests to the backend and their answers, for tests that look at the keys.
+//! Requests to the backend and their answers, for tests that inspect the keys.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -30,7 +30,7 @@ pub(crate) fn request(lock: &str, hold: &HoldId, mode: Mode) -> AcquireRequest {
     AcquireRequest::new(name(lock), hold.clone(), LEASE).mode(mode)
 }
 
-/// The hold is granted.
+/// Shows that the hold is granted.
 pub(crate) async fn enters(backend: &RedisBackend, request: &AcquireRequest) -> FencingToken {
     match backend.acquire(request).await.unwrap() {
         AcquireOutcome::Acquired { token } => token,
@@ -38,7 +38,7 @@ pub(crate) async fn enters(backend: &RedisBackend, request: &AcquireRequest) -> 
     }
 }
 
-/// The hold is refused, because of others that go on for so many ms.
+/// Shows that the hold is refused, and returns how many ms the others continue.
 pub(crate) async fn refused_for(backend: &RedisBackend, request: &AcquireRequest) -> Option<u64> {
     match backend.acquire(request).await.unwrap() {
         AcquireOutcome::Held { remaining } => remaining.map(|left| left.as_millis() as u64),
@@ -113,7 +113,7 @@ pub(crate) async fn keys(server: &RedisServer) -> Vec<String> {
     keys
 }
 
-/// A subscription as Redisson has one, to see what is published.
+/// A subscription like Redisson's, to see what is published.
 pub(crate) struct Messages(
     redis::aio::PubSubStream,
     #[expect(dead_code, reason = "it keeps the subscription")] redis::aio::PubSubSink,

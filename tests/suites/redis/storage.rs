@@ -1,4 +1,4 @@
-//! What is told of the keys of a name, beside what is on the server.
+//! The reported keys of a name, compared with those on the server.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::{
     support::connect,
 };
 
-/// For how long a place is kept.
+/// How long a place is kept.
 const KEEP: Duration = Duration::from_secs(60);
 
 async fn stored(backend: &RedisBackend, lock: &LockName, asked: &[LockName]) -> Vec<StoredEntry> {
     directory(backend).storage(lock, asked).await.unwrap()
 }
 
-/// Shows that exactly the keys on the server are told of, each with its time to live.
+/// Shows that exactly the keys on the server are reported, each with its time to live.
 async fn all_keys_are_told_of(server: &RedisServer, backend: &RedisBackend, lock: &LockName) {
     let asked = [name("ready")];
     let mut entries = stored(backend, lock, &asked).await;
@@ -45,7 +45,7 @@ fn numbers(entries: &[StoredEntry], kind: &StoredKind) -> Vec<u64> {
     of_kind.filter_map(|entry| entry.number).collect()
 }
 
-/// Brings a name into use in one way, or in more that go together.
+/// Brings a name into use in one way, or in several compatible ones.
 async fn uses(backend: &RedisBackend, lock: &str, way: usize) {
     let (one, other) = (hold(OWNER), HoldId::unique("other:1"));
     let waits = |mode| request(lock, &other, mode).queue(Some(KEEP));

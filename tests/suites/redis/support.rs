@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Helpers shared by the suites.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ pub(crate) async fn connect(server: &RedisServer) -> RedisBackend {
     RedisBackend::connect(server.url()).await.unwrap()
 }
 
-/// A server where every acquisition is a script.
+/// A server on which every acquisition runs a script.
 pub(crate) fn server_for_scripts() -> RedisServer {
     RedisServer::start_with(&["--rename-command", "RESTORE", ""])
 }
 
-/// A client of its own, as another process would be.
+/// A separate client, as if in another process.
 pub(crate) async fn locks(server: &RedisServer) -> Locks {
     Locks::new(connect(server).await)
 }
 
-/// A client without a record of its own, whose commands can be counted.
+/// A client without a record, whose commands can be counted.
 pub(crate) async fn counted(server: &RedisServer) -> Locks {
     builder(server).await.description(None).build().unwrap()
 }
@@ -31,7 +31,7 @@ pub(crate) async fn builder(server: &RedisServer) -> LocksBuilder {
     Locks::builder(connect(server).await)
 }
 
-/// A backend that notices a silent server soon.
+/// A backend that soon notices a silent server.
 pub(crate) fn impatient(server: &RedisServer) -> RedisBackendBuilder {
     RedisBackend::builder()
         .url(server.url())
@@ -39,23 +39,24 @@ pub(crate) fn impatient(server: &RedisServer) -> RedisBackendBuilder {
         .connect_timeout(Duration::from_millis(500))
 }
 
-/// Has the server load the scripts, which the first call of each does, so that commands can be counted.
+/// Makes the server load the scripts, which the first call of each does, so that commands can be
+/// counted.
 pub(crate) async fn load_scripts(locks: &Locks) {
     let guard = locks.lock("first").acquire().await.unwrap();
     guard.release().await.unwrap();
 }
 
-/// Resolves when somebody listens for the lock's release.
+/// Completes when there is a subscriber to the lock's release.
 pub(crate) async fn listened_to(server: &RedisServer, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     until("a subscription", || async { server.channels().await.contains(&channel) }).await;
 }
 
-/// Nothing of any lock is left on the server, but tokens that expire by themselves.
+/// Shows that no lock has left anything on the server, except tokens that expire by themselves.
 pub(crate) async fn assert_nothing_left(server: &RedisServer) {
     until("the last release", || async {
         let keys: Vec<String> = server.query(&["KEYS", "*"]).await;
-        // Tokens live on for a while, and so do the records of clients that were not closed.
+        // Tokens stay for a while, and so do the records of clients that were not closed.
         let lives_on = ["redisson_lock_token:", "lockcore_client:", "lockcore_clients:"];
         keys.iter().all(|key| lives_on.iter().any(|kind| key.starts_with(kind)))
     })

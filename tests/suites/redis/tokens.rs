@@ -38,7 +38,8 @@ async fn time(server: &RedisServer) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// Enters, and returns the token and whether it was proposed: the server told nobody the time.
+/// Acquires the lock, and returns the token and whether it was proposed: then the server was not
+/// asked for the time.
 async fn enters_by_proposal(
     server: &RedisServer,
     backend: &RedisBackend,
@@ -49,8 +50,8 @@ async fn enters_by_proposal(
     (token, server.calls_of("time").await == before)
 }
 
-/// Enters and releases until the client has proposed the token, and returns that. Then it knows the
-/// server's clock, for a second after it learned it.
+/// Acquires and releases until the client has proposed the token, and returns that. The client then
+/// knows the server's clock for a second after it learned it.
 async fn proposes(
     server: &RedisServer,
     backend: &RedisBackend,
@@ -68,7 +69,7 @@ async fn proposes(
     .await
 }
 
-/// Has the client learn the server's clock by another lock.
+/// Makes the client learn the server's clock through another lock.
 async fn learn_clock(server: &RedisServer, backend: &RedisBackend) {
     proposes(server, backend, &exclusive("locks:other", 1)).await;
 }
@@ -173,7 +174,7 @@ async fn the_expiry_of_a_token_is_renewed_within_hours() {
     let server = server_for_scripts();
     let backend = connect(&server).await;
     learn_clock(&server, &backend).await;
-    // What a proposal may be ahead of the last token.
+    // The maximum lead of a proposal over the last token.
     let last = time(&server).await - 10_000_000_000;
     set_token(&server, last, &["PX", "1000000"]).await;
     enters(&backend, &lock()).await;
@@ -212,7 +213,7 @@ async fn a_repeated_request_finds_the_first_of_its_tokens() {
             let (first, is_proposed) = enters_by_proposal(&server, &backend, &request).await;
             assert_eq!(last_token(&server).await, u64::from(first) + 6);
             assert_eq!(enters(&backend, &request).await, first);
-            // Once more in a batch.
+            // Once more, in a batch.
             let tasks = [exclusive("locks:b", 1), request.clone(), exclusive("locks:c", 1)]
                 .map(|request| begin(&backend, &request));
             let [_, repeated, _] = tasks;
@@ -280,7 +281,7 @@ async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
         let _: String = server.query(&["SCRIPT", "FLUSH"]).await;
         let calls = async |command| server.calls_of(command).await;
         let before = [calls("publish").await, calls("hdel").await, calls("eval").await];
-        // The release needs no script. The others are on their way before it has ended.
+        // The release needs no script. The others are sent before it has ended.
         let releasing = end(&backend, &first);
         let others = [&taken, &free, &last].map(|request| begin(&backend, request));
         let ending = end(&backend, &ended);
@@ -299,7 +300,7 @@ async fn a_small_batch_releases_once_although_the_scripts_are_gone() {
     }
 }
 
-/// A token that is not yet the time of the server's clock.
+/// A token ahead of the server's clock.
 fn ahead(time: u64) -> FencingToken {
     FencingToken::from(time + 3_600_000_000)
 }
@@ -313,14 +314,14 @@ async fn a_raised_token_is_kept_until_the_clock_has_come_to_it() {
     assert_eq!(last_token(&server).await, u64::from(raised));
     let kept = pttl(&server, TOKEN).await;
     assert!((DAY + 3_590_000..=DAY + 3_601_000).contains(&kept), "{kept}");
-    // A smaller one changes nothing, nor does the same.
+    // Neither a smaller one nor the same changes anything.
     let _: i64 = server.query(&["PEXPIRE", TOKEN, "5000"]).await;
     for token in [1, u64::from(raised) - 1, u64::from(raised)] {
         backend.raise_token(&name, FencingToken::from(token)).await.unwrap();
     }
     assert_eq!(last_token(&server).await, u64::from(raised));
     assert!(pttl(&server, TOKEN).await <= 5_000);
-    // A proposal is kept as long.
+    // A proposal is kept for as long.
     let proposed = FencingToken::from(u64::from(raised) + 3_600_000_000);
     assert_eq!(enters(&backend, &lock().least_token(Some(proposed))).await, proposed);
     let kept = pttl(&server, TOKEN).await;
@@ -341,8 +342,8 @@ async fn a_raised_token_of_redissons_fenced_lock_keeps_having_no_expiry() {
     assert_eq!(pttl(&server, TOKEN).await, -1);
 }
 
-/// Whoever remembers the last token of a lock, and acquires it without a script, follows the raised
-/// one.
+/// A client that remembers the last token of a lock, and acquires it without a script, follows the
+/// raised one.
 #[tokio::test]
 async fn a_token_that_another_client_has_raised_is_followed_by_who_remembers_an_older_one() {
     let server = RedisServer::start();
@@ -374,7 +375,7 @@ async fn a_token_that_scripts_cannot_count_on_from_is_refused() {
     assert!(!exists(&server, TOKEN).await);
 }
 
-/// The last token of a name is forgotten only if the next one is greater all the same.
+/// The last token of a name is forgotten only if the next one is greater anyway.
 #[tokio::test]
 async fn a_token_that_is_needed_is_not_forgotten() {
     const TOKEN: &str = "redisson_lock_token:{once}";

@@ -9,7 +9,7 @@ use crate::support::{
     assert_nothing_left, connect, counted, listened_to, load_scripts, locks, soon, until,
 };
 
-/// What another process, without us, writes when it takes the lock.
+/// The writes of a foreign process when it takes the lock.
 async fn hold_as_foreigner(server: &RedisServer, name: &str, lease_ms: &str) {
     let script =
         "redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
@@ -149,7 +149,7 @@ async fn latches_and_conditions_are_heard_of_after_the_connection_for_wake_ups_w
         until("two subscriptions", || async { server.channels().await.len() == 2 }).await;
         let killed: i64 = server.query(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
         assert!(killed >= 1, "round {round}: a connection for wake-ups");
-        // While nobody can hear it.
+        // At this time nobody can hear it.
         let sent = Instant::now();
         latch.count_down().await.unwrap();
         assert!(lock.condition("condition").notify_one(&guard).await.unwrap());

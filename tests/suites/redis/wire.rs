@@ -1,4 +1,4 @@
-//! Byte for byte what Redisson expects, and what Redisson writes.
+//! The bytes that Redisson expects and writes.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,8 +11,8 @@ use lockcore_testkit::RedisServer;
 
 use crate::support::{connect, listened_to, load_scripts, locks, soon};
 
-/// Redisson 4.7's release, as its wire looks: the field counted down, then the key deleted and the message published in one
-/// script.
+/// Redisson 4.7's release, as on the wire: one script lowers the field, then deletes the key and
+/// publishes the message.
 async fn release_as_redisson(server: &RedisServer, name: &str, owner: &str) -> i64 {
     let script = "if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return -1 end \
                   if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then return 0 end \
@@ -112,7 +112,7 @@ async fn a_foreign_holder_is_waited_for_and_its_message_heard() {
         "woken by the message, not by the end of the lease"
     );
 
-    // What Redisson would do with a hold that is not its own.
+    // What Redisson would do with the hold of another owner.
     assert_eq!(release_as_redisson(&server, "theirs", FOREIGNER).await, -1);
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -190,7 +190,7 @@ async fn tokens_are_microseconds_of_the_server_and_expire() {
     // A clock that was set back: the last token is ahead of it.
     let key = "redisson_lock_token:{timed}";
     let _: String = server.query(&["SET", key, "8000000000000000", "PX", "60000"]).await;
-    // A client that does not remember the token which it had a moment ago.
+    // A client that does not remember its last token.
     let locks = self::locks(&server).await;
     let guard = locks.lock("timed").acquire().await.unwrap();
     assert_eq!(guard.token().to_string(), "8000000000000001");
@@ -228,7 +228,7 @@ async fn a_nested_growth_keeps_the_lease_although_the_token_was_forgotten() {
     let lock = locks.lock("old").owned_by(&owner);
     let outer = lock.clone().lease(Duration::from_secs(600)).acquire().await.unwrap();
     let _: i64 = server.query(&["DEL", "redisson_lock_token:{old}"]).await;
-    // Without a watchdog in the hold, the nested one has the backend asked.
+    // The hold has no watchdog, so the nested one asks the backend.
     let inner = lock.acquire().await.unwrap();
     assert!(server.query::<i64>(&["PTTL", "old"]).await > 590_000);
     assert_eq!(inner.token(), outer.token());

@@ -1,4 +1,4 @@
-//! What the scenarios share.
+//! Helpers shared by the scenarios.
 
 use std::{
     future::Future,
@@ -11,13 +11,14 @@ use lockcore::{
 use lockcore_testkit::{Fault, Faults, Faulty, Fixture};
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes on a busy machine: a scenario that waits so long has failed.
+/// The limit of a scenario, more than any takes on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Long enough for a request on its way to arrive.
 pub(super) const A_WHILE: Duration = Duration::from_millis(30);
 
-/// What can happen to a request without keeping a real store waiting for long. Each has an answer in the end, if it is sent again.
+/// The faults of a request that do not make a real store wait for long. With each of them, the
+/// request is answered in the end if it is repeated.
 pub(super) const FAULTS: [Option<Fault>; 7] = [
     None,
     Some(Fault::Refuse(BackendErrorKind::Connection)),
@@ -36,14 +37,14 @@ pub(super) async fn client<F: Fixture>(fixture: &F) -> Locks {
     Locks::new(fixture.client().await)
 }
 
-/// A client of its own, and what its store is to do wrong.
+/// A separate client, and the faults of its store.
 pub(super) async fn faulty<F: Fixture>(fixture: &F) -> (Locks, Faults) {
     let backend = Faulty::new(fixture.client().await);
     let faults = backend.faults();
     (Locks::new(backend), faults)
 }
 
-/// Waits for `condition`, with the lock: whoever has the lock next finds it waiting.
+/// Waits for `condition`, with the lock: once another task has the lock, it waits.
 pub(super) async fn waits(
     lock: &Lock,
     condition: &Condition,
@@ -53,7 +54,7 @@ pub(super) async fn waits(
     tokio::spawn(async move { Ok(wait.await?) })
 }
 
-/// As [`waits`], and gives the lock back at once.
+/// As [`waits`], and then releases the lock at once.
 pub(super) async fn waits_and_releases(
     lock: &Lock,
     condition: &Condition,
@@ -62,7 +63,7 @@ pub(super) async fn waits_and_releases(
     tokio::spawn(async move { waiter.await.expect("no panic")?.release().await })
 }
 
-/// Waits for what must happen soon.
+/// Waits for an event that must come soon.
 pub(super) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(LONG, future).await {
         Ok(output) => output,
@@ -75,7 +76,7 @@ pub(super) async fn joined<T>(what: &str, task: JoinHandle<T>) -> T {
     soon(what, task).await.expect(what)
 }
 
-/// Shows that soon nothing is left that would stay for ever.
+/// Shows that nothing remains, after a short while, that would stay forever.
 pub(super) async fn nothing_is_left<F: Fixture>(fixture: &F, what: &str) {
     let name = LockName::new("a").expect("a valid name");
     let begin = RealInstant::now();

@@ -15,7 +15,7 @@ use super::bench::{
 
 type WaitingTask = JoinHandle<Result<LockGuard, LockError>>;
 
-/// Two clients: the first, with faults, waits in front of the second.
+/// Two clients: the first, with faults, waits ahead of the second.
 struct Bench {
     faults: Faults,
     lock: Lock,
@@ -28,14 +28,15 @@ impl Bench {
         Self { faults, lock: locks.lock("a"), other: client(fixture).await.lock("a") }
     }
 
-    /// The second client notifies one, and keeps the lock.
+    /// The second client notifies one waiter, and keeps the lock.
     async fn notifies(&self) -> LockGuard {
         let guard = self.other.acquire().await.unwrap();
         assert!(self.other.condition("c").notify_one(&guard).await.unwrap(), "somebody waits");
         guard
     }
 
-    /// Shows that `next` was not notified yet, and is so when somebody is, and nobody else.
+    /// Shows that `next` has not been notified, that the next notification goes to it, and that
+    /// nobody else waits.
     async fn only_next_waits<F: Fixture>(&self, fixture: &F, next: WaitingTask, what: &str) {
         fixture.pass(A_WHILE).await;
         assert!(!next.is_finished(), "{what}: nobody was notified");
@@ -95,7 +96,7 @@ pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: F
 ) {
     let bench = Bench::new(fixture).await;
     let guard = bench.lock.acquire().await.unwrap();
-    // Long enough for two others to get the lock meanwhile, also from a slow store.
+    // Long enough for two others to get the lock meanwhile, even from a slow store.
     let late = tokio::spawn(bench.lock.condition("c").wait_timeout(guard, 10 * A_WHILE));
     let next = waits(&bench.other, &bench.other.condition("c")).await;
     let guard = bench.other.acquire().await.unwrap();
@@ -109,7 +110,7 @@ pub(crate) async fn a_wait_that_ran_out_of_time_and_is_dropped_wakes_nobody<F: F
 pub(crate) async fn whatever_happens_to_a_request_the_wait_ends<F: Fixture>(fixture: &F) {
     for op in [Op::Subscribe, Op::Join, Op::Stay, Op::Release, Op::Acquire] {
         for fault in FAULTS.into_iter().flatten() {
-            // A place or a hold that a straggler takes is no worse than that of one who has died.
+            // A place or a hold that a straggler takes is no worse than that of a dead client.
             let takes = matches!(op, Op::Join | Op::Acquire);
             let may_stay = takes && matches!(fault, Fault::Straggles(_));
             if may_stay {
@@ -151,7 +152,7 @@ pub(crate) async fn a_notification_during_an_interruption_is_heard<F: Fixture>(f
     bench.faults.restore_subscriptions();
     drop(joined("the end of the interruption", waiter).await.unwrap());
     assert!(restored.elapsed() < Duration::from_secs(1), "{:?}", restored.elapsed());
-    // If the line stays cut, it asks.
+    // If the connection stays down, it asks.
     let waiter = waits(&bench.lock, &bench.lock.condition("c")).await;
     bench.other.acquire().await.unwrap().release().await.unwrap();
     bench.faults.interrupt_subscriptions();

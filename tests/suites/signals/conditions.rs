@@ -1,4 +1,4 @@
-//! Conditions whose store does what it is asked.
+//! Conditions whose store works.
 
 use std::{
     collections::VecDeque,
@@ -44,7 +44,7 @@ pub(crate) async fn a_notification_ends_one_wait_and_everybodys_ends_all<F: Fixt
     nothing_is_left(fixture, "a condition without waiters").await;
 }
 
-/// A buffer for so many, that is used under a lock only.
+/// A bounded buffer that is only used under a lock.
 #[derive(Clone, Debug)]
 struct Buffer {
     items: Arc<Mutex<VecDeque<u32>>>,
@@ -67,7 +67,7 @@ impl Buffer {
     }
 }
 
-/// One end of a buffer, in a client.
+/// One end of a buffer, in one client.
 #[derive(Clone, Debug)]
 struct End {
     buffer: Buffer,
@@ -108,7 +108,7 @@ pub(crate) async fn no_notification_is_lost_between_release_and_wait<F: Fixture>
             let buffer = Buffer::new(1);
             let (here, there) = (buffer.of(&one), buffer.of(&client(fixture).await));
             let passed = async {
-                // Each end has the late client once.
+                // Each end has the delayed client once.
                 for (put, take) in [(&here, &there), (&there, &here)] {
                     tokio::join!(
                         async {
@@ -196,7 +196,7 @@ pub(crate) async fn a_wait_ends_in_time<F: Fixture>(fixture: &F) {
         let (guard, outcome) = joined("a notification in time", waiter).await.unwrap();
         assert!(outcome == WaitOutcome::Notified && guard.is_held(), "{time:?}");
     }
-    // A lock that is not free delays the return, and not the decision.
+    // A held lock delays the return, but not the decision.
     let waiter = tokio::spawn(condition.wait_timeout(lock.acquire().await.unwrap(), A_WHILE));
     let guard = other.acquire().await.unwrap();
     fixture.pass(3 * A_WHILE).await;
@@ -257,7 +257,7 @@ pub(crate) async fn conditions_do_not_touch_each_other<F: Fixture>(fixture: &F) 
     nothing_is_left(fixture, "several conditions").await;
 }
 
-/// Is refused as the wrong guard, whether it is to wait or to notify.
+/// Shows that the guard is refused as the wrong one, for a wait or a notification.
 async fn is_refused(condition: &Condition, guard: LockGuard, part: &str) {
     let name = guard.name().to_owned();
     for error in [
@@ -352,7 +352,7 @@ pub(crate) async fn a_waiter_that_has_died_is_skipped<F: Fixture>(fixture: &F) {
     let lock = locks.lock("a");
     let mut dies = Box::pin(lock.condition("c").wait(lock.acquire().await.unwrap()));
     let other = client(fixture).await.lock("a");
-    // Nobody polls it any more once the lock is free, and it does not leave.
+    // It is no longer polled once the lock is free, and does not leave.
     tokio::select! {
         biased;
         _ = dies.as_mut() => panic!("nobody was notified"),
@@ -373,7 +373,7 @@ pub(crate) async fn closing_a_client_ends_its_waits_and_leaves_nothing<F: Fixtur
     let waiter = waits(&lock, &lock.condition("c")).await;
     let next = waits(&other, &other.condition("c")).await;
     other.acquire().await.unwrap().release().await.unwrap();
-    // Closing waits for what is late.
+    // Closing waits for delayed requests.
     faults.next(Op::Leave, Fault::Delay(A_WHILE));
     locks.close().await.unwrap();
     let guard = other.acquire().await.unwrap();

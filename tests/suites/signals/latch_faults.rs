@@ -18,7 +18,7 @@ pub(crate) async fn whatever_happens_to_a_count_it_counts_once<F: Fixture>(fixtu
             }
             let left = locks.latch("a").count_down().await.unwrap();
             assert_eq!(left, 2, "{first:?}, {second:?}");
-            // What straggles has arrived by then.
+            // By then the straggler has arrived.
             fixture.pass(2 * A_WHILE).await;
             assert_eq!(operator.open().await.unwrap(), 2, "{first:?}, {second:?}");
         }
@@ -37,7 +37,7 @@ pub(crate) async fn whatever_happens_to_the_setting_it_is_set_once<F: Fixture>(f
             let set = locks.latch("a").set_count(2).await;
             assert!(set.is_ok(), "nobody else has set it: {set:?} after {first:?}, {second:?}");
             assert_eq!(operator.open().await.unwrap(), 2, "{first:?}, {second:?}");
-            // What straggles arrives now, and closes nothing.
+            // The straggler arrives now, and closes nothing.
             fixture.pass(2 * A_WHILE).await;
             assert_eq!(operator.count().await.unwrap(), 0, "{first:?}, {second:?}");
         }

@@ -1,4 +1,4 @@
-//! Latches whose store does what it is asked.
+//! Latches whose store works.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use super::bench::{A_WHILE, builder, client, faulty, joined, nothing_is_left, soon};
 
-/// When the last of fifty waiters went on, after the last count.
+/// The time from the last count until the last of fifty waiters continues.
 async fn the_last_of_fifty<F: Fixture>(fixture: &F) -> Duration {
     let counter = client(fixture).await.latch("a");
     counter.set_count(3).await.unwrap();

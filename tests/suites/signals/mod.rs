@@ -1,4 +1,5 @@
-//! Latches and conditions through the core, over stores that fail when they are told to: on memory with a paused clock, and on Redis.
+//! Latches and conditions through the core, over stores that fail on demand: on memory with a
+//! paused clock, and on Redis.
 
 mod bench;
 pub(crate) mod condition_faults;
@@ -6,7 +7,7 @@ pub(crate) mod conditions;
 pub(crate) mod latch_faults;
 pub(crate) mod latches;
 
-/// Writes one test a scenario, a module a subject.
+/// Generates one test per scenario, in one module per subject.
 macro_rules! signal_tests {
     ($fixture:ty, $run:ident) => {
         type FixtureUnderTest = $fixture;

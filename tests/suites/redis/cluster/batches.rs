@@ -65,7 +65,7 @@ async fn many_requests_share_few_calls_of_each_node() {
     }
     assert!(nodes.iter().all(|names| *names > 100), "{nodes:?}");
     let acquired = calls(&cluster).await - before;
-    // Of each node: the first on its own, then up to 128 in a call.
+    // For each node: the first alone, then up to 128 in a call.
     assert!(acquired <= 3 * 4, "{acquired} calls for 600 acquisitions");
 
     assert_renewed(&client, &requests).await;
@@ -254,7 +254,7 @@ async fn a_slot_that_nobody_serves_fails_a_request_of_a_batch_for_now() {
     for request in held {
         enters(&client, request).await;
     }
-    // Neither of them is the first, which is sent on its own.
+    // Neither is the first request, which is sent alone.
     for request in [&free[1], &held[1]] {
         let slot = cluster.slot_of(request.name.as_str()).await.to_string();
         let _: String = cluster.node(0).query(&["CLUSTER", "DELSLOTS", &slot]).await;
@@ -275,7 +275,7 @@ async fn a_slot_that_nobody_serves_fails_a_request_of_a_batch_for_now() {
     }
 }
 
-/// How far the slots are on their way when the batch is sent.
+/// The progress of the migration when the batch is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SlotProgress {
     Begun,
@@ -313,7 +313,7 @@ async fn each_request_of_a_small_batch_follows_its_slot() {
         for node in [0, 1] {
             let _: String = cluster.node(node).query(&["SCRIPT", "FLUSH"]).await;
         }
-        // What follows the first is a batch of four.
+        // The requests after the first form a batch of four.
         let releasing = [first, held, moved_held].map(|request| end(&client, request));
         let [free_task, moved_task] = [free, moved_free].map(|request| begin(&client, request));
         for task in releasing {
@@ -328,7 +328,7 @@ async fn each_request_of_a_small_batch_follows_its_slot() {
                 assert_eq!(keys, [lock]);
                 granted.push(moved_free);
             }
-            // The token of the name has not moved, and the lock would be at the target.
+            // The token of the name has not moved, while the lock would be at the target.
             Err(error) if progress == SlotProgress::Begun => {
                 assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
                 assert!(error.is_retryable() && !error.is_outcome_unknown(), "{error}");

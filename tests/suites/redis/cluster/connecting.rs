@@ -1,4 +1,4 @@
-//! Ways to a cluster, and wrong ones.
+//! Valid and invalid ways to connect to a cluster.
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ async fn half_a_cluster_serves_nothing_and_says_where_and_why() {
     for node in [1, 2] {
         cluster.node_mut(node).kill();
     }
-    // A client that comes now is no worse off.
+    // A client that connects now is no worse off.
     let after = locks(&cluster).await;
     for locks in [before, after] {
         for (name, address) in &names {
@@ -154,7 +154,8 @@ async fn sharded_messages_need_nodes_that_have_them() {
     assert_works(builder().connect().await.unwrap(), "plain-by-itself").await;
 }
 
-/// What redirects lead to and fro is given up, and tried again for as long as the user wants.
+/// A request that is redirected back and forth is given up, and retried for as long as the user
+/// wants.
 #[tokio::test]
 async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
     let cluster = RedisCluster::builder().replicas_each(0).start().await;
@@ -163,7 +164,7 @@ async fn nodes_that_do_not_agree_are_asked_a_few_times_only() {
         cluster.node(owner).query::<String>(&["CLUSTER", "MYID"]).await,
         cluster.node(other).query::<String>(&["CLUSTER", "MYID"]).await,
     ];
-    // The owner hears of this change from nobody but the test, and the other node never does.
+    // Only the test tells the owner of this change, and nobody tells the other node.
     let slot = slot.to_string();
     cluster.node(owner).query::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await;
     let lock = builder(&cluster).await.retry_for(Duration::ZERO).build().unwrap().lock("lock");

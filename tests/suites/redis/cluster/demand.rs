@@ -1,4 +1,4 @@
-//! A holder on a cluster hears that others want its lock, whichever channels are used.
+//! A holder on a cluster learns that others want its lock, whichever channels are used.
 
 use lockcore::backend::{AcquireOutcome, Backend, SubscribeRequest, Wakeups};
 use lockcore_redis::{ClusterMessages, RedisBackend};
@@ -16,7 +16,7 @@ async fn client(cluster: &RedisCluster, messages: ClusterMessages) -> RedisBacke
     backend(cluster).cluster_messages(messages).connect().await.unwrap()
 }
 
-/// Forgets the wake-ups that have come, of which there may be too many.
+/// Drops pending wake-ups, of which there may be too many.
 async fn forget(demand: &mut Box<dyn Wakeups>) {
     while poll_times(1, demand.woken()).await.is_some() {}
 }

@@ -17,7 +17,7 @@ use crate::{
     support::until,
 };
 
-/// So many that the walk takes several steps at each node.
+/// Enough locks for several steps at each node.
 const LOCKS: usize = 900;
 
 async fn cluster() -> RedisCluster {
@@ -32,7 +32,7 @@ async fn hold_all(backend: &RedisBackend) -> BTreeSet<String> {
     all
 }
 
-/// Takes all steps of a walk, and does something before each of them.
+/// Takes all steps of a walk, and runs something before each of them.
 async fn walk(
     backend: &RedisBackend,
     mut before: impl AsyncFnMut(usize),
@@ -63,8 +63,7 @@ async fn the_names_of_all_nodes_are_reported() {
     assert_eq!(names(&backend).await.unwrap().into_iter().collect::<BTreeSet<_>>(), all);
 }
 
-/// At whatever step a slot begins to move, its keys leave, or it has moved: nothing is missed
-/// without a word.
+/// Whenever a slot begins to move, its keys leave, or it has moved: no name is missed silently.
 #[tokio::test]
 async fn a_walk_while_a_slot_moves_reports_all_names_or_fails() {
     let cluster = cluster().await;
@@ -110,7 +109,7 @@ async fn a_walk_while_a_slot_moves_reports_all_names_or_fails() {
     assert_eq!(names(&backend).await.unwrap().into_iter().collect::<BTreeSet<_>>(), all);
 }
 
-/// The whole of a migration lies between two steps.
+/// The whole migration happens between two steps.
 #[tokio::test]
 async fn a_slot_that_has_moved_between_two_steps_is_noticed() {
     let cluster = cluster().await;
@@ -139,7 +138,7 @@ async fn a_walk_fails_while_a_primary_is_down() {
     cluster.node_mut(1).kill();
     let error = names(&backend).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    // A walk that is under way fails as well, wherever it is: nobody reports the names there.
+    // A walk in progress fails as well, wherever it is: no node reports the names there.
     let walked = walk_from(&backend, &first_steps[0]).await;
     let failure = walked.err().unwrap();
     assert!(failure.is_retryable(), "{failure}");
@@ -156,7 +155,7 @@ async fn walk_from(backend: &RedisBackend, start: &Start) -> Result<(), BackendE
     }
 }
 
-/// A node that was started again has other cursors, although it serves the same slots.
+/// A restarted node has other cursors, although it serves the same slots.
 #[tokio::test]
 async fn a_walk_does_not_go_on_at_a_node_that_was_restarted() {
     let persists = ["--appendonly", "yes", "--appendfsync", "always"];

@@ -15,7 +15,7 @@ use crate::{
 /// A lease that ends without renewals while a replica takes over.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// A holder and a waiter of a lock, and a lock that is used again and again, all in one slot.
+/// A lock with a holder and a waiter, and a lock that is used again and again, all in one slot.
 struct Scene {
     replica: usize,
     holder: Locks,
@@ -35,13 +35,14 @@ impl Scene {
         });
         until("a subscription", || async { listeners(cluster, primary, "{slot}:held").await > 0 })
             .await;
-        // Replication is asynchronous: what the replica has not got is lost with the primary.
+        // Replication is asynchronous: writes that have not reached the replica are lost with the
+        // primary.
         cluster.settle().await;
         Self { replica: cluster.replicas_of(primary).await[0], holder, guard, waiting }
     }
 
-    /// Waits until the replica serves. From then on, a new lock is acquired and the waiter gets its
-    /// lock within `limit`.
+    /// Waits until the replica serves. Then shows that a new lock is acquired, and that the waiter
+    /// gets its lock, within `limit`.
     async fn goes_on_within(self, limit: Duration, cluster: &RedisCluster) {
         let Self { replica, holder, guard, waiting } = self;
         let write = ["SET", "{slot}:written", "1"];
@@ -64,7 +65,7 @@ impl Scene {
         let waited = start.elapsed();
         println!("a new lock after {fresh:?}, and the waiter's after {waited:?}");
         assert!(fresh < limit && waited < limit, "{fresh:?}, {waited:?}");
-        // Longer than the lease: the renewals go on as well.
+        // Longer than the lease: the renewals continue as well.
         let lost = tokio::time::timeout(LEASE + LEASE / 4, next.lost()).await;
         assert!(lost.is_err(), "renewed on the new primary");
         next.release().await.unwrap();
@@ -109,7 +110,8 @@ async fn a_killed_primary_is_replaced_and_the_others_serve_meanwhile() {
         guards.push((primary, locks.lock(name).acquire().await.unwrap()));
     }
     assert!((0..3).all(|node| guards.iter().any(|(primary, _)| *primary == node)));
-    // Replication is asynchronous: what the replicas have not got is lost with the primary.
+    // Replication is asynchronous: writes that have not reached the replicas are lost with the
+    // primary.
     cluster.settle().await;
     let name = name_at(&cluster, 0, "new").await;
     cluster.node_mut(0).kill();
@@ -200,7 +202,7 @@ async fn a_node_is_added_and_removed_under_a_held_lock() {
     guard.release().await.unwrap();
 }
 
-/// The release follows on the same connection, so that it cannot overtake the acquisition.
+/// The release follows on the same connection, so it cannot overtake the acquisition.
 #[tokio::test]
 async fn an_acquisition_that_is_answered_too_late_is_undone() {
     const RESPONSE: Duration = Duration::from_millis(200);
@@ -215,7 +217,7 @@ async fn an_acquisition_that_is_answered_too_late_is_undone() {
     let node = cluster.node(primary);
     let request = request("lock", &hold("owner"), Mode::Exclusive);
     for is_dropped in [false, true] {
-        // From here on there is a connection, and the node knows the scripts.
+        // From here on the connection exists, and the node has the scripts.
         enters(&backend, &request).await;
         releases(&backend, &request).await;
         let calls = async || {

@@ -18,7 +18,7 @@ use crate::support::soon;
 const LEASE: Duration = Duration::from_millis(1500);
 /// How many times a slot moves under contention.
 const MIGRATIONS: u32 = 40;
-/// How much later than without the migration a lock may be granted.
+/// The maximum extra delay of a grant because of the migration.
 const PROMPT: Duration = Duration::from_millis(200);
 
 async fn cluster() -> RedisCluster {
@@ -64,7 +64,7 @@ async fn holds_of_all_kinds_outlive_a_migration_that_is_longer_than_the_lease() 
     }
 }
 
-/// How many holds are renewed while their slot moves, and for how long it moves: twice the lease.
+/// The number of holds that are renewed while their slot moves, which takes twice the lease.
 const HOLDS: usize = 100;
 const MOVES_FOR: Duration = Duration::from_secs(3);
 
@@ -220,7 +220,7 @@ async fn a_name_whose_keys_are_on_both_sides_is_tried_again() {
     cluster.finish_migration(migration).await;
 }
 
-/// What contenders for one lock have seen.
+/// The observations of contenders for one lock.
 #[derive(Default)]
 struct Contention {
     is_inside: AtomicBool,
@@ -283,7 +283,7 @@ async fn migrations_to_and_fro_under_contention_grant_nothing_twice_and_stop_nob
     assert!(pause < longest + PROMPT, "{pause:?}, while a migration took {longest:?} at most");
 }
 
-/// Begins to move a slot, with the keys that `moves` accepts.
+/// Begins to move a slot, with the keys for which `moves` returns `true`.
 async fn half_moved(
     cluster: &RedisCluster,
     name: &str,
@@ -300,7 +300,8 @@ async fn half_moved(
     migration
 }
 
-/// A release that is refused for the time of a migration says so, and goes on in the background.
+/// Accepts a release that succeeds, or is refused during a migration and continues in the
+/// background.
 async fn released_or_tried_again(releasing: JoinHandle<Result<(), LockError>>) {
     match soon("the release", releasing).await.unwrap() {
         Err(LockError::Backend(error)) => assert!(error.is_retryable(), "{error}"),

@@ -20,7 +20,7 @@ use lockcore_redis::{RedisBackend, RedisBackendBuilder};
 use lockcore_testkit::{Feature, RedisCluster, server_lacks};
 use tokio::sync::Mutex;
 
-/// A cluster of three primaries and three replicas for all tests that change nothing in it. It is
+/// A cluster of three primaries and three replicas for all tests that do not change it. It is
 /// stopped when no test uses it.
 pub(crate) async fn shared() -> Arc<RedisCluster> {
     static SHARED: Mutex<Weak<RedisCluster>> = Mutex::const_new(Weak::new());
@@ -42,7 +42,7 @@ fn backend(cluster: &RedisCluster) -> RedisBackendBuilder {
         .connect_timeout(Duration::from_secs(1))
 }
 
-/// A client of its own, as another process would be.
+/// A separate client, as if in another process.
 async fn builder(cluster: &RedisCluster) -> LocksBuilder {
     Locks::builder(backend(cluster).connect().await.unwrap())
 }
@@ -51,7 +51,7 @@ async fn locks(cluster: &RedisCluster) -> Locks {
     builder(cluster).await.build().unwrap()
 }
 
-/// The primary of a name, and another one.
+/// The slot and the primary of a name, and another primary.
 async fn places(cluster: &RedisCluster, name: &str) -> (u16, usize, usize) {
     let slot = cluster.slot_of(name).await;
     let primary = cluster.primary_of(slot).await;

@@ -1,4 +1,4 @@
-//! Requests that have no answer yet.
+//! Requests that are not answered yet.
 
 use std::{future::poll_fn, task::Poll, time::Duration};
 
@@ -18,7 +18,7 @@ async fn a_request_that_nobody_polls_has_the_map_refreshed_no_more() {
     releases(&backend, &request).await;
     let mut acquiring = backend.acquire(&request);
     assert!(poll_fn(|context| Poll::Ready(acquiring.as_mut().poll(context).is_pending())).await);
-    // The server answers at once. Longer than a request waits for its answer.
+    // The server answers at once. This is longer than the response timeout.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = refreshes(&cluster).await;
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -17,10 +17,10 @@ use super::{backend, listeners, name_at, places};
 use crate::support::{soon, until};
 
 const PROMPT: Duration = Duration::from_secs(2);
-/// The least that notices a wake-up that was missed.
+/// The minimum that reveals a missed wake-up.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// The ways of the server to wake somebody up.
+/// The kinds of messages with which the server wakes waiters.
 pub(super) fn ways() -> Vec<ClusterMessages> {
     let mut ways = vec![ClusterMessages::Auto, ClusterMessages::Plain];
     if !server_lacks(Feature::ShardedChannels) {
@@ -115,8 +115,8 @@ async fn waiters_of_all_kinds_hear_of_what_happens_at_the_target_of_a_migration(
     }
 }
 
-/// When a slot moves, the server ends the subscriptions to its channels unasked. The client library
-/// takes that for a reply, so the connection is of no use any more.
+/// When a slot moves, the server ends the subscriptions to its channels unsolicited. The client
+/// library takes that for a reply, so the connection is useless from then on.
 #[tokio::test]
 async fn every_listener_at_a_node_is_woken_when_one_of_its_slots_has_moved() {
     if server_lacks(Feature::ShardedChannels) {
@@ -144,7 +144,7 @@ async fn every_listener_at_a_node_is_woken_when_one_of_its_slots_has_moved() {
     .await;
 }
 
-/// Listens for the releases of a lock, as a waiter does.
+/// Subscribes to the releases of a lock, as a waiter does.
 async fn listen(backend: &RedisBackend, name: &str) -> UnboundedReceiver<()> {
     let request = SubscribeRequest::new(LockName::new(name).unwrap(), HoldId::unique("waiter"));
     let mut subscription = backend.subscribe(&request).await.unwrap();
@@ -207,7 +207,7 @@ async fn waiters_of_all_nodes_are_woken_when_a_node_comes_back() {
         async move { lock.acquire().await }
     });
     until("a subscription", || async { listeners(&cluster, primary, "lock").await > 0 }).await;
-    // Without persistence, the lock is gone with it, and nobody publishes that.
+    // Without persistence, the lock is lost with the node, and nobody publishes that.
     cluster.node_mut(primary).kill();
     cluster.node_mut(primary).restart();
     let start = Instant::now();

@@ -82,8 +82,8 @@ async fn a_slot_that_moves_takes_its_acquisitions_along() {
     assert!(cluster.node(target).query::<bool>(&["EXISTS", "a"]).await);
 }
 
-/// An acquisition that has been granted and waits for a replica, which does not answer until then.
-/// The slot of the lock is on its way to another node.
+/// A granted acquisition that waits for a replica, which does not answer yet. The slot of the lock
+/// is migrating to another node.
 struct Granted {
     acquiring: JoinHandle<Result<AcquireOutcome, BackendError>>,
     since: Instant,
@@ -92,7 +92,7 @@ struct Granted {
 }
 
 impl Granted {
-    /// Some servers mark a slot only if all replicas have heard of it. So the lock is held before
+    /// Some servers mark a slot only once all replicas have heard of it. So the lock is held before
     /// the replica falls silent, and the same hold is acquired once more for a longer lease.
     async fn start(cluster: &RedisCluster) -> Self {
         let backend = RedisBackend::builder().cluster(cluster.addresses()).replicas(1, ENOUGH);
@@ -113,7 +113,7 @@ impl Granted {
         Self { acquiring, since, migration, replica }
     }
 
-    /// The replica acknowledges the hold, which is not there any more.
+    /// The replica acknowledges the hold, which no longer exists.
     async fn ends_unacknowledged(self, cluster: &RedisCluster) {
         cluster.node(self.replica).thaw();
         let error = soon("the error", self.acquiring).await.unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! What becomes of a hold that waits for replicas when something else happens.
+//! Faults during the wait of a hold for its replicas.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ async fn a_connection_that_breaks_in_the_middle_of_a_wait_leaves_nothing() {
     assert_eq!(guard.replicas(), Some(1));
 }
 
-/// `WAIT` on another connection would count what was written there.
+/// `WAIT` on another connection would count the writes of that connection.
 #[tokio::test]
 async fn a_connection_that_breaks_between_the_grant_and_the_wait_leaves_nothing() {
     let group = Group::start(1).await;
@@ -99,7 +99,7 @@ async fn a_server_that_is_demoted_in_the_middle_of_a_wait_grants_nothing() {
     group.replicas[0].freeze();
     let acquiring = tokio::spawn(locks.lock("a").try_acquire());
     group.someone_waits().await;
-    // Nobody listens there, so nothing is copied.
+    // No server listens there, so nothing is copied.
     let _: String = group.primary.query(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let error = soon("the error", acquiring).await.unwrap().unwrap_err();
     let LockError::Backend(failed) = &error else { panic!("{error}") };
@@ -108,7 +108,7 @@ async fn a_server_that_is_demoted_in_the_middle_of_a_wait_grants_nothing() {
     assert_nothing_left(&group.primary).await;
 }
 
-/// New connections lead to the successor, and those that exist stay where they are.
+/// New connections lead to the successor, and existing ones stay where they are.
 #[tokio::test]
 async fn acquisitions_do_not_wait_at_another_server_than_the_one_of_the_commands() {
     let (old, new) = (Group::start(1).await, Group::start(1).await);
@@ -192,7 +192,7 @@ async fn a_hold_that_too_few_replicas_have_does_not_come_back_with_a_failover() 
     let locks = locks.lease(60 * ENOUGH).build().unwrap();
     let acquiring = tokio::spawn(locks.lock("a").try_acquire());
     until("the hold at the replica", || has_lock(group.server(1))).await;
-    // What was sent would be read after all.
+    // Data that was sent would be read otherwise.
     group.server(1).freeze();
     let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let error = soon("the error", acquiring).await.unwrap().unwrap_err();
@@ -256,7 +256,7 @@ async fn a_connection_without_answers_is_replaced_while_an_acquisition_waits() {
     let backend = RedisBackend::builder().url(proxy.url()).replicas(1, 100 * MS);
     let locks = Locks::new(backend.connect().await.unwrap());
     locks.lock("a").acquire().await.unwrap().release().await.unwrap();
-    // Only connections that exist.
+    // Only existing connections.
     proxy.freeze(On::All);
     let start = Instant::now();
     let guard = soon("the lock", locks.lock("a").acquire()).await.unwrap();

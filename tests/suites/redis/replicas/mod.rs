@@ -1,4 +1,4 @@
-//! Holds that replicas have to acknowledge.
+//! Holds that replicas must acknowledge.
 
 mod cluster;
 mod conformance;
@@ -16,7 +16,7 @@ use crate::support::{assert_nothing_left, connect, soon, until};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How long replicas have that answer, on a busy machine.
+/// The time limit of replicas that answer, on a busy machine.
 const ENOUGH: Duration = Duration::from_secs(1);
 
 /// A primary, and replicas that acknowledge its writes.
@@ -27,7 +27,7 @@ struct Group {
 
 impl Group {
     async fn start(count: usize) -> Self {
-        // A replica that joins is sent the data at once.
+        // A replica that joins gets the data at once.
         let primary = RedisServer::start_with(&["--repl-diskless-sync", "no"]);
         let replicas = (0..count).map(|_| replica_of(&primary)).collect();
         let group = Self { primary, replicas };
@@ -35,7 +35,7 @@ impl Group {
         group
     }
 
-    /// Resolves when all replicas acknowledge writes. `INFO` shows them as connected earlier.
+    /// Completes when all replicas acknowledge writes. `INFO` shows them as connected earlier.
     async fn linked(&self) {
         let count = self.replicas.len().try_into().unwrap();
         let locks = self.locks(count, ENOUGH).await;
@@ -47,23 +47,23 @@ impl Group {
         RedisBackend::builder().url(self.primary.url())
     }
 
-    /// A client whose holds have to be acknowledged by `count` replicas.
+    /// A client whose holds must be acknowledged by `count` replicas.
     async fn locks(&self, count: u32, timeout: Duration) -> Locks {
         Locks::new(self.backend().replicas(count, timeout).connect().await.unwrap())
     }
 
-    /// Resolves when a client waits for replicas.
+    /// Completes when a client waits for replicas.
     async fn someone_waits(&self) {
         until("a WAIT", || is_blocked(&self.primary)).await;
     }
 
-    /// How many wait in the queue of a fair lock.
+    /// The number of waiters in the queue of a fair lock.
     async fn queued(&self, name: &str) -> usize {
         let queue = format!("redisson_lock_queue:{{{name}}}");
         self.primary.query(&["LLEN", &queue]).await
     }
 
-    /// How many calls of `WAIT` the server has had.
+    /// The number of calls of `WAIT` at the server.
     async fn waits(&self) -> u64 {
         self.primary.calls_of("wait").await
     }
@@ -184,7 +184,7 @@ async fn every_kind_of_lock_is_left_to_others_if_too_few_replicas_have_it() {
     assert_eq!(group.primary.keys_without_expiry().await, Vec::<String>::new());
 }
 
-/// The place in line is lost with the hold. Whoever comes next gets it.
+/// The place in the queue is lost with the hold. The next waiter gets the lock.
 #[tokio::test]
 async fn a_fair_lock_goes_on_to_the_next_if_too_few_replicas_have_it() {
     let group = Group::start(1).await;

@@ -1,4 +1,4 @@
-//! Who is asked: the setting of the backend, and that of a lock.
+//! Which setting applies: that of the backend, or that of a lock.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn timeouts_out_of_range_are_refused_before_any_request() {
     }
 }
 
-/// The hold of the first may not be acknowledged, so the second asks for one of its own.
+/// The hold of the first may not be acknowledged, so the second requests its own.
 #[tokio::test]
 async fn a_lock_with_a_setting_of_its_own_does_not_take_over_a_hold() {
     let group = Group::start(1).await;

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// The group that the cases share. It is stopped when none of them uses it.
 static GROUP: Mutex<Weak<RedisSentinel>> = Mutex::const_new(Weak::new());
 
-/// A share in the group, in which every name begins with `prefix`.
+/// A shared use of the group, in which every name begins with `prefix`.
 struct SentinelFixture {
     group: Arc<RedisSentinel>,
     prefix: String,

@@ -16,7 +16,7 @@ use crate::{
     support::{listened_to, soon},
 };
 
-/// The password of the hour.
+/// The current password.
 #[derive(Clone)]
 struct Vault(Arc<Mutex<Result<String, String>>>);
 
@@ -40,7 +40,7 @@ impl Vault {
 
 #[tokio::test]
 async fn a_changed_password_is_asked_for_and_no_lock_is_lost() {
-    // The test has one thread, on which everything runs.
+    // Everything in this test runs on one thread.
     let (log, _logging) = Log::start();
     let server = RedisServer::start_with(&["--requirepass", "canary-one"]);
     let client = redis::Client::open(format!("redis://:canary-one@{}", server.address())).unwrap();
@@ -56,7 +56,7 @@ async fn a_changed_password_is_asked_for_and_no_lock_is_lost() {
         let lock = other.lock("held");
         async move { lock.acquire().await }
     });
-    // Through the operator: the kit would log in with a password that is not valid any more.
+    // Through the operator: the kit would log in with a password that is no longer valid.
     let channel = "redisson_lock__channel:{held}";
     soon("a subscription", async {
         loop {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::{Worker, backend, builder, locks};
 use crate::support::{listened_to, soon, until};
 
-/// Work goes on so soon after all Sentinels name the new primary.
+/// The time limit for work to continue once all Sentinels name the new primary.
 const AFTER_A_CRASH: Duration = Duration::from_secs(2);
 const AFTER_AN_ORDER: Duration = Duration::from_millis(200);
 /// Longer than a failover takes.
@@ -96,7 +96,7 @@ async fn a_busy_lock_goes_on_after_a_failover_by_hand() {
     assert!(moment.elapsed() < AFTER_A_CRASH, "{:?}", moment.elapsed());
 }
 
-/// Has the primary of a group fail, with a worker and a hold, and tests the new one.
+/// Makes the primary of a group fail, with a worker and a hold, and tests the new one.
 async fn primary_fails(group: &mut RedisSentinel, fail: impl Fn(&mut RedisServer)) {
     let client = builder(group).await.lease(LONG_LEASE).build().unwrap();
     let held = client.lock("held").acquire().await.unwrap();
@@ -159,7 +159,7 @@ async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
     let client = builder(&group).await.lease(3 * RENEWAL).build().unwrap();
     let copied = client.lock("copied").acquire().await.unwrap();
     replicated(&group, "copied").await;
-    // What was sent would be read after all.
+    // Data that was sent would be read otherwise.
     group.server(1).freeze();
     let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let lost = client.lock("lost").acquire().await.unwrap();
@@ -168,7 +168,7 @@ async fn the_holder_of_a_lock_that_no_replica_had_is_told() {
     assert_eq!(group.primary().await, 1);
     let moment = Instant::now();
 
-    // Somebody else may have it before the holder is told: the token is higher.
+    // Another client may have it before the holder is told: its token is greater.
     let other = locks(&group).await;
     let newer = soon("the lost lock", other.lock("lost").acquire()).await.unwrap();
     assert!(newer.token() > lost.token());
@@ -191,7 +191,7 @@ async fn a_lock_whose_release_no_replica_had_is_free_after_the_failover() {
     let permit = client.semaphore("permits", 1).acquire().await.unwrap();
     let kept = client.lock("kept").acquire().await.unwrap();
     replicated(&group, "kept").await;
-    // What was sent would be read after all.
+    // Data that was sent would be read otherwise.
     group.server(1).freeze();
     let _: u32 = group.server(0).query(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     fair.release().await.unwrap();

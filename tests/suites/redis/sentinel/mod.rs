@@ -29,7 +29,7 @@ async fn locks(group: &RedisSentinel) -> Locks {
     builder(group).await.build().unwrap()
 }
 
-/// A client that acquires and releases one lock after the other, whatever happens.
+/// A client that acquires and releases one lock after another, whatever happens.
 struct Worker {
     grants: UnboundedReceiver<(Instant, String)>,
 }
@@ -40,7 +40,7 @@ impl Worker {
         let (granted, grants) = unbounded_channel();
         tokio::spawn(async move {
             for number in 0.. {
-                // A release fails while there is no primary, and goes on in the background.
+                // A release fails while there is no primary, and continues in the background.
                 let name = format!("work:{number}");
                 if let Ok(guard) = locks.lock(&*name).acquire_timeout(LONG).await {
                     if granted.send((Instant::now(), name)).is_err() {

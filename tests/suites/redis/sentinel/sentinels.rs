@@ -1,4 +1,4 @@
-//! Sentinels that are gone, silent, or not named by the user.
+//! Sentinels that are down, silent, or not named by the user.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn works(locks: &Locks) {
     soon("a lock", locks.lock("any").acquire()).await.unwrap().release().await.unwrap();
 }
 
-/// Resolves when somebody has subscribed to the events of a Sentinel.
+/// Completes when there is a subscriber to the events of a Sentinel.
 async fn followed(group: &RedisSentinel, sentinel: usize) {
     until("a follower", || async {
         let clients: String = group.sentinel(sentinel).query(&["CLIENT", "LIST"]).await;

@@ -1,4 +1,4 @@
-//! Sentinels and servers over TLS, each on its own.
+//! Sentinels and servers over TLS, independently of each other.
 
 use std::net::TcpListener;
 
@@ -11,8 +11,8 @@ use crate::{
     support::{listened_to, soon},
 };
 
-/// A server over TLS, which a Sentinel knows as `sealed`, and that Sentinel, which knows a server
-/// without TLS as well.
+/// A server over TLS that a Sentinel knows as `sealed`, and that Sentinel, which also knows a
+/// server without TLS.
 struct Sealed {
     server: RedisServer,
     group: RedisSentinel,

@@ -1,4 +1,4 @@
-//! Wrong input: the error names the address and the way out, and no password.
+//! Wrong input: the error names the address and the remedy, and no password.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_wrong_name_a_server_and_a_sentinel_in_the_wrong_place_are_told_apart(
     let url = format!("redis+sentinel://:{CANARY}@{sentinel}");
     let error = refused(RedisBackend::builder().url(url)).await;
     assert_says(&error, Configuration, &["redis+sentinel://host:26379"]);
-    // One that knows is enough.
+    // One Sentinel that knows the primary is enough.
     let addresses = [server, sentinel];
     RedisBackend::sentinel(addresses, name).connect().await.unwrap();
 }
@@ -66,7 +66,7 @@ async fn a_primary_that_is_a_replica_is_refused_and_a_retry_can_help() {
 
 #[tokio::test]
 async fn each_password_is_asked_for_by_its_name() {
-    // The test has one thread, on which everything runs.
+    // Everything in this test runs on one thread.
     let (log, _logging) = Log::start();
     let builder = RedisSentinel::builder().replicas(1).password("servers");
     let group = builder.sentinel_password("Sentinels").start().await;
