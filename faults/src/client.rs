@@ -1,4 +1,4 @@
-//! A client process: tasks that acquire, hold and release, and write down what they see.
+//! A client process: tasks that acquire, hold and release, and log what they observe.
 
 use std::{
     future::Future,
@@ -23,13 +23,13 @@ use crate::{
     rng::Random,
 };
 
-/// How often a holder looks whether it still holds.
+/// How often a holder checks whether it still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// Threads of a client's runtime.
 const THREADS: usize = 2;
 
-/// Runs a client process until it is told to end or its orders end.
+/// Runs a client process until it is told to end, or its input ends.
 pub(crate) fn run(config: &str) -> Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -45,18 +45,18 @@ pub(crate) fn run(config: &str) -> Result<()> {
     ended?
 }
 
-/// What the tasks of a client share.
+/// The state that the tasks of a client share.
 struct Session {
     config: ClientConfig,
     locks: Locks,
     log: EventLog,
     resource: ResourceClient,
     resting: watch::Sender<bool>,
-    /// For how many ns the host has been suspended, as far as leases are concerned.
+    /// How many ns the host has been suspended, by the lease clock.
     suspended: Arc<AtomicU64>,
 }
 
-/// A hold that is kept on order, by a task of its own.
+/// A hold that is kept on order, by a separate task.
 struct Kept {
     name: String,
     give_up: tokio::sync::oneshot::Sender<()>,
@@ -151,7 +151,7 @@ impl Session {
         Ok(Answer::Done)
     }
 
-    /// Acquires and releases until the client is to rest.
+    /// Acquires and releases until the client is told to rest.
     async fn play(self: Arc<Self>, number: usize) {
         let mut random = Random::of(self.config.seed, &format!("{} {number}", self.config.client));
         let mut rest = self.resting.subscribe();
@@ -159,7 +159,7 @@ impl Session {
             if let Some(place) = random.pick(&self.config.places).cloned() {
                 self.once(&place, &mut random).await;
             }
-            // Leaves time to others, also where everything is refused at once.
+            // Leaves time to others, even where everything is refused at once.
             let pause = random.ms(1, 20);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// One acquisition, in one of the ways there are, and what follows from it.
+    /// One acquisition, in one of the possible ways, and what follows from it.
     async fn once(&self, place: &Place, random: &mut Random) {
         let share = match place.kind {
             Kind::ReadWrite if random.below(3) > 0 => Share::Read,
@@ -252,7 +252,8 @@ impl Session {
 
     fn granted(&self, op: u64, guard: LockGuard) -> LockGuard {
         let owner = guard.wire_owner().to_owned();
-        // The time before the rest of the lease, so that a pause in between cannot make the belief longer than it is.
+        // The time is read before the remaining lease, so that a pause in between cannot make the
+        // belief longer than it is.
         let t = monotonic();
         let until = t + span(guard.remaining());
         self.log.at(t, op, What::Granted { token: guard.token().into(), owner, until });
@@ -277,7 +278,7 @@ impl Session {
         None
     }
 
-    /// Holds: reads, works, perhaps enters again, writes, and leaves.
+    /// Holds the lock: reads, works, perhaps nests, writes, and leaves.
     async fn inside(
         &self,
         op: u64,
@@ -302,7 +303,7 @@ impl Session {
         if let Some(base) = base
             && (self.config.careless || still_held && guard.is_held())
         {
-            // A stale token is what the resource is there for.
+            // Rejecting a stale token is the purpose of the resource.
             let _ = self.resource.write(name, token, base).await;
         }
         if still_held && random.one_in(5) {
@@ -314,7 +315,8 @@ impl Session {
         }
     }
 
-    /// Stays for so long, or until the client is to rest, or until the hold is lost; says whether it is still held.
+    /// Stays for `time`, or until the client is told to rest, or until the hold is lost. Returns
+    /// `true` if it is still held.
     async fn stay(&self, op: u64, guard: &LockGuard, time: Duration, until_rest: bool) -> bool {
         let start = Instant::now();
         let lost = guard.lost();
@@ -370,7 +372,8 @@ impl Session {
         }
     }
 
-    /// Acquires all of `place` and keeps it, until told otherwise or until it is lost.
+    /// Acquires the lock of `place` as a whole and keeps it, until told otherwise or until it is
+    /// lost.
     async fn keep(self: Arc<Self>, place: Place) -> Result<Kept> {
         let share = place.kind.whole();
         let op = self.ask(&place, share, None);
@@ -400,7 +403,7 @@ impl Session {
         Ok(Kept { name, give_up, given_up })
     }
 
-    /// Waits for all of `place`, as long as it takes, and gives it up.
+    /// Waits for the lock of `place` as a whole, as long as it takes, and releases it.
     async fn wait(self: Arc<Self>, place: Place) {
         let share = place.kind.whole();
         let op = self.ask(&place, share, None);

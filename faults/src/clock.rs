@@ -1,10 +1,10 @@
-//! [`WallClock`]: a wall clock that can be moved, for a process that is started with it.
+//! [`WallClock`]: a wall clock that can be set, for a process that is started with it.
 
 use std::time::Duration;
 
 use crate::{protocol::Result, shim::Shim};
 
-/// A preloaded library whose file says how far its clock is ahead.
+/// A preloaded library, with a file that sets how far its clock is ahead.
 #[derive(Debug)]
 pub(crate) struct WallClock(Shim);
 
@@ -19,17 +19,17 @@ impl WallClock {
         Ok(clock)
     }
 
-    /// What a process is started with.
+    /// The environment variables to start a process with.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         self.0.environment()
     }
 
-    /// How far the clock is ahead.
+    /// Sets the clock ahead.
     pub(crate) fn ahead(&self, by: Duration) -> Result<()> {
         self.set(i64::try_from(by.as_nanos())?)
     }
 
-    /// How far the clock is behind.
+    /// Sets the clock back.
     pub(crate) fn behind(&self, by: Duration) -> Result<()> {
         self.set(-i64::try_from(by.as_nanos())?)
     }

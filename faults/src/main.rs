@@ -1,4 +1,5 @@
-//! The fault battery of lockcore: what is promised, while clients, servers and the network are made to fail.
+//! The fault battery of lockcore: what is promised, while clients, servers and the network are made
+//! to fail.
 //!
 //! ```text
 //! lockcore-faults all [--seed N] [--jobs N] [--table FILE]   every fault, and the table
@@ -8,8 +9,8 @@
 //! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
 //! lockcore-faults list                                        which there are
 //! ```
-//! `--on single|sentinel|cluster|quorum|postgres|etcd` says where locks are kept; a single Redis server by
-//! default.
+//! `--on single|sentinel|cluster|quorum|postgres|etcd` says where locks are kept; a single Redis
+//! server by default.
 //!
 //! Each fault is a function in [`battery`]; [`scene`] has what they are made of.
 
@@ -37,7 +38,7 @@ use crate::{
     report::Run,
 };
 
-/// What was asked for on the command line.
+/// The parsed command line.
 #[derive(Debug)]
 struct Arguments {
     words: Vec<String>,
@@ -50,7 +51,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
-        // What a client process is started with.
+        // How a client process is started.
         Some((hidden, [config])) if hidden == "client" => client::run(config).map(|()| true),
         _ => run(&arguments),
     };

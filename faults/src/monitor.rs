@@ -1,4 +1,4 @@
-//! [`Monitor`]: everything that a server is told, from its `MONITOR`.
+//! [`Monitor`]: all commands that a server receives, from its `MONITOR`.
 
 use std::{
     net::Ipv4Addr,
@@ -14,13 +14,13 @@ use tokio::{
 
 use crate::protocol::Result;
 
-/// A connection on which the server tells what it is told.
+/// A connection on which the server reports the commands that it receives.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     lines: Arc<Mutex<Vec<String>>>,
-    /// From when on everything is known.
+    /// The time from which on everything is known.
     pub(crate) since: u64,
-    /// Wall clock less monotonic clock.
+    /// The wall clock minus the monotonic clock.
     offset: u64,
     reading: JoinHandle<()>,
 }
@@ -31,14 +31,14 @@ impl Monitor {
         stream.write_all(b"MONITOR\r\n").await?;
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let mut told = BufReader::new(stream).split(b'\n');
-        // The first line says that it has begun.
+        // The first line says that monitoring has begun.
         told.next_segment().await?;
         let offset = wall_clock() - monotonic();
         let reading = tokio::spawn({
             let lines = lines.clone();
             async move {
                 while let Ok(Some(line)) = told.next_segment().await {
-                    // What scripts are called with changes nothing; only what they do does.
+                    // Script calls themselves change nothing; only the commands inside do.
                     if line.windows(6).any(|window| window == b" lua] ") || changes_locks(&line) {
                         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                         lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -49,7 +49,7 @@ impl Monitor {
         Ok(Self { lines, since: monotonic(), offset, reading })
     }
 
-    /// Whether it still hears everything.
+    /// Returns `true` if it still receives everything.
     pub(crate) fn is_whole(&self) -> bool {
         !self.reading.is_finished()
     }
@@ -62,7 +62,7 @@ impl Monitor {
     }
 }
 
-/// Whether a client's own command acquires, releases or deletes locks.
+/// Returns `true` if a client's own command acquires, releases or deletes locks.
 fn changes_locks(line: &[u8]) -> bool {
     let commands = [&b"] \"RESTORE\""[..], b"] \"HDEL\"", b"] \"FLUSHALL\""];
     let tells = |command: &&[u8]| {

@@ -1,4 +1,4 @@
-//! [`ClientProcess`]: this program once more, as a client.
+//! [`ClientProcess`]: another process of this program, as a client.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,10 +14,10 @@ use tokio::{
 
 use crate::protocol::{Answer, ClientConfig, Order, Result, failure};
 
-/// How long an order may take.
+/// The time limit of an order.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client process. It ends with its handle.
+/// A client process. It ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct ClientProcess {
     pub(crate) config: ClientConfig,
@@ -79,7 +79,7 @@ impl ClientProcess {
         done.map_err(|error| failure(format!("{order:?}: {error}")))
     }
 
-    /// The answer to the order before, which must not have failed.
+    /// The answer to the previous order, which must not have failed.
     pub(crate) async fn done(&mut self) -> Result<Answer> {
         match self.answer().await? {
             Answer::Failed(error) => Err(failure(format!("{}: {error}", self.name()))),
@@ -93,7 +93,7 @@ impl ClientProcess {
         Ok(self.orders.write_all(line.as_bytes()).await?)
     }
 
-    /// The answer to the order before.
+    /// The answer to the previous order.
     pub(crate) async fn answer(&mut self) -> Result<Answer> {
         let line = tokio::time::timeout(PATIENCE, self.answers.next_line()).await;
         match line.map_err(|_| failure(format!("{} does not answer", self.name())))?? {
@@ -115,13 +115,13 @@ impl ClientProcess {
         signal_process(self.pid(), signal)
     }
 
-    /// Waits for the end of the process. Whether it was a good one.
+    /// Waits for the end of the process. Returns `true` if it succeeded.
     pub(crate) async fn ended(&mut self) -> Result<bool> {
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         Ok(ended.map_err(|_| failure(format!("{} does not end", self.name())))??.success())
     }
 
-    /// The end of what it has said on standard error.
+    /// The end of its standard error.
     fn complaints(&self) -> String {
         last_lines(&self.said)
     }

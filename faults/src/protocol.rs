@@ -1,4 +1,4 @@
-//! What the battery and its client processes say to each other: one JSON document a line.
+//! The protocol between the battery and its client processes: one JSON document per line.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::store::{Connecting, Store};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// An error with a sentence.
+/// An error with a message.
 pub(crate) fn failure(message: impl Into<String>) -> Box<dyn std::error::Error + Send + Sync> {
     io::Error::other(message.into()).into()
 }
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The hold that keeps everybody else out.
+    /// The share of a hold that excludes all others.
     pub(crate) fn whole(self) -> Share {
         match self {
             Self::Semaphore => Share::Permits { count: PERMITS, of: PERMITS },
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Of every semaphore.
+/// The number of permits of every semaphore.
 pub(crate) const PERMITS: u32 = 3;
 
 /// A lock of a kind.
@@ -55,7 +55,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
 }
 
-/// What a client process is and does.
+/// The configuration of a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientConfig {
     pub(crate) client: String,
@@ -63,15 +63,15 @@ pub(crate) struct ClientConfig {
     pub(crate) connecting: Connecting,
     pub(crate) retry_for: Duration,
     pub(crate) queue_timeout: Duration,
-    /// Whether the clock of leases can be told that the host was suspended.
+    /// `true` if suspensions of the host can be simulated on the lease clock.
     pub(crate) can_suspend: bool,
     pub(crate) tasks: usize,
     pub(crate) places: Vec<Place>,
     /// How long a task stays inside, in ms.
     pub(crate) hold_ms: (u64, u64),
-    /// Whether some stay inside for up to two leases.
+    /// `true` if some tasks stay inside for up to two leases.
     pub(crate) long_holds: bool,
-    /// Write without looking whether the hold is still there: what fencing is for.
+    /// Write without checking whether the hold still exists: the case that fencing is for.
     pub(crate) careless: bool,
     pub(crate) log: PathBuf,
     pub(crate) resource: PathBuf,
@@ -81,21 +81,21 @@ pub(crate) struct ClientConfig {
 /// An order to a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Have the tasks work.
+    /// Make the tasks work.
     Play,
-    /// Have the tasks end what they do.
+    /// Make the tasks finish and stop.
     Rest,
-    /// Acquire this, and keep it.
+    /// Acquire this lock, and keep it.
     Hold(Place),
-    /// Wait for this, then give it up; there is no answer to wait for.
+    /// Wait for this lock, then release it; the order has no answer to wait for.
     Wait(Place),
-    /// Release what is kept, and say how that went.
+    /// Release the kept locks, and report the results.
     Release,
-    /// Keep all threads of the runtime busy for so long.
+    /// Block all threads of the runtime for this long.
     Block(Duration),
-    /// Make the clock of leases go ahead by so much, as after a suspension of the host.
+    /// Advance the lease clock by this much, as after a suspension of the host.
     Suspend(Duration),
-    /// Tell the vitals.
+    /// Report the vitals.
     Vitals,
     /// End.
     Exit,

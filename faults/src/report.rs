@@ -1,28 +1,28 @@
-//! [`Report`]: what came of one fault.
+//! [`Report`]: the result of one fault.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use crate::{deployment::Deployment, protocol::Kind};
 
-/// What a run is made again with.
+/// The parameters to repeat a run with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) seed: u64,
     pub(crate) on: Deployment,
 }
 
-/// A time that was measured.
+/// A measured time.
 #[derive(Clone, Debug)]
 pub(crate) struct Measure {
     pub(crate) what: String,
-    /// `None`: it did not happen.
+    /// `None` if it did not happen.
     pub(crate) took: Option<Duration>,
     pub(crate) bound: Duration,
-    /// What this machine was late by itself, which is allowed on top.
+    /// The delay of the machine itself, which is allowed on top.
     pub(crate) stall: Duration,
 }
 
-/// What came of one fault.
+/// The result of one fault.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) number: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     pub(crate) losses: usize,
     pub(crate) lost_updates: usize,
     pub(crate) stale_writes: usize,
-    /// Which checks were made.
+    /// The checks that were made.
     pub(crate) checked: Vec<String>,
     pub(crate) findings: Vec<String>,
     pub(crate) measures: Vec<Measure>,
@@ -43,7 +43,7 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
     pub(crate) stall: Duration,
     pub(crate) took: Duration,
-    /// Why it could not be made, on this machine or on this deployment.
+    /// Why the fault is impossible on this machine or deployment.
     pub(crate) impossible: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Report {
         Self { run, kinds: kinds.to_vec(), ..Self::default() }
     }
 
-    /// A fault that cannot be made.
+    /// A fault that is impossible.
     pub(crate) fn impossible(run: Run, why: impl Into<String>) -> Self {
         Self { run, impossible: Some(why.into()), ..Self::default() }
     }
@@ -69,7 +69,7 @@ impl Report {
         self.measures.push(measure);
     }
 
-    /// What people see when a fault is done.
+    /// The output when a fault is done.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::new();
         let verdict = match (&self.impossible, self.findings.is_empty()) {
@@ -101,7 +101,7 @@ impl Report {
         text
     }
 
-    /// Its row in the table.
+    /// The row of the fault in the table.
     pub(crate) fn row(&self) -> String {
         let kinds: Vec<_> = self.kinds.iter().map(|kind| kind.short()).collect();
         let verdict = match (&self.impossible, self.findings.len()) {

@@ -1,4 +1,5 @@
-//! The resource that locks protect: values that are read and written, and a guard that looks at fencing tokens. No fault ever hits it.
+//! The resource that locks protect: values that are read and written, and a check of fencing
+//! tokens. Faults never hit it.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,7 @@ struct Value {
 pub(crate) struct Resource(JoinHandle<()>);
 
 impl Resource {
-    /// Serves on `socket`. If it is not `fenced`, it takes every write.
+    /// Serves on `socket`. If it is not `fenced`, it accepts every write.
     pub(crate) fn start(socket: &Path, log: EventLog, fenced: bool) -> Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let values: Arc<Mutex<HashMap<String, Value>>> = Arc::default();
@@ -83,7 +84,8 @@ fn answer(line: &str, values: &mut HashMap<String, Value>, log: &EventLog, fence
     if accepted { format!("{}\n", value.version) } else { "stale\n".into() }
 }
 
-/// A client's way to the resource. After a failure the connection is another one, so that no late answer is taken for the next.
+/// A client's connection to the resource. After a failure a new connection is made, so that no late
+/// answer is taken for the next one.
 #[derive(Debug)]
 pub(crate) struct ResourceClient {
     socket: PathBuf,
@@ -95,12 +97,12 @@ impl ResourceClient {
         Self { socket, connection: tokio::sync::Mutex::default() }
     }
 
-    /// The version now; `None` if the token is stale.
+    /// The current version; `None` if the token is stale.
     pub(crate) async fn read(&self, name: &str, token: u64) -> Result<Option<u64>> {
         self.ask(format!("read {name} {token}\n")).await
     }
 
-    /// Writes a new version upon `base`; `None` if the token is stale.
+    /// Writes a new version on top of `base`; `None` if the token is stale.
     pub(crate) async fn write(&self, name: &str, token: u64, base: u64) -> Result<Option<u64>> {
         self.ask(format!("write {name} {token} {base}\n")).await
     }

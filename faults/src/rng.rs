@@ -1,4 +1,4 @@
-//! [`Random`]: numbers that only look random, and can be had again.
+//! [`Random`]: repeatable pseudorandom numbers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A generator of its own for each of several that share a seed.
+    /// A separate generator for each label, from the same seed.
     pub(crate) fn of(seed: u64, label: &str) -> Self {
         let mut random = Self(seed);
         for byte in label.bytes() {
@@ -33,7 +33,7 @@ impl Random {
         self.next() % bound.max(1)
     }
 
-    /// Whether something happens that does so `once` in so many times.
+    /// Returns `true` once in `once` times, at random.
     pub(crate) fn one_in(&mut self, once: u64) -> bool {
         self.below(once) == 0
     }

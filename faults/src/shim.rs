@@ -1,4 +1,4 @@
-//! [`Shim`]: a library that changes what a process sees of its machine, for a process that is started with it.
+//! [`Shim`]: a preloaded library that changes a process's view of its machine.
 
 use std::{
     path::PathBuf,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::protocol::{Result, failure};
 
-/// A preloaded library, in a directory of its own, with the file that steers it.
+/// A preloaded library, in its own directory, with the file that controls it.
 #[derive(Debug)]
 pub(crate) struct Shim {
     directory: PathBuf,
@@ -43,12 +43,12 @@ impl Shim {
         self.directory.join(file)
     }
 
-    /// The file that steers the library.
+    /// The file that controls the library.
     pub(crate) fn file(&self) -> PathBuf {
         self.path("file")
     }
 
-    /// What a process is started with.
+    /// The environment variables to start a process with.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let shown = |path: PathBuf| path.display().to_string();
         vec![

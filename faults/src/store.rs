@@ -1,4 +1,4 @@
-//! [`Store`]: where a client keeps its locks.
+//! [`Store`]: the store of a client's locks.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::Result;
 
-/// Where a client keeps its locks.
+/// The store of a client's locks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Store {
     /// Redis: one server, one behind Sentinels, or a cluster.
@@ -26,24 +26,24 @@ pub(crate) enum Store {
     Etcd(Vec<String>),
 }
 
-/// How a client connects, and what it asks of its store.
+/// How a client connects, and what it requires of its store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Connecting {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) allow_eviction: bool,
     pub(crate) lease: Duration,
-    /// For how long the grants of a member of a quorum do not count after it was away.
+    /// How long the grants of a member of a quorum do not count after it was away.
     pub(crate) rejoin_after: Duration,
-    /// For how long it keeps locks that nobody waits for, where it can hear that somebody does.
+    /// How long it keeps unwanted locks, where it can hear of the demand.
     pub(crate) linger: Duration,
 }
 
-/// How long it may take to connect, on a machine that is busy with the start of others.
+/// The time limit to connect, on a machine that is busy starting others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Store {
-    /// Connects. What is set for locks goes to the builder.
+    /// Connects. The options for locks go to the builder.
     pub(crate) async fn connect(&self, how: &Connecting) -> Result<LocksBuilder> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! The table of what was measured: a section for each deployment.
+//! The table of measurements: one section per deployment.
 
 use std::{fmt::Write, fs, io, path::Path};
 

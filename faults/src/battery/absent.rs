@@ -2,7 +2,7 @@
 
 use crate::deployment::Deployment::{self, Cluster, Etcd, Postgres, Quorum, Sentinel, Single};
 
-/// Why there is no such fault on a deployment; `None` if there is.
+/// The reason why a deployment does not have a fault; `None` if it has.
 pub(super) fn why(number: u32, on: Deployment) -> Option<&'static str> {
     match on {
         Single | Sentinel | Cluster => on_redis(number, on),

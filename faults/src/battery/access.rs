@@ -15,16 +15,16 @@ use crate::{
 
 const USER: &str = "worker";
 
-/// A scene whose clients log in as a user of their own, with every right.
+/// A scene whose clients log in as a separate user with every right.
 async fn open_with_user(run: Run, setup: Setup) -> Result<Scene> {
     let password = format!(">{SECRET}");
     let setup = setup.server(&["--user", USER, "on", &password, "~*", "&*", "+@all"]);
     Scene::open(run, Setup { user: format!("{USER}:{SECRET}@"), ..setup }).await
 }
 
-/// #47: the user loses the right to set expiries, in the middle of everything. That is told as `Permission`, and no key is left without an
-/// expiry.
-/// Exclusion, server truth; nothing endless, also right then.
+/// #47: the user loses the right to set expiries, at an arbitrary moment. Clients report that as
+/// `Permission`, and no key is left without an expiry.
+/// Exclusion, server truth; no endless keys, not even at that moment.
 pub(super) async fn command_forbidden(run: Run) -> Result<Report> {
     let mut scene = open_with_user(run, Setup::default()).await?;
     scene.play().await?;
@@ -41,7 +41,8 @@ pub(super) async fn command_forbidden(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #48: the user loses the right to channels, which closes the connections of those who listen. Releases go on to work.
+/// #48: the user loses the right to channels, which closes the connections of subscribers. Releases
+/// still work.
 /// Exclusion, server truth; releases confirmed.
 pub(super) async fn channels_forbidden(run: Run) -> Result<Report> {
     let mut scene = open_with_user(run, Setup::default()).await?;
@@ -57,9 +58,9 @@ pub(super) async fn channels_forbidden(run: Run) -> Result<Report> {
     scene.finish(Judge { failures: &["Backend(Permission)"], ..Judge::default() }).await
 }
 
-/// #49: the password is changed and all connections closed, then the user is turned off, then all is as before. That is told as `Auth`
-/// at once; the password shows up nowhere.
-/// Errors, recovery; connections bounded by what the tasks ask for.
+/// #49: the password is changed and all connections are closed, then the user is disabled, then
+/// everything is restored. Clients report that as `Auth` at once; the password shows nowhere.
+/// Errors, recovery; connections bounded by the requests of the tasks.
 pub(super) async fn logged_out(run: Run) -> Result<Report> {
     let mut scene = open_with_user(run, Setup { tasks: 3, ..Setup::default() }).await?;
     scene.play().await?;
@@ -97,12 +98,13 @@ fn certificates(directory: &Path) -> Result<()> {
     let sign = "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial";
     openssl(&format!("{sign} -out good.pem -days 2 -extfile good.ext"))?;
     openssl(&format!("{sign} -out name.pem -days 2 -extfile name.ext"))?;
-    // A negative number of days is a certificate that has expired.
+    // A negative number of days makes a certificate that has expired.
     openssl(&format!("{sign} -out old.pem -days -1 -extfile good.ext"))
 }
 
-/// #50: certificates with a wrong name, out of date, of an unknown authority; none of the client's where one is asked for; plain text to a port
-/// for TLS. Every one of them fails closed, soon, with an error that says so; the right one works.
+/// #50: certificates with a wrong name, an expired date or an unknown authority; no client
+/// certificate where one is required; plain text to a TLS port. Each of them fails closed, soon,
+/// with an error that says so; the right one works.
 pub(super) async fn tls(run: Run) -> Result<Report> {
     let directory = std::env::temp_dir().join(format!("lockcore-tls-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
@@ -165,9 +167,10 @@ pub(super) async fn tls(run: Run) -> Result<Report> {
     Ok(report)
 }
 
-/// #51: the server takes no more connections, and a client can open no more files; connections of one client are reset. That client gets typed
-/// errors and loses its holds at worst; the holds of others are renewed on the connections that they have.
-/// Errors; no holds of others lost; descriptors back to what they were.
+/// #51: the server accepts no more connections, and a client can open no more files; connections of
+/// one client are reset. That client gets typed errors and at worst loses its holds; the holds of
+/// others are renewed on their existing connections.
+/// Errors; no holds of others lost; descriptors back to the initial number.
 pub(super) async fn limits_reached(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied()).await?;
     scene.play().await?;
@@ -182,7 +185,7 @@ pub(super) async fn limits_reached(run: Run) -> Result<Report> {
     scene.fault("RLIMIT_NOFILE");
     let pid = scene.clients[0].pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let files = rustix::process::Resource::Nofile;
-    // Those that are open stay so; what counts is the number of a new one.
+    // Open descriptors stay open; the limit applies to the number of a new one.
     let limit = rustix::process::getrlimit(files);
     let before = prlimit(pid, files, Rlimit { current: Some(3), ..limit })?;
     scene.networks[0].reset();
@@ -200,7 +203,8 @@ pub(super) async fn limits_reached(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #52: `fsync` of the append-only file takes 400 ms now and then, with every write waiting for it. Everything is late.
+/// #52: `fsync` of the append-only file takes 400 ms now and then, and every write waits for it.
+/// Everything is late.
 /// Exclusion, server truth; no hold is lost.
 pub(super) async fn slow_disk(run: Run) -> Result<Report> {
     let setup = Setup {
@@ -227,7 +231,8 @@ pub(super) async fn slow_disk(run: Run) -> Result<Report> {
         .await
 }
 
-/// #53: every seventh send and every ninth receive of a client fails with `ECONNRESET`. What was not answered is undone.
+/// #53: every seventh send and every ninth receive of a client fails with `ECONNRESET`. Unanswered
+/// requests are undone.
 /// Exclusion, server truth, exact counts.
 pub(super) async fn failing_calls(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup { tasks: 4, ..Setup::default() }).await?;
@@ -283,7 +288,7 @@ impl Strace {
     }
 
     fn detach(&mut self) {
-        // Told to end, it lets go of the process first.
+        // When it is told to end, it first detaches from the process.
         let _ = crate::process::signal_process(Some(self.0.id()), rustix::process::Signal::TERM);
         let _ = self.0.wait();
     }

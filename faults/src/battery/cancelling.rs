@@ -1,4 +1,4 @@
-//! Faults that callers make: futures and runtimes that are dropped, crowds.
+//! Faults caused by callers: dropped futures and runtimes, crowds.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) async fn connect(store: &Store) -> Result<Locks> {
     Ok(store.connect(&how).await?.queue_timeout(Duration::from_secs(1)).build()?)
 }
 
-/// The lock of a kind that nobody shares.
+/// The lock of a kind, in the mode that is not shared.
 pub(super) fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
     match kind {
         Kind::Exclusive => locks.lock(name),
@@ -36,9 +36,10 @@ pub(super) fn whole(locks: &Locks, kind: Kind, name: &str) -> Lock {
     }
 }
 
-/// #58: an acquisition is dropped after n polls, for n from 0 to 24, of a lock that is free, and of one that is held and then released. Whoever is
-/// next has it at once: no orphan, and a wake-up that it had taken is passed on. So is what a dropped release leaves.
-/// Nothing left behind; the wait of the next is measured.
+/// #58: an acquisition is dropped after n polls, for n from 0 to 24, of a free lock, and of one
+/// that is held and then released. The next waiter has it at once: there is no orphan, and a
+/// wake-up that the dropped one had taken is passed on. The same holds for a dropped release.
+/// Nothing left behind; the wait of the next one is measured.
 pub(super) async fn cancelled(run: Run) -> Result<Report> {
     let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let store = servers.store("");
@@ -64,7 +65,7 @@ pub(super) async fn cancelled(run: Run) -> Result<Report> {
                 let next: LockGuard =
                     next.map_err(|_| failure(format!("{name}: nobody comes in")))??;
                 report.grants += 1;
-                // A release is dropped as well, and goes on.
+                // A release is dropped as well, and continues in the background.
                 drop(poll_times(polls % 3, next.release()).await);
             }
         }
@@ -82,7 +83,7 @@ pub(super) async fn cancelled(run: Run) -> Result<Report> {
     Ok(report)
 }
 
-/// Nothing is held, nobody listens; after `time` and a second at the latest.
+/// Waits until nothing is held and nobody listens, for at most `time` and a second.
 async fn quiet(servers: &Servers, report: &mut Report, time: Duration) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -105,7 +106,7 @@ async fn quiet(servers: &Servers, report: &mut Report, time: Duration) -> Result
     }
 }
 
-/// The channels that clients listen to, whatever the deployment.
+/// The channels with subscribed clients, on any deployment.
 async fn listened(server: &RedisServer) -> Vec<String> {
     let mut channels = server.channels().await;
     channels.retain(|channel| !channel.starts_with("__sentinel__"));
@@ -125,8 +126,8 @@ async fn held_keys(server: &RedisServer) -> Vec<String> {
     held
 }
 
-/// Part of #60: a runtime ends while guards live and acquisitions wait in it; the guards are dropped after. No panic; the locks are free when
-/// their leases have ended.
+/// Part of #60: a runtime ends while guards exist and acquisitions wait in it; the guards are
+/// dropped afterwards. No panic; the locks are free when their leases have ended.
 pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
     let (store, kinds) = (scene.servers.store(""), scene.on.kinds());
     let of_runtime = store.clone();
@@ -168,12 +169,13 @@ pub(super) async fn runtime_dropped(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// #61: 10,000 tasks of one client wait for one name, then 10,000 names are held and renewed for two leases. One connection for messages, one
-/// task of the herd woken a release, no hold lost, memory and tasks back.
+/// #61: 10,000 tasks of one client wait for one name, then 10,000 names are held and renewed for
+/// two leases. One connection for messages, one task woken per release, no hold lost, memory and
+/// tasks back to the initial level.
 pub(super) async fn crowd(run: Run) -> Result<Report> {
-    // Of a quorum, each request goes to all members.
+    // On a quorum, each request goes to all members.
     let crowd_size = match run.on {
-        // Each hold has a lease of its own, and a request for each of its renewals.
+        // Each hold has its own lease, and a separate request for each renewal.
         Deployment::Etcd => 400,
         on => 10_000 / on.members(),
     };
@@ -236,7 +238,7 @@ pub(super) async fn crowd(run: Run) -> Result<Report> {
     drop(guards);
     locks.close().await?;
     other.close().await?;
-    // A release may not reach a member of a quorum that is late, and a renewal before it comes late.
+    // A release may not reach a late member of a quorum, and an earlier renewal may arrive late.
     let lates = if run.on.members() > 1 { LEASE } else { run.on.late() };
     quiet(&servers, &mut report, LEASE + lates).await?;
     drop((locks, other));
@@ -249,13 +251,14 @@ pub(super) async fn crowd(run: Run) -> Result<Report> {
     Ok(report)
 }
 
-/// Whether a line of `CLIENT LIST` is of a client that listens to one channel.
+/// Returns `true` if a line of `CLIENT LIST` is of a client that listens to one channel.
 fn listens(line: &str) -> bool {
     let is_of_client = !line.contains(" name=sentinel-");
     is_of_client && (line.contains(" sub=1") || line.contains(" ssub=1"))
 }
 
-/// #59: a copy of a client that has the same memory, as after `fork` or from a snapshot of a virtual machine.
+/// #59: a copy of a client with the same memory, as after `fork` or from a snapshot of a virtual
+/// machine.
 pub(super) async fn cloned(run: Run) -> Result<Report> {
     Ok(Report::impossible(
         run,

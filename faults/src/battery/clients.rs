@@ -10,8 +10,9 @@ use crate::{
     scene::{Judge, LEASE, SLACK, Scene, Setup},
 };
 
-/// Not a fault of the table but the proof that the check of lost updates can see: nobody looks at tokens, holders do not look whether they
-/// still hold, and are stopped for longer than their lease. Updates must be lost, and must be found.
+/// Not a fault of the table, but a proof that the check for lost updates works: tokens are ignored,
+/// holders do not check whether they still hold, and are stopped for longer than their lease.
+/// Updates must be lost, and must be found.
 pub(super) async fn control(run: Run) -> Result<Report> {
     let setup = Setup { careless: true, hold_ms: (20, 200), ..Setup::default().unfenced() };
     let mut scene = Scene::open(run, setup).await?;
@@ -32,7 +33,8 @@ pub(super) async fn control(run: Run) -> Result<Report> {
     Ok(report)
 }
 
-/// #1: a client that holds a lock of each kind, and works on others, is killed. Those who wait take over when its lease has ended.
+/// #1: a client that holds a lock of each kind, and works on others, is killed. The waiters take
+/// over when its lease has ended.
 /// Exclusion, tokens, server truth, wake-ups, nothing left behind.
 pub(super) async fn holder_killed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -46,8 +48,8 @@ pub(super) async fn holder_killed(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #80: a client that keeps what it has released is killed while it does. To everybody else that is a holder that was killed: who wants these
-/// locks has them when their leases have ended.
+/// #80: a client that keeps released locks is killed meanwhile. For everybody else that is a killed
+/// holder: waiters for these locks get them when the leases have ended.
 /// Exclusion, tokens, server truth, nothing left behind.
 pub(super) async fn keeper_killed(run: Run) -> Result<Report> {
     const KEEPER: usize = 1;
@@ -64,7 +66,7 @@ pub(super) async fn keeper_killed(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// Stops a client while it keeps locks, and returns these.
+/// Stops a client while it keeps locks, and returns them.
 async fn keep(scene: &mut Scene, index: usize) -> Result<Vec<Place>> {
     const ATTEMPTS: usize = 20;
     let mut places = scene.staged("kept");
@@ -89,8 +91,9 @@ async fn keep(scene: &mut Scene, index: usize) -> Result<Vec<Place>> {
     Err(failure(format!("a client kept nothing in {ATTEMPTS} attempts")))
 }
 
-/// #2: a client is stopped for longer than its lease, and goes on. Others take over; it is told of the loss before anything else, its
-/// writes are turned away by their tokens, and it releases nobody else's hold.
+/// #2: a client is stopped for longer than its lease, and resumes. Others take over; it is told of
+/// the loss before anything else, its writes are rejected by their tokens, and it releases no other
+/// hold.
 /// Exclusion up to its deadline, tokens, server truth, lost updates with fencing.
 pub(super) async fn holder_stopped_long(run: Run) -> Result<Report> {
     let setup = Setup { careless: true, hold_ms: (20, 200), ..Setup::default() };
@@ -114,18 +117,19 @@ pub(super) async fn holder_stopped_long(run: Run) -> Result<Report> {
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
 
-/// #3: a client is stopped for less than what is left of its lease, several times. It goes on to hold, renewals resume.
+/// #3: a client is stopped for less than its remaining lease, several times. It keeps its holds,
+/// and renewals resume.
 /// Exclusion, server truth; no hold is lost.
 pub(super) async fn holder_stopped_short(run: Run) -> Result<Report> {
-    // A fair hold that a release has granted has at first only the time of its place, so places are
-    // kept for longer than a lease here: then releases grant nothing.
+    // A fair hold that a release has granted at first lasts only as long as its place, so places
+    // are kept for longer than a lease here: then releases grant nothing.
     let setup = Setup { queue_timeout: Duration::from_secs(3), ..Setup::default().unfenced() };
     let mut scene = Scene::open(run, setup).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, Some(1)).await?;
     for _ in 0..3 {
         scene.stop_client(0)?;
-        // A renewal is at most 0.67 s old, so that 1.3 s are left.
+        // A renewal is at most 0.67 s old, so 1.3 s are left.
         let stopped = scene.random.ms(500, 900);
         tokio::time::sleep(stopped).await;
         scene.continue_client(0)?;
@@ -136,11 +140,11 @@ pub(super) async fn holder_stopped_short(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// A group of processes that gets a small part of a processor.
+/// A process group with a small share of a processor.
 struct Starvation(PathBuf);
 
 impl Starvation {
-    /// 5 % of a processor for a process; nothing where there are no such groups, or not for us.
+    /// 5 % of a processor for a process; `None` if there are no such groups, or no access to them.
     fn of(pid: u32) -> Option<Self> {
         let group = Self(format!("/sys/fs/cgroup/cpu/lockcore-faults-{pid}").into());
         fs::create_dir(&group.0).ok()?;
@@ -153,7 +157,7 @@ impl Starvation {
         all.then_some(group)
     }
 
-    /// In how many periods it got less than it wanted.
+    /// The number of periods in which it got less than it wanted.
     fn throttled(&self) -> u64 {
         let told = fs::read_to_string(self.0.join("cpu.stat")).unwrap_or_default();
         let count = told.lines().find_map(|line| line.strip_prefix("nr_throttled "));
@@ -163,7 +167,7 @@ impl Starvation {
 
 impl Drop for Starvation {
     fn drop(&mut self) {
-        // Its processes are given back to the group above; then it can go.
+        // Its processes are moved to the parent group; then it can be removed.
         let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines() {
             let _ = fs::write("/sys/fs/cgroup/cpu/cgroup.procs", pid);
@@ -172,8 +176,9 @@ impl Drop for Starvation {
     }
 }
 
-/// #4: a client gets 5 % of a processor (a cgroup, or else by being stopped 95 % of the time). Its holds are renewed, or it is told of their
-/// loss by their deadline: never is it inside with another.
+/// #4: a client gets 5 % of a processor (by a cgroup, or else by being stopped 95 % of the time).
+/// Its holds are renewed, or it is told of their loss by their deadline: it is never inside with
+/// another.
 /// Exclusion, server truth, tokens.
 pub(super) async fn client_starved(run: Run) -> Result<Report> {
     let setup = Setup { tasks: 6, ..Setup::default() };
@@ -216,8 +221,8 @@ pub(super) async fn client_starved(run: Run) -> Result<Report> {
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
 
-/// #5: all threads of a client's runtime are blocked for two leases by code that does not yield. Its holds are lost, and known to be as soon as
-/// anything runs again.
+/// #5: all threads of a client's runtime are blocked for two leases by code that does not yield.
+/// Its holds are lost, and known to be lost as soon as anything runs again.
 /// Exclusion up to its deadline, tokens.
 pub(super) async fn runtime_blocked(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
@@ -229,7 +234,7 @@ pub(super) async fn runtime_blocked(run: Run) -> Result<Report> {
     let takeover = scene.until_taken(&places, blocked, 2 * LEASE).await?;
     scene.measure("takeover", takeover, scene.ends_within() + SLACK);
     scene.clients[0].answer().await?;
-    // Whenever the order was answered, the runtime is free when it answers the next.
+    // Whenever the order was answered, the runtime is free once it answers the next one.
     scene.clients[0].order(Order::Vitals).await?;
     tokio::time::sleep(Duration::from_nanos(
         (blocked + 4_050_000_000).saturating_sub(lockcore_testkit::monotonic()),
@@ -241,8 +246,8 @@ pub(super) async fn runtime_blocked(run: Run) -> Result<Report> {
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
 
-/// #45: the host of a client is suspended for two leases: its clock of leases jumps, timers know nothing of it. Holds are over at once, and
-/// that is told within the second in which the core looks.
+/// #45: the host of a client is suspended for two leases: its lease clock jumps, but its timers do
+/// not. Holds end at once, and the loss is reported within the second in which the core checks.
 /// Exclusion, tokens; server truth.
 pub(super) async fn host_suspended(run: Run) -> Result<Report> {
     let setup = Setup { can_suspend: true, ..Setup::default() };
@@ -259,7 +264,8 @@ pub(super) async fn host_suspended(run: Run) -> Result<Report> {
     scene.finish(Judge { losses: true, ..Judge::default() }).await
 }
 
-/// #60: a client process that holds and waits is told to end with SIGTERM. It just ends; its holds end with their leases.
+/// #60: a client process that holds and waits gets SIGTERM. It ends without clean-up; its holds end
+/// with their leases.
 /// Exclusion, server truth; takeover within a lease.
 pub(super) async fn terminated(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -274,7 +280,8 @@ pub(super) async fn terminated(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #44: the wall clock of every client jumps ahead by a day, back by a day, and to and fro. It has no effect at all.
+/// #44: the wall clock of every client jumps ahead by a day, back by a day, and back and forth.
+/// That has no effect at all.
 /// Everything, as without a fault.
 pub(super) async fn client_wall_clock(run: Run) -> Result<Report> {
     let Some(clock) = crate::clock::WallClock::make()? else {
@@ -304,7 +311,7 @@ pub(super) async fn client_wall_clock(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// What the first client's wall clock shows, in seconds.
+/// The first client's wall clock, in seconds.
 async fn wall(scene: &mut Scene) -> Result<u64> {
     match scene.clients[0].order(Order::Vitals).await? {
         Answer::Vitals { wall, .. } => Ok(wall),

@@ -1,5 +1,5 @@
-//! Faults of the members of a cluster of etcd. Nobody looks at tokens here: exclusion alone has to
-//! prevent lost updates.
+//! Faults of the members of an etcd cluster. Tokens are ignored here: exclusion alone must prevent
+//! lost updates.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::{
     scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
 
-/// While a majority is well, nobody waits for longer: also not while it elects another leader.
+/// The longest wait while a majority is up, including elections of another leader.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// So long do the members take at most, as they are set, to miss their leader and elect another.
+/// The maximum time that the members, as configured, take to miss their leader and elect another.
 const ELECTION: Duration = Duration::from_millis(1_200);
 
-/// A new leader grants every lease its full time again, and looks for those that have ended a while
-/// later. So long may the hold of a client that has died be there after an election.
+/// A new leader grants every lease its full time again, and looks for expired ones a while later.
+/// This is how long the hold of a dead client may exist after an election.
 const RENEWED: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
-/// With one member gone, nothing is lost, and whoever waits comes in. A single attempt may fail:
-/// its client has to find out that the member is gone.
+/// With one member down, nothing is lost, and waiters enter. A single attempt may fail: its client
+/// has to discover that the member is down.
 fn judge() -> Judge {
     Judge {
         wakeup: LONGEST_PAUSE,
@@ -34,7 +34,8 @@ fn judge() -> Judge {
     }
 }
 
-/// Clients at work. Their holds outlive an election, which a busy machine may cause by itself.
+/// A scene with working clients. Their holds outlive an election, which a busy machine may cause by
+/// itself.
 async fn open(run: Run) -> Result<Scene> {
     open_with(run, Setup::default().patient()).await
 }
@@ -45,14 +46,14 @@ async fn open_with(run: Run, setup: Setup) -> Result<Scene> {
     Ok(scene)
 }
 
-/// A holder and a waiter, for what is about to happen.
+/// A holder and a waiter, for the next fault.
 async fn stage(scene: &mut Scene, what: &str) -> Result<Vec<Place>> {
     scene.stage(what, 0, Some(1)).await
 }
 
-/// One member has been gone since then. For three leases, the clients work on without a pause that
-/// is too long; then the watched hold is still there, and is handed over to the one who waits: by
-/// then, a stream of wake-ups that has gone silent is noticed, and replaced.
+/// One member has been down since `since`. For three leases, the clients work on without a long
+/// pause; then the staged hold still exists, and is handed over to the waiter: by then, a silent
+/// stream of wake-ups is noticed and replaced.
 async fn endure(scene: &mut Scene, what: &str, places: &[Place], since: u64) -> Result<()> {
     tokio::time::sleep(3 * LEASE).await;
     scene.measure_pause(&format!("longest pause, {what}"), since, LONGEST_PAUSE)?;
@@ -68,7 +69,7 @@ async fn hand_over(scene: &mut Scene, what: &str, places: &[Place]) -> Result<()
     Ok(())
 }
 
-/// A follower, by chance, but another one than before.
+/// A random follower, other than the last one.
 async fn follower(scene: &mut Scene, before: Option<usize>) -> Result<usize> {
     let mut followers = scene.servers.etcd()?.followers().await;
     followers.retain(|member| Some(*member) != before);
@@ -76,9 +77,8 @@ async fn follower(scene: &mut Scene, before: Option<usize>) -> Result<usize> {
     picked.ok_or_else(|| failure("there are no followers"))
 }
 
-/// Waits until there is another leader. Returns for how long a lock may be had by nobody: if this
-/// machine is so busy that the members take longer to agree than they are set to, that is not the
-/// clients' fault.
+/// Waits until there is another leader. Returns how long a lock may be unavailable: if this machine
+/// is so busy that the election takes longer than configured, that is not the fault of the clients.
 async fn elected(scene: &mut Scene, since: u64) -> Result<Duration> {
     scene.servers.etcd()?.leader().await;
     let without = Duration::from_nanos(monotonic() - since);
@@ -86,8 +86,8 @@ async fn elected(scene: &mut Scene, since: u64) -> Result<Duration> {
     Ok(LONGEST_PAUSE.max(without + LONGEST_PAUSE - ELECTION))
 }
 
-/// #73: the leader is killed every few seconds, and started again; the others elect another one
-/// each time. Holds outlive that.
+/// #73: the leader is killed every few seconds, and restarted; each time the others elect another
+/// one. Holds outlive that.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leaders_killed(run: Run) -> Result<Report> {
     let mut scene = open(run).await?;
@@ -109,7 +109,7 @@ pub(super) async fn leaders_killed(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #74: a follower stops answering for three leases, and goes on; then the other one.
+/// #74: a follower stops answering for three leases, and resumes; then the other one.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
     let mut scene = open(run).await?;
@@ -128,10 +128,10 @@ pub(super) async fn followers_stopped(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #75: the leader stops answering, as one that is cut off from the others; they elect another one.
-/// It goes on 3 s later, and takes itself for the leader at first. It has stood still for less than
-/// is left of any lease: if not, one of a version with etcd's issue 15247 would end leases that
-/// were renewed meanwhile at the new leader, as soon as it goes on.
+/// #75: the leader stops answering, as if cut off from the others; they elect another one. It
+/// resumes 3 s later, and at first considers itself the leader. It has been stopped for less than
+/// the rest of any lease: otherwise a version with etcd's issue 15247 would, on resuming, end
+/// leases that were renewed meanwhile at the new leader.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn leader_stopped(run: Run) -> Result<Report> {
     let mut scene = open(run).await?;
@@ -172,8 +172,8 @@ pub(super) async fn followers_killed(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #77: a follower is killed and has lost its data. It is removed from the cluster and added to it
-/// again, which is the only way that etcd has for this.
+/// #77: a follower is killed and loses its data. It is removed from the cluster and added again,
+/// which is etcd's only way to replace it.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn replaced(run: Run) -> Result<Report> {
     let mut scene = open(run).await?;
@@ -193,10 +193,9 @@ pub(super) async fn replaced(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #36 on etcd: all connections go silent at once, half open. There is one to each member that a
-/// client has asked so far, and it is replaced when it has not answered a question of HTTP/2, after
-/// 9 s at most.
-/// Exclusion; holds that outlive that are kept; a free lock is had within 10 s.
+/// #36 on etcd: all connections go silent at once, half open. A client has one to each member that
+/// it has used so far, and replaces it when an HTTP/2 ping is not answered, after 9 s at most.
+/// Exclusion; holds that last longer are kept; a free lock is acquired within 10 s.
 pub(super) async fn connections_half_open(run: Run) -> Result<Report> {
     const REPLACED: Duration = Duration::from_secs(10);
     let lease = 2 * REPLACED;
@@ -218,7 +217,7 @@ pub(super) async fn connections_half_open(run: Run) -> Result<Report> {
 
 /// #78: the leader is killed and a follower is stopped, for longer than a lease. Holders are told
 /// of the loss by their deadlines, and an acquisition fails with an error that names a member; then
-/// both are back, and all goes on.
+/// both come back, and work continues.
 /// Exclusion, tokens, lost updates; recovery.
 pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     const PATIENCE: Duration = Duration::from_secs(1);
@@ -232,7 +231,7 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     scene.servers.process(leader).kill();
     let (fresh, start) = (scene.staged("fresh"), Instant::now());
     let refused = scene.clients[2].order(Order::Hold(fresh[0].clone())).await;
-    // The last attempt may begin when the patience ends. What it may have begun is undone.
+    // The last attempt may start when the retry time ends. Its effects are undone.
     let answer = scene.setup.response_timeout;
     scene.measure("error", Some(start.elapsed()), PATIENCE + 2 * answer + SLACK);
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
@@ -259,7 +258,7 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     scene.finish(Judge { losses: true, recovery: RENEWED + TIMEOUT, ..judge() }).await
 }
 
-/// #79: all clients are cut off from the leader; then a member answers later than they wait for it;
+/// #79: all clients are cut off from the leader; then a member answers later than clients wait;
 /// then each client is cut off from another member. The other members stand in.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn cut_off(run: Run) -> Result<Report> {

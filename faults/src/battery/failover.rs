@@ -1,4 +1,4 @@
-//! Faults of which a failover is part.
+//! Faults that involve a failover.
 
 use std::time::Duration;
 
@@ -11,19 +11,21 @@ use crate::{
     scene::{Judge, LONG_LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
 
-/// A new lock and the next waiter come in so soon after the new primary answers.
+/// The time limit for a new lock and the next waiter, once the new primary answers.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// The same after a failover by hand and after a slot has moved, which clients are told of.
+/// The same after a manual failover or the migration of a slot, which clients are told of.
 const PLANNED: Duration = Duration::from_millis(200);
 
-/// When a hold of the long lease is renewed.
+/// The age at which a hold with the long lease is renewed.
 const LONG_RENEWAL: Duration = Duration::from_millis(2667);
 
-/// Holders of locks that the new primary does not know are told with the next renewal.
+/// The time until holders of locks that the new primary does not know are told, with the next
+/// renewal.
 const TOLD: Duration = LONG_RENEWAL.saturating_add(TIMEOUT).saturating_add(SLACK);
 
-/// What is not asked where a failover loses what the new primary had not been sent (A3).
+/// The checks that are skipped where a failover loses writes that the new primary had not received
+/// (A3).
 fn judge() -> Judge {
     Judge {
         exclusion: false,
@@ -38,22 +40,23 @@ fn judge() -> Judge {
     }
 }
 
-/// A group whose primary is replaced a second after it went silent, holds that outlive that, and clients at work.
+/// A scene with a group whose primary is replaced after one second of silence, holds that outlive
+/// that, and working clients.
 async fn open(run: Run, setup: Setup) -> Result<Scene> {
     let mut scene = Scene::open(run, setup.fails_over()).await?;
     scene.play().await?;
     Ok(scene)
 }
 
-/// A holder and a waiter of each kind, whose holds the replicas know.
+/// A holder and a waiter of each kind, whose holds have been replicated.
 async fn stage(scene: &mut Scene) -> Result<Vec<Place>> {
     let places = scene.stage("staged", 0, Some(1)).await?;
     scene.sleep(300).await;
     Ok(places)
 }
 
-/// Waits for the new primary. From when it takes writes: a new lock is had within the bound, the
-/// holds that it knows are kept, and waiters come in when these are released.
+/// Waits for the new primary. Once it accepts writes, a new lock is acquired within the bound, the
+/// holds that it knows are kept, and waiters enter when these are released.
 async fn recover(scene: &mut Scene, places: &[Place], bound: Duration) -> Result<u64> {
     let old = scene.servers.current_index();
     scene.servers.follow(old).await?;
@@ -79,7 +82,7 @@ async fn goes_on(scene: &mut Scene, places: &[Place], since: u64, bound: Duratio
     scene.release_well(3).await?;
     scene.renew_admin().await?;
     count_stranded(scene).await?;
-    // Longer than a renewal is late: whoever had to be told has been.
+    // Longer than the delay of a renewal: every holder that had to be told has been.
     tokio::time::sleep(TOLD).await;
     scene.expect_held(places)?;
     let released = monotonic();
@@ -102,9 +105,10 @@ async fn finish(mut scene: Scene) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #24: what the primary does to locks no longer reaches its replicas; a second later it is killed. The new primary does not know the last
-/// holds: whoever has them is told with the next renewal, others get the locks before, and tokens rise all the same.
-/// Tokens, lost updates with fencing; losses told; recovery.
+/// #24: writes of locks no longer reach the replicas; a second later the primary is killed. The new
+/// primary does not know the last holds: their holders are told with the next renewal, others get
+/// the locks before that, and tokens rise nevertheless.
+/// Tokens, lost updates with fencing; losses reported; recovery.
 pub(super) async fn unreplicated(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().between()).await?;
     hold_replication(&scene).await?;
@@ -129,8 +133,8 @@ async fn hold_replication(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Starts the old primary again, which becomes a replica. One of PostgreSQL would become another
-/// primary: whoever promotes a replica has to see to it that it stays down.
+/// Restarts the old primary, which becomes a replica. With PostgreSQL it would become another
+/// primary: promoting a replica includes keeping the old primary down.
 async fn restart_old(scene: &mut Scene, old: usize) -> Result<()> {
     if scene.on != Deployment::Postgres {
         scene.servers.heal_between().await?;
@@ -139,7 +143,8 @@ async fn restart_old(scene: &mut Scene, old: usize) -> Result<()> {
     Ok(())
 }
 
-/// #23: what the primary does reaches its replicas three seconds late, twice. Nobody waits for replicas, so nobody notices.
+/// #23: writes reach the replicas three seconds late, twice. Nobody waits for replicas, so nobody
+/// notices.
 /// Everything, as without a fault.
 pub(super) async fn lagging(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced().between()).await?;
@@ -156,8 +161,8 @@ pub(super) async fn lagging(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #25 and #29: the primary is killed. A replica takes its place; holds and waits go on there.
-/// Tokens, lost updates with fencing; losses told; recovery.
+/// #25 and #29: the primary is killed. A replica takes its place; holds and waits continue there.
+/// Tokens, lost updates with fencing; losses reported; recovery.
 pub(super) async fn primary_killed(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
     let places = stage(&mut scene).await?;
@@ -170,8 +175,8 @@ pub(super) async fn primary_killed(run: Run) -> Result<Report> {
     finish(scene).await
 }
 
-/// #71: as #25 on PostgreSQL, but the primary waits for its replica: no hold is lost. Releases do not
-/// wait, so a lock may be stranded.
+/// #71: as #25 on PostgreSQL, but the primary waits for its replica: no hold is lost. Releases do
+/// not wait, so a lock may be stranded.
 /// Exclusion, tokens, lost updates; no hold lost; recovery.
 pub(super) async fn synchronous(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced().fails_over()).await?;
@@ -183,8 +188,8 @@ pub(super) async fn synchronous(run: Run) -> Result<Report> {
     scene.finish(Judge { exclusion: true, losses: false, told: None, ..judge() }).await
 }
 
-/// #26: the primary is killed and comes back once a replica has taken its place: for a while, it takes itself for the primary. Nobody locks
-/// there.
+/// #26: the primary is killed and comes back once a replica has taken its place: for a while, it
+/// considers itself the primary. No client uses it.
 /// As #25.
 pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
@@ -192,7 +197,7 @@ pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     let old = scene.servers.current_index();
     scene.kill_server("primary killed");
     scene.servers.follow(old).await?;
-    // A client that asks before would be sent to the old primary, by every Sentinel.
+    // Every Sentinel would send a client that asks before to the old primary.
     scene.servers.agree().await;
     scene.servers.process(old).restart();
     let healed = scene.healed();
@@ -202,7 +207,7 @@ pub(super) async fn stale_primary(run: Run) -> Result<Report> {
     finish(scene).await
 }
 
-/// #63: the primary stops answering, and goes on three seconds after a replica has taken its place.
+/// #63: the primary stops answering, and resumes three seconds after a replica has taken its place.
 /// As #25.
 pub(super) async fn primary_stopped(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
@@ -216,8 +221,9 @@ pub(super) async fn primary_stopped(run: Run) -> Result<Report> {
     finish(scene).await
 }
 
-/// #64: a replica takes over by hand while the primary runs, twice. Everything goes on at once.
-/// Tokens, lost updates with fencing; losses told; recovery within 200 ms.
+/// #64: a replica takes over by a manual failover while the primary runs, twice. Work continues at
+/// once.
+/// Tokens, lost updates with fencing; losses reported; recovery within 200 ms.
 pub(super) async fn by_hand(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
     for round in 0..2 {
@@ -232,9 +238,10 @@ pub(super) async fn by_hand(run: Run) -> Result<Report> {
     finish(scene).await
 }
 
-/// #65: the old primary is cut off from the other servers, with one client on its side and the others on theirs; a replica takes its place.
-/// The client on its side goes on there until the partition ends; then it is told of its losses, and joins the others.
-/// Tokens, lost updates with fencing; losses told; recovery.
+/// #65: the old primary is cut off from the other servers, with one client on its side and the
+/// others on theirs; a replica takes its place. The client on its side continues there until the
+/// partition ends; then it is told of its losses, and joins the others.
+/// Tokens, lost updates with fencing; losses reported; recovery.
 pub(super) async fn partitioned(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default().proxied().between()).await?;
     let places = scene.stage("staged", 2, Some(1)).await?;
@@ -270,13 +277,14 @@ pub(super) async fn partitioned(run: Run) -> Result<Report> {
     scene.release_well(2).await?;
     scene.servers.settle().await;
     scene.renew_admin().await?;
-    // Both sides go on while neither can know of the other.
+    // Both sides continue while neither can know of the other.
     let told = Duration::from_nanos(back - start) + TOLD;
     scene.finish(Judge { told: Some(told), ..judge() }).await
 }
 
-/// #27: two of three Sentinels are killed, then the last one: whoever is connected stays so, and nothing is noticed. Then the connections
-/// break: there is nobody to ask, until the Sentinels are back.
+/// #27: two of three Sentinels are killed, then the last one: existing connections stay, and
+/// nothing is noticed. Then the connections break: there is nobody to ask until the Sentinels are
+/// back.
 /// Everything; errors only while there is nobody to ask; recovery.
 pub(super) async fn sentinels_lost(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;

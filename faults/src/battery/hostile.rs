@@ -1,4 +1,4 @@
-//! #54: a server that answers what nobody expects.
+//! #54: a server with unexpected answers.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     report::{Report, Run},
 };
 
-/// What the server answers to a script, and what follows.
+/// The answer of the server to a script, and what follows.
 #[derive(Clone, Copy)]
 struct Answer {
     what: &'static str,
@@ -44,8 +44,9 @@ const ANSWERS: [Answer; 11] = [
     Answer { what: "half of an answer", bytes: b"*2\r\n:1\r\n$16\r\n17000", closes: true },
 ];
 
-/// #54: the server answers with other types, huge lengths, errors that nobody knows, no protocol, nothing, half of an answer, and with a storm of
-/// pushes before a good one. Each is a typed error within the time-out; no panic, no memory taken for what was only announced.
+/// #54: the server answers with other types, huge lengths, unknown errors, broken protocol,
+/// nothing, half an answer, and a storm of pushes before a good one. Each is a typed error within
+/// the timeout; no panic, and no memory is allocated for merely announced data.
 pub(super) async fn answers(run: Run) -> Result<Report> {
     let mut report = Report::new(run, &[crate::protocol::Kind::Exclusive]);
     for answer in ANSWERS {
@@ -74,7 +75,7 @@ pub(super) async fn answers(run: Run) -> Result<Report> {
     let storm: Vec<u8> = b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n0\r\n".repeat(20_000);
     let before = resident();
     let good = [&storm, &b"*2\r\n:1\r\n$16\r\n1700000000000000\r\n"[..]].concat();
-    // How long a busy machine takes to read all that does not matter here.
+    // The time that a busy machine may take to read all the irrelevant data.
     let patience = Duration::from_secs(20);
     let granted =
         ask(Answer { what: "a storm of pushes", bytes: good.leak(), closes: false }, patience)
@@ -87,7 +88,7 @@ pub(super) async fn answers(run: Run) -> Result<Report> {
     Ok(report)
 }
 
-/// Tries to acquire from a server that answers so. The error, if it was one.
+/// Tries to acquire from a server with this answer. Returns the error, if there was one.
 async fn ask(answer: Answer, patience: Duration) -> Result<Option<LockError>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("redis://{}", listener.local_addr()?);
@@ -109,7 +110,7 @@ async fn ask(answer: Answer, patience: Duration) -> Result<Option<LockError>> {
     })
 }
 
-/// Greets as a server does, and answers scripts as it likes.
+/// Greets like a server, and sends `answer` to scripts.
 async fn serve(mut stream: TcpStream, answer: Answer) {
     let mut input = [0; 8192];
     while let Ok(length @ 1..) = stream.read(&mut input).await {

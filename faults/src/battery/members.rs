@@ -1,5 +1,5 @@
-//! Faults of the members of a quorum. Nobody looks at tokens here: exclusion alone has to prevent
-//! lost updates.
+//! Faults of the members of a quorum. Tokens are ignored here: exclusion alone must prevent lost
+//! updates.
 
 use std::time::{Duration, Instant};
 
@@ -12,34 +12,34 @@ use crate::{
     scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
 
-/// While a majority is well, nobody waits for longer.
+/// The longest wait while a majority is up.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What a release has not reached stays until its lease ends. That is a longer pause where those
-/// who are left cannot do without that member.
+/// A hold stays at a member that its release has not reached until its lease ends. That is a longer
+/// pause where the remaining members cannot do without that one.
 const UNREACHED: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
-/// With a minority gone, nothing is lost, nothing fails, and whoever waits comes in.
+/// With a minority down, nothing is lost, nothing fails, and waiters enter.
 fn judge() -> Judge {
     Judge { wakeup: LONGEST_PAUSE, always_failures: &[], growth: 32_000, ..Judge::default() }
 }
 
-/// Clients at work.
+/// A scene with working clients.
 async fn open(run: Run, setup: Setup) -> Result<Scene> {
     let mut scene = Scene::open(run, setup.unfenced()).await?;
     scene.play().await?;
     Ok(scene)
 }
 
-/// Two of the members, by chance.
+/// Two random members.
 fn minority(scene: &mut Scene) -> [usize; 2] {
     let one = scene.random.below(MEMBERS as u64) as usize;
     let other = (one + 1 + scene.random.below(MEMBERS as u64 - 1) as usize) % MEMBERS;
     [one, other]
 }
 
-/// A holder and a waiter, for what is about to happen. All members have the hold: only then can two
-/// of them fail. One that is late may get it later, or not at all.
+/// A holder and a waiter, for the next fault. All members have the hold: only then can two of them
+/// fail. A late member may get it later, or not at all.
 async fn stage(scene: &mut Scene, what: &str) -> Result<(Vec<Place>, u64)> {
     for attempt in 0..20 {
         let places = scene.stage(&format!("{what} {attempt}"), 0, Some(1)).await?;
@@ -63,8 +63,8 @@ async fn are_everywhere(scene: &Scene, places: &[Place]) -> Result<bool> {
     Ok(true)
 }
 
-/// Two members have been gone since then. For two leases, the clients work on without a pause that
-/// is too long; then the watched hold is still there, and is handed over to the one who waits.
+/// Two members have been down since then. For two leases, the clients work on without a long pause;
+/// then the staged hold still exists, and is handed over to the waiter.
 async fn endure(scene: &mut Scene, what: &str, watched: (Vec<Place>, u64)) -> Result<()> {
     endure_with(scene, what, watched, LONGEST_PAUSE).await
 }
@@ -91,7 +91,7 @@ async fn rejoined() {
     tokio::time::sleep(LEASE + Duration::from_millis(500)).await;
 }
 
-/// #55: two of five members stop answering for two leases, and go on; then two others.
+/// #55: two of five members stop answering for two leases, and resume; then two others.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn stopped(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup::default()).await?;
@@ -105,8 +105,8 @@ pub(super) async fn stopped(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #56: eight clients want one lock, all at the same time, and their requests reach the members in
-/// different orders: nobody has a majority. Back-offs are random, so somebody soon has.
+/// #56: eight clients want one lock at the same time, and their requests reach the members in
+/// different orders: nobody has a majority. Back-offs are random, so one client soon does.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn split_votes(run: Run) -> Result<Report> {
     let one = Setup { kinds: vec![Kind::Exclusive], names: 1, ..Setup::default() };
@@ -121,7 +121,7 @@ pub(super) async fn split_votes(run: Run) -> Result<Report> {
 }
 
 /// #57: two of five members are killed and come back empty; then two others. Their grants do not
-/// count before all holds that they have forgotten must have ended.
+/// count until all holds that they forgot must have ended.
 /// Everything, as without a fault; no pause of more than 2 s.
 pub(super) async fn killed_empty(run: Run) -> Result<Report> {
     killed(open(run, Setup::default().forgetful()).await?).await
@@ -147,9 +147,9 @@ async fn killed(mut scene: Scene) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #72: a client that reaches three of five members acquires a lock there, and two of these are killed
-/// and come back empty: four members know nothing of the hold. Its holder is told by its deadline,
-/// and nobody gets the lock before, because these two do not count for a lease.
+/// #72: a client that reaches three of five members acquires a lock there, and two of these are
+/// killed and come back empty: four members do not know the hold. Its holder is told by its
+/// deadline, and nobody gets the lock before, because these two do not count for a lease.
 /// Exclusion, tokens, lost updates; takeover.
 pub(super) async fn forgotten(run: Run) -> Result<Report> {
     let setup = Setup { proxied: true, ..Setup::default().forgetful() };
@@ -168,8 +168,8 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     let notice = scene.until_lost(&places, killed, 2 * LEASE).await?;
     scene.measure("loss told", notice, LEASE);
     let taken = scene.until_taken(&places, killed, 4 * LEASE).await?;
-    // The lease that they stay out for begins when a client has connected to them again, and waiters
-    // that meet errors until then ask once a second.
+    // The lease for which they do not count begins when a client has reconnected to them, and
+    // waiters that get errors until then ask once a second.
     scene.measure("taken over", taken, down + LEASE + Duration::from_secs(2));
     scene.networks.iter().for_each(Network::heal);
     rejoined().await;
@@ -178,9 +178,9 @@ pub(super) async fn forgotten(run: Run) -> Result<Report> {
     scene.finish(Judge { growth: 32_000, ..judge }).await
 }
 
-/// #68: all clients are cut off from two of five members, then two members are slower than they may
-/// be, then each client is cut off from two others.
-/// Everything, as without a fault; no pause of more than 2 s, and 3 s in the end.
+/// #68: all clients are cut off from two of five members, then two members are slower than allowed,
+/// then each client is cut off from two others.
+/// Everything, as without a fault; no pause of more than 2 s, and of 3 s at the end.
 pub(super) async fn cut_off(run: Run) -> Result<Report> {
     let mut scene = open(run, Setup { proxied: true, ..Setup::default() }).await?;
     let slow = Conditions { latency: 2 * TIMEOUT, ..Conditions::default() };
@@ -208,7 +208,7 @@ pub(super) async fn cut_off(run: Run) -> Result<Report> {
 
 /// #69: two of five members are killed and a third is stopped, for longer than a lease. Holders are
 /// told of the loss by their deadlines, and an acquisition fails with an error that names the
-/// members; then the killed ones come back empty, and all goes on.
+/// members; then the killed ones come back empty, and work continues.
 /// Exclusion, tokens, lost updates; recovery.
 pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     const PATIENCE: Duration = Duration::from_secs(1);
@@ -223,7 +223,7 @@ pub(super) async fn majority_gone(run: Run) -> Result<Report> {
     scene.servers.process(third).freeze();
     let (fresh, start) = (scene.staged("fresh"), Instant::now());
     let refused = scene.clients[2].order(Order::Hold(fresh[0].clone())).await;
-    // The last attempt may begin when the patience ends.
+    // The last attempt may start when the retry time ends.
     let failed_after = start.elapsed();
     scene.measure("error", Some(failed_after), PATIENCE + 3 * TIMEOUT + SLACK);
     let said = refused.err().map(|error| error.to_string()).unwrap_or_default();

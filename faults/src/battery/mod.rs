@@ -1,4 +1,4 @@
-//! The faults, by what they hit, and running them.
+//! The faults, by their target, and how they are run.
 
 mod absent;
 mod access;
@@ -34,18 +34,18 @@ type Running = Pin<Box<dyn Future<Output = Result<Report>> + Send>>;
 /// One fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault {
-    /// As in the table of faults.
+    /// The number in the table of faults.
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// The deployments on which it belongs to the part that every change has to pass.
+    /// The deployments on which it is part of the smoke run, which every change must pass.
     smoke: &'static [&'static str],
-    /// Whether it needs the machine for itself.
+    /// `true` if it must run alone on the machine.
     pub(crate) alone: bool,
     pub(crate) run: fn(Run) -> Running,
 }
 
 impl Fault {
-    /// Whether it belongs to the part that every change has to pass.
+    /// Returns `true` if it is part of the smoke run, which every change must pass.
     pub(crate) fn is_smoke(&self, on: Deployment) -> bool {
         let word = match on {
             Deployment::Single => "smoke",
@@ -162,7 +162,8 @@ faults! {
     80 "client killed that keeps locks for a moment (linger)" clients::keeper_killed smoke;
 }
 
-/// Runs faults side by side, `jobs` at a time, and those that need the machine for themselves alone. Whether all is well.
+/// Runs faults in parallel, `jobs` at a time, and those that need the machine for themselves alone.
+/// Returns `true` if all pass.
 pub(crate) async fn run(
     faults: Vec<Fault>,
     run: Run,
@@ -207,11 +208,11 @@ pub(crate) async fn run(
     Ok(failed.is_empty())
 }
 
-/// Runs one fault. What goes wrong with the rig is a failure like any other.
+/// Runs one fault. An error of the battery itself is a failure like any other.
 ///
-/// It runs outside of the workers of a runtime of its own. What it has seen takes it seconds to judge, and a worker that is
-/// busy for so long may be the one that all timers and connections depend on: proxies would stand still, of this fault and of
-/// those beside it.
+/// It runs on a separate runtime, but not on one of its workers. Judging the logs takes seconds,
+/// and a worker that is busy for so long may be the one that all timers and connections depend on:
+/// the proxies of this fault and of the parallel ones would stand still.
 async fn attempt(fault: Fault, run: Run) -> Report {
     let start = Instant::now();
     let ended = tokio::task::spawn_blocking(move || {

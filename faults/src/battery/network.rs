@@ -11,9 +11,9 @@ use crate::{
     scene::{Judge, LEASE, SLACK, Scene, Setup, TIMEOUT},
 };
 
-/// How often connections are broken, in ms, and how many times: for 3 s. PostgreSQL starts a process
-/// for each, so that a new one takes it longer. A client of etcd needs several answers, one after
-/// the other, for one lock; there, it is for 5 s.
+/// How often connections are broken, in ms, and how many times: for 3 s. PostgreSQL starts a
+/// process for each new connection, which takes longer. An etcd client needs several answers, one
+/// after the other, for one lock; there it is for 5 s.
 fn pace(on: Deployment) -> (u64, u64) {
     match on {
         Deployment::Postgres => (300, 10),
@@ -22,9 +22,9 @@ fn pace(on: Deployment) -> (u64, u64) {
     }
 }
 
-/// #31: the server closes the command connections of all clients every 100 ms, PostgreSQL every
-/// 300 ms. They come back; nothing is held twice or by nobody.
-/// Exclusion, server truth; a free lock is had within 2 s, also while this goes on.
+/// #31: the server closes the command connections of all clients every 100 ms, PostgreSQL every 300
+/// ms. Clients reconnect; no lock is held twice or orphaned.
+/// Exclusion, server truth; a free lock is acquired within 2 s, even meanwhile.
 pub(super) async fn connections_killed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
@@ -44,8 +44,8 @@ pub(super) async fn connections_killed(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
 }
 
-/// #32: the server closes every pub/sub connection every 100 ms. Whoever waits subscribes again and tries again.
-/// No wake-up is lost: a free lock is had within 1.5 s, also while this goes on.
+/// #32: the server closes every pub/sub connection every 100 ms. Waiters subscribe and ask again.
+/// No wake-up is lost: a free lock is acquired within 1.5 s, even meanwhile.
 pub(super) async fn listeners_killed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
@@ -53,7 +53,8 @@ pub(super) async fn listeners_killed(run: Run) -> Result<Report> {
         scene.servers.end_connections(On::Messages).await?;
         scene.sleep(100).await;
     }
-    // The release comes while nobody listens. Nobody else uses these locks, so that nothing but the reconnect can help.
+    // The release comes while nobody listens. No other client uses these locks, so only the
+    // reconnect can help.
     let mut longest = Some(Duration::ZERO);
     for round in 0..6 {
         let places = scene.stage(&format!("staged{round}"), 0, Some(1)).await?;
@@ -71,7 +72,8 @@ pub(super) async fn listeners_killed(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_millis(1500), ..Judge::default() }).await
 }
 
-/// #33: the server closes pub/sub connections because too much is queued for them. As #32; the flood itself costs clients no memory.
+/// #33: the server closes pub/sub connections because their output buffers overflow. As #32; the
+/// flood itself costs clients no memory.
 pub(super) async fn listeners_overrun(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.tell(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 65536 32768 2"]).await?;
@@ -90,8 +92,9 @@ pub(super) async fn listeners_overrun(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_millis(1500), ..Judge::default() }).await
 }
 
-/// #34: every second message is lost, and nobody is told. Waiters come in when the lease that they were told of would have ended.
-/// A free lock is had within a lease and a time-out.
+/// #34: every second message is silently lost. Waiters enter when the lease that they were told of
+/// would have ended.
+/// A free lock is acquired within a lease and a timeout.
 pub(super) async fn messages_lost(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
     let lossy = Conditions { drop_every_second_push: true, ..Conditions::default() };
@@ -104,8 +107,9 @@ pub(super) async fn messages_lost(run: Run) -> Result<Report> {
         .await
 }
 
-/// #35: strangers publish garbage on all channels, as fast as they can. Waiters look in vain, and not once a message.
-/// Exclusion, wake-ups; commands stay bounded.
+/// #35: other programs publish garbage on all channels, as fast as they can. Waiters ask in vain,
+/// but not once per message.
+/// Exclusion, wake-ups; bounded commands.
 pub(super) async fn messages_forged(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
     scene.play().await?;
@@ -115,7 +119,7 @@ pub(super) async fn messages_forged(run: Run) -> Result<Report> {
     let forge = "for i = 1, 20 do redis.call(ARGV[1], ARGV[2], ARGV[3]) end";
     while start.elapsed() < Duration::from_secs(3) {
         for channel in scene.channels().await? {
-            // Every other one looks like the grant of a fair lock.
+            // Every other message looks like the grant of a fair lock.
             let payload = match scene.random.next() {
                 even if even % 2 == 0 => format!("\u{0}garbage {even}"),
                 odd => format!("{}:{}", u64::MAX / 2, odd % 4),
@@ -131,9 +135,9 @@ pub(super) async fn messages_forged(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #36: command connections go silent, half open, every second: nothing gets through and nobody is told. After the time-out there is a new
-/// one.
-/// Exclusion, exact counts; holds are kept; a free lock is had within 2 s.
+/// #36: command connections go silent, half open, every second: nothing gets through and nobody is
+/// told. After the timeout there is a new connection.
+/// Exclusion, exact counts; holds are kept; a free lock is acquired within 2 s.
 pub(super) async fn commands_half_open(run: Run) -> Result<Report> {
     if run.on == Deployment::Etcd {
         return super::etcd::connections_half_open(run).await;
@@ -150,9 +154,9 @@ pub(super) async fn commands_half_open(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
 }
 
-/// #37: pub/sub connections go silent, half open. Until that is noticed, within 5 s and a time-out, waiters come in when the lease that they
-/// were told of would have ended.
-/// A free lock is had within a lease and a time-out.
+/// #37: pub/sub connections go silent, half open. Until that is noticed, within 5 s and a timeout,
+/// waiters enter when the lease that they were told of would have ended.
+/// A free lock is acquired within a lease and a timeout.
 pub(super) async fn listeners_half_open(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
     scene.play().await?;
@@ -165,7 +169,8 @@ pub(super) async fn listeners_half_open(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: LEASE + TIMEOUT, ..Judge::default() }).await
 }
 
-/// #38: connections are reset in the middle of a reply, after any number of bytes, every 100 ms. What was not answered is undone.
+/// #38: connections are reset in the middle of a reply, after any number of bytes, every 100 ms.
+/// Unanswered requests are undone.
 /// Exclusion, server truth, exact counts.
 pub(super) async fn reset_midway(run: Run) -> Result<Report> {
     let setup = Setup::default().proxied().unfenced().patient_on(run.on);
@@ -189,14 +194,15 @@ pub(super) async fn reset_midway(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
 }
 
-/// So many requests of a client are answered between two whose replies are lost. A client that
-/// connects anew sends all that has waited meanwhile at once, a dozen requests: if one of them were
-/// always lost, and what follows with it, most attempts would fail and waiters pause for longer
-/// each time, the more so the longer it takes to connect.
+/// The number of answered requests of a client between two lost replies. A client that reconnects
+/// sends all pending requests at once, a dozen: if one of them were always lost, together with what
+/// follows it, most attempts would fail and waiters would pause longer each time, the more so the
+/// longer it takes to connect.
 const ANSWERED: u64 = 12;
 
-/// #39: requests are carried out, but their replies are lost with the connection: every k-th in turn.
-/// Counts are exact, nothing is held twice or by nobody, holds are not lost.
+/// #39: requests are carried out, but their replies are lost with the connection: every k-th in
+/// turn.
+/// Counts are exact, no lock is held twice or orphaned, holds are not lost.
 pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
     for k in 1..=8 {
@@ -227,7 +233,8 @@ pub(super) async fn replies_lost(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #40: requests arrive after their clients have given them up, on connections that are gone. What they take is not renewed, and is given back.
+/// #40: requests arrive after their clients have given them up, on closed connections. Their grants
+/// are not renewed, and are returned.
 /// Exclusion, server truth; orphans end with their lease.
 pub(super) async fn requests_delayed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied().unfenced()).await?;
@@ -243,8 +250,8 @@ pub(super) async fn requests_delayed(run: Run) -> Result<Report> {
     scene.finish(Judge { wakeup: Duration::from_secs(2), ..Judge::default() }).await
 }
 
-/// #41: latency of 0.15 leases a round trip, with jitter; then everything byte by byte; then latency of four leases. Holds are worth less by
-/// the way there; what comes too late is given back.
+/// #41: a latency of 0.15 leases per round trip, with jitter; then everything byte by byte; then a
+/// latency of four leases. The round trip shortens the usable lease; late grants are returned.
 /// Exclusion, server truth, tokens.
 pub(super) async fn latency(run: Run) -> Result<Report> {
     let setup =
@@ -265,21 +272,22 @@ pub(super) async fn latency(run: Run) -> Result<Report> {
     scene.networks.iter().for_each(|network| network.set(&too_far));
     scene.sleep(3500).await;
     scene.networks.iter().for_each(Network::heal);
-    // What is under way arrives late all the same.
+    // Pending requests still arrive late.
     scene.sleep(1000).await;
     scene.healed();
-    // What a client of etcd sends comes behind what it sent before, on the same connection.
+    // Requests of an etcd client come after its earlier ones, on the same connection.
     let recovery = match run.on {
         Deployment::Etcd => 2 * LEASE,
         _ => Duration::from_secs(3),
     };
     let judge = Judge { losses: true, recovery, ..Judge::default() };
-    // Of a quorum, several things have failed then.
+    // On a quorum, several requests have failed by then.
     scene.finish(Judge { failures: &["Backend(Unavailable)"], ..judge }).await
 }
 
-/// #42: a client is cut off, both ways, then one way, then again and again for 100 ms. It is told of the loss by its deadline, others take
-/// over, and it does not storm the server with connections.
+/// #42: a client is cut off in both directions, then in one, then repeatedly for 100 ms. It is told
+/// of the loss by its deadline, others take over, and it does not flood the server with
+/// connections.
 /// Exclusion, server truth; bounded connections.
 pub(super) async fn partitioned(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().proxied()).await?;

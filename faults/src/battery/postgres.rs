@@ -8,9 +8,9 @@ use crate::{
     scene::{Judge, LEASE, SLACK, Scene, Setup},
 };
 
-/// #70: somebody's transaction keeps the names of locks to itself, for half a lease; then all holds,
-/// as a change of the schema does; then the names again, for two leases. What takes less than a
-/// lease costs no hold; if it takes longer, holders are told by their deadlines.
+/// #70: a foreign transaction locks the rows of names for half a lease; then all holds, as a schema
+/// change does; then the names again, for two leases. Delays below a lease cost no hold; with
+/// longer ones, holders are told by their deadlines.
 /// Exclusion, tokens, lost updates with fencing; recovery.
 pub(super) async fn blocked(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;

@@ -1,4 +1,4 @@
-//! Faults of a server that comes back, with its data or without.
+//! Faults of a server that restarts, with its data or without.
 
 use std::{
     fs,
@@ -13,16 +13,18 @@ use crate::{
     scene::{Judge, LEASE, Scene, Setup},
 };
 
-/// What a client may be told while a server reads its append-only file, or does not serve its slots yet: that it is loading, in
-/// place of a release that it finishes by itself. Waiters bear it.
+/// The errors that a client may get while a server reads its append-only file, or does not serve
+/// its slots yet: that it is loading, for a release that continues in the background. Waiters
+/// tolerate it.
 const LOADING: &[&str] = &["Backend(Unavailable)"];
 
-/// #10: the server is killed and comes back with its append-only file. Holds and tokens survive, waiters try again at once.
-/// Exclusion, tokens, wake-ups; recovery within 1 s of the server's accepting connections.
+/// #10: the server is killed and comes back with its append-only file. Holds and tokens survive,
+/// waiters retry at once.
+/// Exclusion, tokens, wake-ups; recovery within 1 s after the server accepts connections.
 pub(super) async fn killed_durable(run: Run) -> Result<Report> {
     let setup = Setup::default().durable();
     let setup = match run.on {
-        // It takes about as long to recover as the lease of other faults.
+        // Recovery takes about as long as the lease of other faults.
         Deployment::Postgres => setup.patient(),
         on => setup.patient_on(on),
     };
@@ -32,7 +34,7 @@ pub(super) async fn killed_durable(run: Run) -> Result<Report> {
     let down = scene.random.ms(0, 500);
     restart(&mut scene, down).await;
     scene.sleep(2500).await;
-    // A node of a cluster refuses requests for as long as a lease after its restart.
+    // A node of a cluster refuses requests for up to a lease after its restart.
     let losses = scene.on == Deployment::Cluster;
     if losses {
         let lost = scene.lost(&places)?.len();
@@ -61,7 +63,7 @@ async fn restart(scene: &mut Scene, down: Duration) {
     }
 }
 
-/// Waits until the server serves again, which takes a node of a cluster longer than its start.
+/// Waits until the server serves again, which a node of a cluster does some time after its start.
 async fn rejoin(scene: &mut Scene) -> Result<()> {
     let start = Instant::now();
     scene.servers.rejoin().await?;
@@ -72,8 +74,10 @@ async fn rejoin(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens go on to rise, waiters come in.
-/// Tokens, lost updates with fencing, recovery; not exclusion, which a server that forgets cannot keep.
+/// #11: the server is killed and comes back empty. Holders are told with the next renewal, tokens
+/// keep rising, waiters enter.
+/// Tokens, lost updates with fencing, recovery; not exclusion, which a server that forgets cannot
+/// provide.
 pub(super) async fn killed_empty(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
@@ -82,13 +86,14 @@ pub(super) async fn killed_empty(run: Run) -> Result<Report> {
     restart(&mut scene, down).await;
     let back = lockcore_testkit::monotonic();
     let notice = scene.until_lost(&places, back, 2 * LEASE).await?;
-    // After a failure the next renewal is tried a tenth of the lease later.
+    // After a failure, the next renewal is tried a tenth of the lease later.
     scene.measure("loss told after the restart", notice, NOTICE);
     let judge = Judge { exclusion: false, losses: true, failures: LOADING, ..Judge::default() };
     scene.finish(judge).await
 }
 
-/// #12: power is lost: the end of the append-only file is missing. As #11 for what is lost; tokens rise all the same.
+/// #12: power is lost: the end of the append-only file is missing. As #11 for the lost part; tokens
+/// rise nevertheless.
 /// Tokens, lost updates with fencing, recovery.
 pub(super) async fn power_lost(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().durable().forgetful()).await?;
@@ -118,12 +123,13 @@ pub(super) async fn power_lost(run: Run) -> Result<Report> {
     scene.finish(Judge { failures: LOADING, ..judge }).await
 }
 
-/// #13: the server loads its data anew, four times, and says `LOADING` meanwhile. That is told as `Unavailable`, waiters bear it.
+/// #13: the server reloads its data, four times, and reports `LOADING` meanwhile. Clients report
+/// that as `Unavailable`, waiters tolerate it.
 /// Exclusion, recovery.
 pub(super) async fn loading(run: Run) -> Result<Report> {
     let setup = Setup::default().server(&["--loading-process-events-interval-bytes", "1024"]);
     let mut scene = Scene::open(run, setup).await?;
-    // The tag has them in a slot of the current server.
+    // The hash tag puts them into a slot of the current server.
     let prefix = format!("battery:{{{}}}", name_at_home("loading"));
     scene.tell(&["DEBUG", "POPULATE", &BALLAST.to_string(), &prefix]).await?;
     scene.play().await?;
@@ -139,7 +145,7 @@ pub(super) async fn loading(run: Run) -> Result<Report> {
     }
     remove_ballast(&scene, &prefix).await?;
     scene.note(format!("loading took up to {} ms", longest.as_millis()));
-    // A renewal is at most 0.67 s old when it begins.
+    // A renewal is at most 0.67 s old when loading begins.
     let losses = longest > Duration::from_secs(1);
     if !losses {
         scene.expect_held(&places)?;
@@ -147,10 +153,10 @@ pub(super) async fn loading(run: Run) -> Result<Report> {
     scene.finish(Judge { losses, failures: &["Backend(Unavailable)"], ..Judge::default() }).await
 }
 
-/// The keys that make loading take its time.
+/// The number of keys that slow down loading.
 const BALLAST: u32 = 60_000;
 
-/// Deletes them, some at a time: the server is not to be busy with that for long.
+/// Deletes them in batches, so that the server is not busy for long.
 async fn remove_ballast(scene: &Scene, prefix: &str) -> Result<()> {
     let delete = "for i = ARGV[2], ARGV[2] + 999 do redis.call('UNLINK', ARGV[1] .. ':' .. i) end";
     for first in (0..BALLAST).step_by(1000) {

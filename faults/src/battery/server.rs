@@ -15,10 +15,11 @@ use crate::{
     scene::{self, Judge, LEASE, RENEWAL, SLACK, Scene, Setup, TIMEOUT},
 };
 
-/// What nobody is to lose by: a renewal that finds nothing, and the answer to it.
+/// The time limit for noticing a loss: a renewal that finds nothing, and its answer.
 pub(super) const NOTICE: Duration = RENEWAL.saturating_add(TIMEOUT).saturating_add(SLACK);
 
-/// #6: the server stops for 200 ms, less than clients wait for an answer, again and again. Everything is late, and nothing else.
+/// #6: the server stops for 200 ms, less than the response timeout, repeatedly. Everything is late,
+/// and nothing else.
 /// Everything, as without a fault.
 pub(super) async fn stopped_short(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -35,7 +36,8 @@ pub(super) async fn stopped_short(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #7: the server stops for two leases. Holders are told of the loss by their own deadlines, before it goes on; then others come in.
+/// #7: the server stops for two leases. Holders are told of the loss by their own deadlines, before
+/// it resumes; then others enter.
 /// Exclusion, server truth; recovery.
 pub(super) async fn stopped_long(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
@@ -55,7 +57,8 @@ pub(super) async fn stopped_long(run: Run) -> Result<Report> {
         .await
 }
 
-/// #8: the server is busy with one slow command for a second, three times. What was not answered is of unknown outcome, and is undone.
+/// #8: the server is busy with one slow command for a second, three times. The outcome of
+/// unanswered requests is unknown, and they are undone.
 /// Exclusion, server truth, exact counts.
 pub(super) async fn slow_command(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -71,8 +74,9 @@ pub(super) async fn slow_command(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #9: a script that never ends keeps the server busy, which says `BUSY` to all others, until the script is killed.
-/// `BUSY` is told as `Unavailable`, waiters bear it; recovery.
+/// #9: an endless script keeps the server busy, which answers `BUSY` to all others, until the
+/// script is killed.
+/// Clients report `BUSY` as `Unavailable`, waiters tolerate it; recovery.
 pub(super) async fn busy_script(run: Run) -> Result<Report> {
     let setup = Setup::default().server(&["--busy-reply-threshold", "200"]);
     let mut scene = Scene::open(run, setup).await?;
@@ -96,7 +100,7 @@ pub(super) async fn busy_script(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #14: the server forgets all scripts every 10 ms. They are loaded again, nobody notices.
+/// #14: the server forgets all scripts every 10 ms. They are loaded again, and nobody notices.
 /// Everything, as without a fault.
 pub(super) async fn scripts_flushed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -112,7 +116,8 @@ pub(super) async fn scripts_flushed(run: Run) -> Result<Report> {
     scene.finish(Judge::default()).await
 }
 
-/// #15: an administrator deletes everything. Holders are told with the next renewal; a release says `Lost`, not Ok.
+/// #15: an administrator deletes everything. Holders are told with the next renewal; a release
+/// returns `Lost`, not Ok.
 /// Tokens, lost updates with fencing.
 pub(super) async fn flushed(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
@@ -132,9 +137,9 @@ pub(super) async fn flushed(run: Run) -> Result<Report> {
     scene.finish(Judge { exclusion: false, truth: false, losses: true, ..Judge::default() }).await
 }
 
-/// #16: something else is stored under the names of locks that are held and waited for. That is told as `WrongType` at once; what is stored
-/// stays untouched.
-/// Errors, no hang; other locks are not concerned.
+/// #16: other data is stored under the names of locks that are held and waited for. Clients report
+/// that as `WrongType` at once, and leave the data untouched.
+/// Errors, no hang; other locks are not affected.
 pub(super) async fn overwritten(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
@@ -167,8 +172,9 @@ pub(super) async fn overwritten(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #17: the key of a lock loses its time to live, and its holder is killed: the lock stays held for ever. Those who wait do so without spinning,
-/// and come in when somebody deletes it, within the time after which they look at latest.
+/// #17: the key of a lock loses its time to live, and its holder is killed: the lock stays held
+/// forever. Waiters do not spin, and enter when the key is deleted, within their longest retry
+/// interval.
 /// Bounded commands; wake-ups.
 pub(super) async fn ttl_removed(run: Run) -> Result<Report> {
     let setup = Setup { kinds: vec![Kind::Exclusive, Kind::Fair], ..Setup::default() };
@@ -194,7 +200,8 @@ pub(super) async fn ttl_removed(run: Run) -> Result<Report> {
     scene.finish(Judge { truth: false, ..Judge::default() }).await
 }
 
-/// #18: the server's memory is full. New holds are refused with `OutOfMemory`; those that exist are renewed and can be released.
+/// #18: the server's memory is full. New holds are refused with `OutOfMemory`; existing ones are
+/// renewed and can be released.
 /// Exclusion, server truth; nothing left behind.
 pub(super) async fn out_of_memory(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -210,8 +217,8 @@ pub(super) async fn out_of_memory(run: Run) -> Result<Report> {
     scene.finish(Judge { failures: &["Backend(OutOfMemory)"], ..Judge::default() }).await
 }
 
-/// #19: the server evicts keys when its memory is full. Such a server is refused; a client that accepts it all the same is told of
-/// the loss with the next renewal.
+/// #19: the server evicts keys when its memory is full. Such a server is refused; a client that
+/// accepts it anyway is told of the loss with the next renewal.
 /// Tokens, lost updates with fencing; not exclusion.
 pub(super) async fn evicting(run: Run) -> Result<Report> {
     let setup = Setup { allow_eviction: true, ..Setup::default() };
@@ -256,13 +263,13 @@ pub(super) async fn evicting(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// A key of the battery's own, at the current server.
+/// A key of the battery itself, at the current server.
 fn ballast(number: usize) -> String {
     name_at_home(&format!("battery:ballast-{number}"))
 }
 
-/// #20: the server cannot save and refuses all writes (`MISCONF`), for longer than a lease. Holders are told by their deadlines, and what cannot
-/// be released expires; then all goes on.
+/// #20: the server cannot save and refuses all writes (`MISCONF`), for longer than a lease. Holders
+/// are told by their deadlines, and holds that cannot be released expire; then work continues.
 /// Exclusion, server truth, recovery.
 pub(super) async fn misconf(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
@@ -286,14 +293,15 @@ pub(super) async fn misconf(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #21: the server becomes a replica of another and refuses writes (`READONLY`), for longer than a lease, then a primary again.
+/// #21: the server becomes a replica of another and refuses writes (`READONLY`), for longer than a
+/// lease, then a primary again.
 /// Holders are told by their deadlines; recovery.
 pub(super) async fn read_only(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
     let places = scene.stage("staged", 0, None).await?;
     let demoted = scene.fault("REPLICAOF");
-    // Nobody listens there, so that nothing is copied.
+    // No server listens there, so nothing is copied.
     scene.tell(&["REPLICAOF", "127.0.0.1", "1"]).await?;
     let notice = scene.until_lost(&places, demoted, 2 * LEASE).await?;
     scene.sleep(500).await;
@@ -304,7 +312,8 @@ pub(super) async fn read_only(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #22: the server has too few replicas and refuses writes (`NOREPLICAS`). Told as `Unavailable`; recovery.
+/// #22: the server has too few replicas and refuses writes (`NOREPLICAS`). Clients report
+/// `Unavailable`; recovery.
 pub(super) async fn no_replicas(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;
     scene.play().await?;
@@ -318,8 +327,9 @@ pub(super) async fn no_replicas(run: Run) -> Result<Report> {
     scene.finish(judge).await
 }
 
-/// #43: the server's wall clock jumps ahead by a minute, which frees locks; then goes to and fro by a second; then back by an hour, which
-/// makes the leases of that time long. Tokens rise all the same, holders are told with the next renewal.
+/// #43: the server's wall clock jumps ahead by a minute, which frees locks; then back and forth by
+/// a second; then back by an hour, which makes the leases of that time long. Tokens rise
+/// nevertheless, holders are told with the next renewal.
 /// Tokens, lost updates with fencing; not exclusion, since the server's leases end by that clock.
 pub(super) async fn clock_jumps(run: Run) -> Result<Report> {
     let Some(clock) = crate::clock::WallClock::make()? else {
@@ -348,13 +358,14 @@ pub(super) async fn clock_jumps(run: Run) -> Result<Report> {
     clock.ahead(Duration::from_secs(3600))?;
     scene.sleep(1000).await;
     scene.healed();
-    // Whoever was told of an end by a clock that was set looks again after 10 s.
+    // A waiter that was told an end by a clock that was set asks again after 10 s.
     let wakeup = Duration::from_secs(10);
     let judge = Judge { exclusion: false, truth: false, losses: true, wakeup, ..Judge::default() };
     scene.finish(judge).await
 }
 
-/// #46: the server pauses clients that write, then all, each for 1.5 s. What was not answered is undone; nobody spins.
+/// #46: the server pauses clients that write, then all, each for 1.5 s. Unanswered requests are
+/// undone; nobody spins.
 /// Exclusion, server truth; bounded commands.
 pub(super) async fn paused(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default()).await?;

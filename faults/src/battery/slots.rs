@@ -13,7 +13,7 @@ use crate::{
     scene::{Judge, LEASE, Scene, Setup},
 };
 
-/// Nothing of a lock is lost with its slot; what waits may have to wait until the slot has arrived.
+/// No lock is lost with its slot; waiters may have to wait until the slot has arrived.
 fn judge() -> Judge {
     Judge {
         truth: false,
@@ -24,10 +24,11 @@ fn judge() -> Judge {
     }
 }
 
-/// Waits and renewals go on so soon after a slot has moved.
+/// The time limit for waits and renewals to continue after a slot has moved.
 const MOVED: Duration = Duration::from_millis(200);
 
-/// #28: slots of locks that are held, waited for and used all the time migrate to another primary and back, slowly. Holds stay, waiters come in.
+/// #28: slots of locks that are held, waited for and used all the time migrate slowly to another
+/// primary and back. Holds stay, waiters enter.
 /// Exclusion, tokens, lost updates, wake-ups.
 pub(super) async fn migrating(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -58,7 +59,8 @@ pub(super) async fn migrating(run: Run) -> Result<Report> {
     scene.finish(judge()).await
 }
 
-/// #66: a node joins the cluster and gets the slots of locks that are held and waited for; then it gives them back, and leaves.
+/// #66: a node joins the cluster and gets the slots of locks that are held and waited for; then it
+/// returns them, and leaves.
 /// Exclusion, tokens, lost updates, wake-ups.
 pub(super) async fn node_comes_and_goes(run: Run) -> Result<Report> {
     let mut scene = Scene::open(run, Setup::default().unfenced()).await?;
@@ -90,8 +92,8 @@ pub(super) async fn node_comes_and_goes(run: Run) -> Result<Report> {
 /// Names with braces in every place.
 const NAMES: [&str; 9] = ["o{1", "a}b", "{}x", "a{", "{", "}", "{}", "{a}b", "x{a}{b}"];
 
-/// #30: locks of each kind whose names have braces in odd places: all that belongs to one name has to be in one slot. Each works, or is
-/// refused with an error that says why.
+/// #30: locks of each kind whose names have braces in odd places: all keys of one name must be in
+/// one slot. Each name works, or is refused with an error that says why.
 pub(super) async fn odd_names(run: Run) -> Result<Report> {
     let servers = Servers::start(run.on, &ServerSetup::default()).await?;
     let mut report = Report::new(run, run.on.kinds());
@@ -114,7 +116,7 @@ pub(super) async fn odd_names(run: Run) -> Result<Report> {
                 Err(LockError::InvalidName { .. }) => refused += 1,
                 Err(error) => report.findings.push(format!("I9: `{name}`: {error}")),
             }
-            // Kinds do not share their names.
+            // Kinds do not share names.
             for primary in servers.primaries().await {
                 let () = primary.try_query(&["FLUSHALL"]).await?;
             }

@@ -1,4 +1,4 @@
-//! #62: faults at random, one after the other, on one scene.
+//! #62: random faults, one after the other, in one scene.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,15 @@ use crate::{
     scene::{Judge, LEASE, Scene, Setup, TIMEOUT},
 };
 
-/// #62, in a run of everything: for half a minute.
+/// #62, in a run of all faults: for half a minute.
 pub(super) async fn short(run: Run) -> Result<Report> {
     soak(run, Duration::from_secs(30)).await
 }
 
-/// #62: every few seconds another fault that exclusion has to survive, chosen by the seed; then a lease of peace.
-/// Everything: exclusion, tokens, lost updates with fencing, wake-ups outside of faults, nothing left behind.
+/// #62: every few seconds another fault that exclusion must survive, chosen by the seed; then a
+/// lease without faults.
+/// Everything: exclusion, tokens, lost updates with fencing, wake-ups outside of faults, nothing
+/// left behind.
 pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
     let setup = Setup { careless: true, ..Setup::default().durable().proxied() };
     let mut scene = Scene::open(run, setup).await?;
@@ -25,7 +27,8 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
     let start = Instant::now();
     let mut rounds = 0;
     while start.elapsed() < time {
-        // What the server had is known from its MONITOR as long as it lives: with odd seeds it does.
+        // The holds of the server are known from its MONITOR while it is not restarted: with odd
+        // seeds it is not.
         let fault = match scene.random.below(FAULTS) {
             RESTART if run.seed % 2 == 1 => RESTART - 1,
             fault if !scene.on.is_redis() => FAULTS_OF_ALL[fault as usize % 8],
@@ -38,7 +41,7 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
         }
         if let Ok(etcd) = scene.servers.etcd() {
             // Not the leader: one of a version with etcd's issue 15247 ends leases of others when
-            // it goes on after it was stopped. In 73 and 75 it is the leader.
+            // it resumes after a stop. Faults 73 and 75 cover the leader.
             let followers = etcd.followers().await;
             let member = scene.random.pick(&followers).copied().unwrap_or(0);
             scene.servers.turn_to(member);
@@ -62,10 +65,10 @@ pub(crate) async fn soak(run: Run, time: Duration) -> Result<Report> {
 const FAULTS: u64 = 11;
 const RESTART: u64 = 3;
 
-/// Those that are not about Redis.
+/// The faults that are not specific to Redis.
 const FAULTS_OF_ALL: [u64; 8] = [0, 1, 2, RESTART, 4, 6, 7, 8];
 
-/// A client that runs, by chance.
+/// A random client that runs.
 fn victim(scene: &mut Scene) -> usize {
     let running: Vec<usize> =
         (0..scene.clients.len()).filter(|index| scene.clients[*index].is_running()).collect();

@@ -1,4 +1,4 @@
-//! [`Sources`]: finds anchors, and makes edits.
+//! [`Sources`]: finds anchors and applies edits.
 
 use std::{
     fs,

@@ -38,7 +38,7 @@ mod source;
 use self::operators::Edit;
 pub(crate) use self::run::run;
 
-/// One way to be wrong.
+/// A deliberate defect.
 #[derive(Debug)]
 struct Bug {
     name: &'static str,

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::protocol::Result;
 
-/// The cluster bus of a node is on the port that is so much higher.
+/// The difference between the port of the cluster bus and that of the clients.
 const BUS_OFFSET: u16 = 10_000;
 
-/// The ways between the first primary and the other servers, and to it from the Sentinels.
+/// The routes between the first primary and the other servers, and to it from the Sentinels.
 #[derive(Debug)]
 pub(crate) struct Between {
     _routes: Routes,
@@ -24,7 +24,7 @@ pub(crate) struct Between {
 }
 
 impl Between {
-    /// Leads what the servers say to the first primary, and what it says, through proxies.
+    /// Routes the traffic between the first primary and the other servers through proxies.
     pub(super) async fn start(routes: Routes, servers: &Servers) -> Result<Self> {
         let first = servers.server(0)?;
         let replication = Proxy::start_opaque(first.port()).await?;
@@ -54,7 +54,7 @@ impl Between {
         Ok(between)
     }
 
-    /// Ends the connections that were there before the routes.
+    /// Closes the connections that were made before the routes.
     async fn reconnect(&self, servers: &Servers) -> Result<()> {
         let first = servers.server(0)?;
         for kind in ["replica", "pubsub", "normal"] {
@@ -73,7 +73,7 @@ impl Between {
         self.replication.set(cut());
     }
 
-    /// Nothing gets through between the first primary and other servers or Sentinels.
+    /// Blocks everything between the first primary and other servers or Sentinels.
     pub(crate) fn cut(&self) {
         self.all().for_each(|proxy| proxy.set(cut()));
     }
@@ -82,7 +82,7 @@ impl Between {
         self.all().for_each(Proxy::heal);
     }
 
-    /// Whether replicas are connected through this network.
+    /// Returns `true` if replicas are connected through this network.
     pub(crate) fn is_in_use(&self) -> bool {
         self.replication.connections() > 0
     }
@@ -92,7 +92,7 @@ impl Between {
     }
 }
 
-/// Ends the connections that a node has made to the others of its bus. It makes new ones at once.
+/// Closes the bus connections that a node has made to the others. It makes new ones at once.
 async fn kill_bus(server: &RedisServer) -> Result<()> {
     let nodes: String = server.try_query(&["CLUSTER", "NODES"]).await?;
     for line in nodes.lines().filter(|line| !line.contains("myself")) {

@@ -1,4 +1,4 @@
-//! What clients have to do with the servers: their ways to them, and what they leave there.
+//! The clients' view of the servers: their routes to them, and what they leave there.
 
 use lockcore_testkit::{On, RedisServer};
 
@@ -6,7 +6,7 @@ use super::{Network, Servers, servers::Group};
 use crate::{protocol::Result, scene, store::Store};
 
 impl Servers {
-    /// How many requests of clients the servers have seen so far.
+    /// The number of client requests that the servers have seen so far.
     pub(crate) async fn commands(&self) -> u64 {
         let mut commands = 0;
         for server in self.primaries().await {
@@ -19,7 +19,7 @@ impl Servers {
         }
     }
 
-    /// Names and owners of what is held or queued, if this is no Redis.
+    /// Names and owners of holds and places, on stores other than Redis.
     pub(crate) async fn owners(&self) -> Result<Vec<(String, String)>> {
         match &self.group {
             Group::Postgres(postgres) => postgres.owners(self.current).await,
@@ -28,7 +28,7 @@ impl Servers {
         }
     }
 
-    /// The connections of clients, if this is no Redis. Of etcd, the streams on which they listen.
+    /// The connections of clients, on stores other than Redis. For etcd, their watch streams.
     pub(crate) async fn connections(&self) -> Result<usize> {
         match &self.group {
             Group::Postgres(postgres) => postgres.connections(self.current).await,
@@ -37,7 +37,7 @@ impl Servers {
         }
     }
 
-    /// What a client connects to, with `user:password@` or nothing.
+    /// The store that a client connects to, with `user:password@` or an empty `user`.
     pub(crate) fn store(&self, user: &str) -> Store {
         match &self.group {
             Group::Single(server) => Store::Redis(format!("redis://{user}{}", server.address())),
@@ -62,7 +62,7 @@ impl Servers {
         }
     }
 
-    /// A network of a client's own, and what the client connects to then.
+    /// A separate network for one client, and the store that the client connects to through it.
     pub(crate) async fn network(&self, user: &str) -> Result<(Network, Store)> {
         let sentinels: Vec<u16> = self.sentinels().iter().map(|server| server.port()).collect();
         let network = match &self.group {
@@ -81,7 +81,7 @@ impl Servers {
         Ok((network, self.store(user)))
     }
 
-    /// Ends connections of clients: of the current server, or of all members of a quorum.
+    /// Closes connections of clients: at the current server, or at all members of a quorum.
     pub(crate) async fn end_connections(&self, on: On) -> Result<()> {
         let concerned: Vec<&RedisServer> = match &self.group {
             Group::Postgres(postgres) => return postgres.end_connections(self.current, on).await,
@@ -93,7 +93,7 @@ impl Servers {
                 scene::end_command_connections(server).await?;
             }
             if on != On::Commands {
-                // Those of Sentinels as well, which come back.
+                // This includes those of Sentinels, which reconnect.
                 let kill = ["CLIENT", "KILL", "TYPE", "pubsub"];
                 let () = server.try_query(&kill).await?;
             }

@@ -19,16 +19,16 @@ use crate::protocol::{Result, failure};
 /// The members: one of them may fail.
 pub(crate) const ETCD_MEMBERS: usize = 3;
 
-/// How long a member may take to tell its numbers.
+/// The time limit for a member's metrics.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// What clusters side by side take at most, in bytes: members reserve the space for their logs.
+/// The maximum space that parallel clusters take, in bytes: members reserve space for their logs.
 const ENOUGH: u64 = 4 << 30;
 
-/// What the keys of all locks begin with.
+/// The prefix of the keys of all locks.
 const PREFIX: &str = "lockcore/";
 
-/// What the keys of records of clients begin with.
+/// The prefix of the keys of client records.
 const RECORDS: &str = "lockcore//client/";
 
 /// A cluster of etcd.
@@ -42,7 +42,7 @@ pub(crate) struct Etcd {
 pub(crate) struct Left {
     /// The keys of holds and places, and the leases.
     pub(crate) keys: Vec<String>,
-    /// Keys that would stay for ever.
+    /// Keys that would stay forever.
     pub(crate) endless: Vec<String>,
     /// How many names are watched.
     pub(crate) watches: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Left {
 
 impl Etcd {
     pub(super) fn start() -> Result<Self> {
-        // The default of newer versions: one that comes back forces no election on the others.
+        // The default of newer versions: a member that comes back forces no election on the others.
         let options = ["--pre-vote"];
         Ok(Self { cluster: EtcdCluster::try_start_in(&place(), ETCD_MEMBERS, &options)? })
     }
@@ -69,12 +69,12 @@ impl Etcd {
         EtcdMember { cluster: &mut self.cluster, index }
     }
 
-    /// The member that a majority has for its leader. There has to be one soon.
+    /// The member that a majority has elected as its leader. There must be one soon.
     pub(crate) async fn leader(&self) -> usize {
         self.cluster.leader().await
     }
 
-    /// The two others.
+    /// The two other members.
     pub(crate) async fn followers(&self) -> Vec<usize> {
         let leader = self.leader().await;
         (0..self.cluster.len()).filter(|member| *member != leader).collect()
@@ -95,13 +95,14 @@ impl Etcd {
         self.cluster.process_id(index)
     }
 
-    /// Returns `true` if a member answers what needs a majority.
+    /// Returns `true` if a member answers a request that needs a majority.
     pub(super) async fn serves(&self, index: usize) -> bool {
         let mut client = self.cluster.client_of(index).await;
         client.get("battery", None).await.is_ok()
     }
 
-    /// Keys of locks, and what they belong to: `lockcore/<name>/lock/hold/<id>`.
+    /// Keys of locks, with the names and owners that they belong to:
+    /// `lockcore/<name>/lock/hold/<id>`.
     pub(super) async fn owners(&self) -> Result<Vec<(String, String)>> {
         let pair = |key: &String| {
             let (rest, id) = key.strip_prefix(PREFIX)?.rsplit_once('/')?;
@@ -110,7 +111,7 @@ impl Etcd {
         Ok(self.left().await?.keys.iter().filter_map(pair).collect())
     }
 
-    /// What clients have left.
+    /// The data that clients have left.
     pub(crate) async fn left(&self) -> Result<Left> {
         let mut client = self.cluster.client_of(self.leader().await).await;
         let all = etcd_client::GetOptions::new().with_prefix();
@@ -123,7 +124,7 @@ impl Etcd {
                 left.endless.push(key.clone());
             }
             used.insert(pair.lease());
-            // Records of clients go by themselves.
+            // Records of clients expire by themselves.
             if !key.starts_with(RECORDS) {
                 left.keys.push(key);
             }
@@ -132,23 +133,23 @@ impl Etcd {
         let unused = leases.leases().iter().map(|lease| lease.id());
         let unused = unused.filter(|lease| !used.contains(lease));
         left.keys.extend(unused.map(|lease| format!("lease {lease:x}, which has no key")));
-        // Each stream has a watch of a key that nobody writes.
+        // Each stream watches a key that nobody writes.
         let watches = self.sum("etcd_debugging_mvcc_watcher_total").await?;
         left.watches = watches.saturating_sub(self.streams().await?);
         Ok(left)
     }
 
-    /// How many streams of watches clients have: each client one.
+    /// The number of watch streams of clients: one per client.
     pub(super) async fn streams(&self) -> Result<u64> {
         self.sum("etcd_debugging_mvcc_watch_stream_total").await
     }
 
-    /// How many messages of clients the members have had since they were started.
+    /// The number of messages from clients since the members were started.
     pub(super) async fn requests(&self) -> Result<u64> {
         self.sum("grpc_server_msg_received_total").await
     }
 
-    /// The sum of a number that each running member has, of all its labels.
+    /// The sum of a metric over all running members and all its labels.
     async fn sum(&self, name: &str) -> Result<u64> {
         let mut sum = 0.0;
         for (index, address) in self.addresses().into_iter().enumerate() {
@@ -169,9 +170,9 @@ impl Etcd {
     }
 }
 
-/// Where the members have their files: in memory if there is enough of it. Each write waits for
-/// them, and a disk that others use as well takes any time; 52 is the fault for that. What a member
-/// has written outlives its death in both places.
+/// The directory for the members' files: in memory if there is enough of it. Each write waits for
+/// the files, and a shared disk can take any time; fault 52 covers that. The data of a member
+/// survives its death in both places.
 fn place() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(memory).map(|of| of.f_bavail.saturating_mul(of.f_frsize));
@@ -181,7 +182,7 @@ fn place() -> PathBuf {
     }
 }
 
-/// The numbers of a member.
+/// The metrics of a member.
 async fn metrics(address: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     // Its answer ends with the connection.

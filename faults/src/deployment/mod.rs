@@ -1,4 +1,4 @@
-//! Where the servers are, and how to break them.
+//! The servers, and how to make them fail.
 
 mod between;
 mod clients;
@@ -23,7 +23,7 @@ pub(crate) use self::{
 };
 use crate::protocol::{Kind, Result, failure};
 
-/// Where locks are kept.
+/// The store of the locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Deployment {
     /// One Redis server.
@@ -42,7 +42,7 @@ pub(crate) enum Deployment {
 }
 
 impl Deployment {
-    /// All, in the order of the table.
+    /// All of them, in the order of the table.
     pub(crate) const ALL: [Self; 6] =
         [Self::Single, Self::Sentinel, Self::Cluster, Self::Quorum, Self::Postgres, Self::Etcd];
 
@@ -55,12 +55,12 @@ impl Deployment {
         }
     }
 
-    /// Whether its servers are Redis.
+    /// Returns `true` if its servers are Redis.
     pub(crate) fn is_redis(self) -> bool {
         !matches!(self, Self::Postgres | Self::Etcd)
     }
 
-    /// How many servers each request goes to.
+    /// The number of servers that each request goes to.
     pub(crate) fn members(self) -> usize {
         match self {
             Self::Quorum => MEMBERS,
@@ -68,45 +68,45 @@ impl Deployment {
         }
     }
 
-    /// How many requests each step of an acquisition takes.
+    /// The number of requests for each step of an acquisition.
     pub(crate) fn requests(self) -> usize {
         match self {
-            // A read and the decision that follows from it, or the beginning and the end of a watch.
+            // A read and the decision that follows from it, or the start and the end of a watch.
             Self::Etcd => 2,
             _ => self.members(),
         }
     }
 
-    /// Which failures clients may see besides broken connections and time-outs.
+    /// The failures that clients may see besides broken connections and timeouts.
     pub(crate) fn failures(self) -> &'static [&'static str] {
         match self {
-            // A request that was sent to a second member, because the first one did not answer, is
-            // told so if its outcome is not known.
+            // A request that was sent to a second member, because the first one did not answer,
+            // fails with this error if its outcome is unknown.
             Self::Etcd => &["Backend(Unavailable)"],
             _ => &[],
         }
     }
 
-    /// How many tasks of each client work at most.
+    /// The maximum number of working tasks of each client.
     pub(crate) fn tasks(self) -> usize {
         match self {
-            // Each request keeps three processes busy. With more, they would be too slow to elect a
-            // leader in time on a machine with two processors.
+            // Each request keeps three processes busy. With more tasks, they would be too slow to
+            // elect a leader in time on a machine with two processors.
             Self::Etcd => 6,
             _ => usize::MAX,
         }
     }
 
-    /// How much later than with its lease the hold of a client that has died may end.
+    /// How long the hold of a dead client may outlive its lease.
     pub(crate) fn late(self) -> Duration {
         match self {
-            // It looks for leases that have ended twice a second, and revokes them afterwards.
+            // It looks for expired leases twice a second, and then revokes them.
             Self::Etcd => Duration::from_secs(1),
             _ => Duration::ZERO,
         }
     }
 
-    /// How many servers share the time for an answer: one is asked after the other.
+    /// The number of servers that share the response timeout, because they are asked in turn.
     pub(crate) fn in_turn(self) -> u32 {
         match self {
             Self::Etcd => ETCD_MEMBERS as u32,

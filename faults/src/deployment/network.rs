@@ -1,4 +1,4 @@
-//! [`Network`]: what is between one client and all servers.
+//! [`Network`]: the network between one client and all servers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockcore_testkit::{Conditions, On, Proxy};
 use super::routes::{EVERYBODY, Routes};
 use crate::protocol::Result;
 
-/// The way of one client to each server, and to each Sentinel.
+/// The route of one client to each server, and to each Sentinel.
 #[derive(Debug)]
 pub(crate) struct Network {
     servers: Vec<Proxy>,
@@ -23,7 +23,7 @@ impl Network {
     }
 
     /// The network in front of several servers and Sentinels. The client connects to their own
-    /// addresses, and is led through the network by its [`environment`](Self::environment).
+    /// addresses, and its [`environment`](Self::environment) routes it through the network.
     pub(crate) async fn to_all(servers: &[u16], sentinels: &[u16]) -> Result<Self> {
         let routes = Routes::make()?;
         let mut lines = Vec::new();
@@ -40,8 +40,8 @@ impl Network {
         Ok(Self { servers, sentinels, routes: Some(routes) })
     }
 
-    /// The network in front of servers that do not speak the protocol of Redis: it can be slow, cut
-    /// and reset, and sees no requests. The client is led through it by its environment.
+    /// The network in front of servers that do not use the Redis protocol: it can be slow, cut and
+    /// reset, and does not see requests. The client's environment routes it through the network.
     pub(crate) async fn opaque(ports: &[u16]) -> Result<Self> {
         let (routes, mut servers) = (Routes::make()?, Vec::new());
         for port in ports {
@@ -57,22 +57,22 @@ impl Network {
         self.servers[0].port()
     }
 
-    /// What the client is started with.
+    /// The environment variables to start the client with.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         self.routes.as_ref().map(Routes::environment).unwrap_or_default()
     }
 
-    /// Changes what the network does on the way to every server and Sentinel.
+    /// Changes the conditions on the routes to every server and Sentinel.
     pub(crate) fn set(&self, conditions: &Conditions) {
         self.servers.iter().chain(&self.sentinels).for_each(|proxy| proxy.set(conditions.clone()));
     }
 
-    /// Changes what the network does on the way to one server.
+    /// Changes the conditions on the route to one server.
     pub(crate) fn set_server(&self, index: usize, conditions: &Conditions) {
         self.servers[index].set(conditions.clone());
     }
 
-    /// Lets nothing through but to and from one server.
+    /// Blocks everything except the traffic with one server.
     pub(crate) fn cut_all_but(&self, index: usize) {
         let others = self.servers.iter().enumerate().filter(|(at, _)| *at != index);
         others.map(|(_, proxy)| proxy).chain(&self.sentinels).for_each(|proxy| proxy.set(cut()));
@@ -88,27 +88,27 @@ impl Network {
         self.servers.iter().for_each(Proxy::reset);
     }
 
-    /// After so many bytes from any server, its connection is reset.
+    /// Resets the connection of a server after `bytes` bytes from it.
     pub(crate) fn reset_after(&self, bytes: u64) {
         self.servers.iter().for_each(|proxy| proxy.reset_after(bytes));
     }
 
-    /// The `k`-th answer of each server is lost, and the connection with it.
+    /// Loses the `k`-th answer of each server, together with its connection.
     pub(crate) fn lose_answer(&self, k: u64) {
         self.servers.iter().for_each(|proxy| proxy.lose_answer(k));
     }
 
-    /// Returns `true` once a server has lost the answer that it was to lose.
+    /// Returns `true` once the answer of a server has been lost.
     pub(crate) fn has_lost_answer(&self) -> bool {
         self.servers.iter().any(Proxy::has_lost_answer)
     }
 
-    /// How many script calls servers have answered.
+    /// The number of script calls that servers have answered.
     pub(crate) fn answers(&self) -> u64 {
         self.servers.iter().map(Proxy::answers).sum()
     }
 
-    /// The next request to each server arrives late.
+    /// Delays the next request to each server.
     pub(crate) fn delay_next_request(&self, time: Duration) {
         self.servers.iter().for_each(|proxy| proxy.delay_next_request(time));
     }
@@ -118,13 +118,13 @@ impl Network {
         self.servers.iter().for_each(|proxy| proxy.freeze(on));
     }
 
-    /// The connections to servers that there have been.
+    /// The number of connections made to servers so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.servers.iter().map(Proxy::accepted).sum()
     }
 }
 
-/// Nothing gets through, either way.
+/// Conditions under which nothing gets through in either direction.
 pub(crate) fn cut() -> Conditions {
     Conditions { cut_to_server: true, cut_to_client: true, ..Conditions::default() }
 }

@@ -6,7 +6,7 @@ use lockcore_testkit::{On, PostgresServer};
 
 use crate::protocol::{Result, failure};
 
-/// How long a replica may take to become a primary.
+/// The time limit for a replica to become a primary.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A PostgreSQL server, and its replica if it has one.
@@ -19,8 +19,9 @@ pub(crate) struct Postgres {
 /// The connections of clients.
 const OF_CLIENTS: &str = "application_name LIKE 'lockcore %'";
 
-/// Of these, the ones that serve requests. A connection that is only being opened is left alone: on
-/// a busy machine, that takes longer than the pause between two faults, and none would ever be.
+/// Those of them that serve requests. A connection that is just being opened is left alone: on a
+/// busy machine, opening takes longer than the pause between two faults, and none would ever
+/// succeed.
 const SERVING: &str = "query <> '' AND query NOT LIKE ALL (ARRAY['%LISTEN %', '%end_session%', \
                        '%raise_tokens_to_clock%', '%lockcore.session()%'])";
 
@@ -40,7 +41,7 @@ impl Postgres {
         self.servers.iter().map(PostgresServer::port).collect()
     }
 
-    /// Makes a primary of the replica.
+    /// Promotes the replica to a primary.
     pub(super) async fn promote(&self, index: usize) -> Result<()> {
         let replica = self.servers.get(index).ok_or_else(|| failure("there is no replica"))?;
         replica.try_query("SELECT pg_promote(wait => false)").await?;
@@ -54,18 +55,18 @@ impl Postgres {
         Ok(())
     }
 
-    /// Returns `true` if a server runs and is no replica.
+    /// Returns `true` if a server runs and is not a replica.
     pub(super) async fn takes_writes(&self, index: usize) -> bool {
         let role = self.servers[index].try_query("SELECT pg_is_in_recovery()").await;
         role.is_ok_and(|role| role == [["f"]])
     }
 
-    /// Has the replica get nothing any more of what the primary writes.
+    /// Stops the replica from receiving the writes of the primary.
     pub(super) async fn hold_replication(&self) -> Result<()> {
         self.stream_from("").await
     }
 
-    /// Has the replica get what the primary has written meanwhile.
+    /// Lets the replica receive the writes of the primary again.
     pub(super) async fn resume_replication(&self) -> Result<()> {
         let port = self.servers[0].port();
         self.stream_from(&format!("host=127.0.0.1 port={port} user=postgres")).await
@@ -78,7 +79,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Waits until the primary has a replica that gets what it writes, or has none.
+    /// Waits until the primary has a streaming replica, or has none.
     pub(crate) async fn until_streaming(&self, streams: bool) -> Result<()> {
         let start = Instant::now();
         let sql = "SELECT pid FROM pg_stat_replication WHERE state = 'streaming'";
@@ -91,7 +92,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Has the primary wait for its replica with whatever it writes.
+    /// Makes every write of the primary wait for its replica.
     pub(crate) async fn replicate_synchronously(&self) -> Result<()> {
         self.until_streaming(true).await?;
         let primary = &self.servers[0];
@@ -108,21 +109,21 @@ impl Postgres {
         Ok(())
     }
 
-    /// Has the primary carry out SQL.
+    /// Runs SQL at the primary.
     pub(crate) async fn ask(&self, sql: &str) -> Result<()> {
         self.servers[0].try_query(sql).await?;
         Ok(())
     }
 
-    /// How many connections of clients a server has.
+    /// The number of client connections to a server.
     pub(super) async fn connections(&self, index: usize) -> Result<usize> {
         let sql = format!("SELECT pid FROM pg_stat_activity WHERE {OF_CLIENTS}");
         Ok(self.servers[index].try_query(&sql).await?.len())
     }
 
-    /// Ends connections of clients.
+    /// Closes connections of clients.
     pub(super) async fn end_connections(&self, index: usize, on: On) -> Result<()> {
-        // One that listens does nothing else.
+        // A connection that listens does nothing else.
         let which = match on {
             On::Commands => SERVING,
             On::Messages => "query LIKE '%LISTEN %'",
@@ -148,8 +149,8 @@ impl Postgres {
         Ok(rows.into_iter().filter_map(pair).collect())
     }
 
-    /// How many transactions there have been since the server was started, as far as it knows by
-    /// now: each request of a client is one.
+    /// The number of transactions since the server was started, according to its delayed
+    /// statistics: each request of a client is one.
     pub(super) async fn transactions(&self, index: usize) -> Result<u64> {
         let sql = "SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database";
         let rows = self.servers[index].try_query(sql).await?;

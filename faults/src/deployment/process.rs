@@ -1,19 +1,19 @@
-//! [`Process`]: what can be done to a server of any kind.
+//! [`Process`]: the faults of a server of any kind.
 
 use lockcore_testkit::{PostgresServer, RedisServer};
 
 /// A server, as a process that can be made to fail.
 pub(crate) trait Process {
-    /// Kills it as a crash would.
+    /// Kills it, like a crash.
     fn kill(&mut self);
 
-    /// Starts it again with the data that it had written.
+    /// Restarts it with the data that it had written.
     fn restart(&mut self);
 
-    /// Stops it: its connections stay open, and nothing is answered.
+    /// Freezes it: its connections stay open, but it does not answer.
     fn freeze(&mut self);
 
-    /// Lets it go on.
+    /// Resumes it.
     fn thaw(&mut self);
 }
 

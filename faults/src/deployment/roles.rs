@@ -1,4 +1,4 @@
-//! Which of the servers take writes, and who takes over.
+//! The servers that accept writes, and failovers.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::{
 use crate::protocol::{Result, failure};
 
 impl Servers {
-    /// The servers that take writes: running, and no replicas.
+    /// The servers that accept writes: running, and not replicas.
     pub(crate) async fn primaries(&self) -> Vec<&RedisServer> {
         let mut primaries = Vec::new();
         for server in self.all().filter(|server| server.is_up()) {
@@ -26,8 +26,8 @@ impl Servers {
         primaries
     }
 
-    /// Waits until a server other than `old` takes writes of the current one's locks, and acts on
-    /// that one from now on. A replica of PostgreSQL is made a primary by the battery.
+    /// Waits until a server other than `old` accepts writes of the current one's locks, and makes
+    /// it the current one. On PostgreSQL, the battery promotes a replica.
     pub(crate) async fn follow(&mut self, old: usize) -> Result<usize> {
         if let Group::Postgres(postgres) = &self.group {
             self.current = 1 - old;
@@ -48,7 +48,7 @@ impl Servers {
         Err(failure("no replica has taken over"))
     }
 
-    /// Whether a server takes writes of the locks that faults are about.
+    /// Returns `true` if a server accepts writes of the locks that faults are about.
     async fn takes_writes(&self, index: usize) -> bool {
         if let Group::Postgres(postgres) = &self.group {
             return postgres.takes_writes(index).await;
@@ -79,12 +79,12 @@ impl Servers {
         Ok(())
     }
 
-    /// Lets nothing through between the first primary and the others, if there is a network.
+    /// Blocks everything between the first primary and the others, if there is a network.
     pub(crate) fn cut_between(&self) {
         self.between.iter().for_each(Between::cut);
     }
 
-    /// Lets through again what is between the servers.
+    /// Heals the network between the servers.
     pub(crate) async fn heal_between(&self) -> Result<()> {
         if let Some(between) = &self.between {
             between.heal();
@@ -102,7 +102,7 @@ impl Servers {
         }
     }
 
-    /// Waits until all running servers agree on who has which role.
+    /// Waits until all running servers agree on their roles.
     pub(crate) async fn settle(&mut self) {
         match &self.group {
             Group::Single(_) | Group::Quorum(_) | Group::Postgres(_) | Group::Etcd(_) => {}
@@ -117,7 +117,7 @@ impl Servers {
         }
     }
 
-    /// Has a replica take over while the primary runs, and waits until the servers, or the
+    /// Makes a replica take over while the primary runs, and waits until the servers, or the
     /// Sentinels, agree on that.
     pub(crate) async fn fail_over(&mut self) -> Result<()> {
         match &self.group {

@@ -1,4 +1,4 @@
-//! [`Routes`]: where the connections of a process lead, whatever addresses servers announce.
+//! [`Routes`]: redirects the connections of processes, whatever addresses servers announce.
 
 use std::{
     fmt::Write,
@@ -10,11 +10,11 @@ use crate::{
     shim::Shim,
 };
 
-/// A preloaded library that leads connections to other ports.
+/// A preloaded library that redirects connections to other ports.
 #[derive(Debug)]
 pub(crate) struct Routes {
     shim: Shim,
-    /// Process, port, other port. Short critical sections without awaits.
+    /// Process, port, other port. Locked for short critical sections without awaits.
     lines: Mutex<Vec<(u32, u16, u16)>>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Routes {
 pub(crate) const EVERYBODY: u32 = 0;
 
 impl Routes {
-    /// Compiles the library. Everything leads where it should at first.
+    /// Compiles the library. At first nothing is redirected.
     pub(crate) fn make() -> Result<Self> {
         let shim = Shim::compile(include_str!("../../shim/routes.c"), "LOCKCORE_ROUTES")?;
         let shim = shim.ok_or_else(|| {
@@ -33,12 +33,12 @@ impl Routes {
         Ok(routes)
     }
 
-    /// What a process is started with.
+    /// The environment variables to start a process with.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         self.shim.environment()
     }
 
-    /// Leads new connections of processes from a port to another: `(process, port, other)`.
+    /// Redirects new connections of processes from a port to another: `(process, port, other)`.
     pub(crate) fn lead(&self, more: impl IntoIterator<Item = (u32, u16, u16)>) -> Result<()> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.extend(more);
@@ -46,7 +46,7 @@ impl Routes {
         for (process, port, other) in lines.iter() {
             writeln!(text, "{process} {port} {other}")?;
         }
-        // All at once: somebody may be reading.
+        // Replaced atomically, because a process may be reading.
         let new = self.shim.file().with_extension("new");
         std::fs::write(&new, text)?;
         Ok(std::fs::rename(new, self.shim.file())?)

@@ -1,4 +1,4 @@
-//! [`Servers`]: the servers of a deployment, and which of them the battery acts on.
+//! [`Servers`]: the servers of a deployment, and the one that the battery acts on.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use lockcore_testkit::{RedisCluster, RedisSentinel, RedisServer};
 use super::{Deployment, Etcd, Postgres, between::Between, process::Process, routes::Routes};
 use crate::protocol::{Result, failure};
 
-/// Longer than any fault: the servers are not to take a server to be down that is to come back.
+/// Longer than any fault: servers must not consider a server down that will come back.
 pub(super) const PATIENT: Duration = Duration::from_secs(60);
 
-/// After how long without an answer a server is to be down.
+/// The time without an answer after which a server counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// A slot that the first primary has at the start.
@@ -22,16 +22,16 @@ const REPLICAS: usize = 2;
 /// The servers of a quorum.
 pub(crate) const MEMBERS: usize = 5;
 
-/// What is asked of the servers at the start.
+/// The setup of the servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerSetup {
     /// Options of each Redis server.
     pub(crate) options: Vec<String>,
-    /// Variables of each Redis server.
+    /// Environment variables of each Redis server.
     pub(crate) environment: Vec<(String, String)>,
-    /// Whether a server that does not answer is to be replaced.
+    /// `true` if a server that does not answer is replaced.
     pub(crate) fails_over: bool,
-    /// Whether there is a network between the servers that can be made bad.
+    /// `true` if there is a network between the servers that can fail.
     pub(crate) between: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Group {
 pub(crate) struct Servers {
     pub(super) group: Group,
     pub(super) current: usize,
-    /// What is between the first primary and everybody else, if that was asked for.
+    /// The network between the first primary and the others, if requested.
     pub(super) between: Option<Between>,
 }
 
@@ -89,7 +89,7 @@ impl Servers {
         };
         let mut servers = Self { group, current: 0, between: None };
         if let Group::Etcd(etcd) = &servers.group {
-            // The loss of another member costs less.
+            // The loss of another member has less effect.
             servers.current = etcd.leader().await;
         }
         if let (Group::Cluster(_), false) = (&servers.group, setup.fails_over) {
@@ -105,8 +105,8 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The process of the server that is there alone, or is the primary of the locks that faults are
-    /// about, or is the member of a quorum that they hit.
+    /// The process of the single server, of the primary of the locks that faults are about, or of
+    /// the member of a quorum that faults hit.
     pub(crate) fn current(&mut self) -> Box<dyn Process + '_> {
         self.process(self.current)
     }
@@ -116,7 +116,7 @@ impl Servers {
         self.current
     }
 
-    /// Has faults of one server hit this one from now on.
+    /// Makes faults of one server hit this one from now on.
     pub(crate) fn turn_to(&mut self, index: usize) {
         self.current = index;
     }
@@ -143,7 +143,7 @@ impl Servers {
         })
     }
 
-    /// PostgreSQL, if it is that.
+    /// The PostgreSQL servers, if this is PostgreSQL.
     pub(crate) fn postgres(&self) -> Result<&Postgres> {
         match &self.group {
             Group::Postgres(postgres) => Ok(postgres),
@@ -151,7 +151,7 @@ impl Servers {
         }
     }
 
-    /// etcd, if it is that.
+    /// The etcd cluster, if this is etcd.
     pub(crate) fn etcd(&self) -> Result<&Etcd> {
         match &self.group {
             Group::Etcd(etcd) => Ok(etcd),
@@ -166,7 +166,7 @@ impl Servers {
         }
     }
 
-    /// How many Redis servers there are.
+    /// The number of Redis servers.
     pub(super) fn count(&self) -> usize {
         match &self.group {
             Group::Single(_) => 1,

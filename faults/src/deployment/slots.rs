@@ -1,9 +1,9 @@
-//! The slots of a cluster, as far as names without a hash tag are concerned.
+//! The slots of a cluster, for names without a hash tag.
 
 /// The number of slots.
 const SLOTS: u16 = 16_384;
 
-/// The slots of the first of three primaries are those below.
+/// The slots below this one belong to the first of three primaries.
 const HOME: u16 = 5461;
 
 /// The slot of a name without a hash tag.
@@ -16,7 +16,7 @@ pub(crate) fn slot_of(name: &str) -> u16 {
     crc % SLOTS
 }
 
-/// A name like `stem` whose slot is at the first primary at the start.
+/// A name that starts with `stem` and whose slot is initially at the first primary.
 pub(crate) fn name_at_home(stem: &str) -> String {
     let names = (0..).map(|number| match number {
         0 => stem.to_owned(),

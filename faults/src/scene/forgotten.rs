@@ -1,4 +1,4 @@
-//! Holds that a failover has lost: the new primary gives them to others.
+//! Holds that a failover has lost: the new primary grants them to others.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use lockcore_testkit::{Operations, Share, checks::Operation, span};
 use super::Scene;
 
 impl Scene {
-    /// Counts the holders that went on believing when another client got their lock, and finds
-    /// those that did so for longer than `told`.
+    /// Counts the holders that kept believing when another client got their lock, and finds those
+    /// that did so for longer than `told`.
     pub(super) fn look_for_forgotten(&mut self, operations: &Operations, told: Duration) {
         let mut longest = Vec::new();
         for (name, operations) in operations.by_name() {
@@ -31,7 +31,7 @@ impl Scene {
     }
 }
 
-/// For how long a holder believed in a lock that somebody else had been granted meanwhile.
+/// How long a holder believed in a lock that another client had been granted meanwhile.
 fn overlap(holder: &Operation, others: &[&Operation]) -> Option<u64> {
     let (granted, _) = holder.granted?;
     let end = holder.beliefs().iter().map(|belief| belief.to).max()?;

@@ -1,4 +1,4 @@
-//! [`Judge`]: what is asked of a run at its end, and how that is judged.
+//! [`Judge`]: the requirements on a run, and how they are checked at its end.
 
 use std::time::{Duration, Instant};
 
@@ -14,34 +14,36 @@ use crate::{
     report::Report,
 };
 
-/// How many commands an acquisition may cost: attempts, subscriptions, renewals, the release.
+/// The maximum number of commands per acquisition: attempts, subscriptions, renewals, the release.
 const COMMANDS: u64 = 12;
 
-/// The tasks of a connection to etcd, which are its library's.
+/// The tasks of an etcd connection, which its library spawns.
 const TASKS: usize = 3;
 
-/// What is asked of a run at its end. By default all.
+/// The requirements on a run. The default is everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Judge {
-    /// Whether beliefs must exclude each other: not if the server lost what it knew.
+    /// `true` if beliefs must exclude each other: not if the server lost its data.
     pub(crate) exclusion: bool,
-    /// Whether beliefs must be true at the server.
+    /// `true` if beliefs must match the server.
     pub(crate) truth: bool,
-    /// Within what time a free lock must be had, outside of the fault.
+    /// The time limit to acquire a free lock, outside of the fault.
     pub(crate) wakeup: Duration,
-    /// How long after the fault recovery may take.
+    /// The time limit of the recovery after the fault.
     pub(crate) recovery: Duration,
-    /// Whether holds may be lost.
+    /// `true` if holds may be lost.
     pub(crate) losses: bool,
-    /// Which failures clients may see, besides those that are always right.
+    /// The failures that clients may see, besides those that are always allowed.
     pub(crate) failures: &'static [&'static str],
-    /// Those are time-outs and broken connections, but not where others stand in for a server.
+    /// The failures that are always allowed: timeouts and broken connections, but not where other
+    /// servers stand in for one.
     pub(crate) always_failures: &'static [&'static str],
-    /// Within what time after somebody else got it the holder of a forgotten lock must be told; `None` if that is not looked at.
+    /// The time limit for telling the holder of a forgotten lock after another client got it;
+    /// `None` if it is not checked.
     pub(crate) told: Option<Duration>,
-    /// Whether lost updates are what this run is about: there must be some.
+    /// `true` if this run must lose updates.
     pub(crate) must_lose_updates: bool,
-    /// How much memory clients may take more than in the beginning, in kB.
+    /// The maximum growth of the clients' memory, in kB.
     pub(crate) growth: usize,
 }
 
@@ -63,8 +65,8 @@ impl Default for Judge {
 }
 
 impl Scene {
-    /// Lets the clients work on for a while after the fault, has them rest, looks at what is left, ends them, and judges what
-    /// was seen.
+    /// Lets the clients work on for a while after the fault, makes them rest, checks for leftovers,
+    /// ends them, and checks the logs.
     pub(crate) async fn finish(mut self, judge: Judge) -> Result<Report> {
         if self.healed.is_none() {
             self.healed();
@@ -88,7 +90,7 @@ impl Scene {
         Ok(self.report)
     }
 
-    /// What is left may be there for a lease after a failed release, and a little longer.
+    /// After a failed release, leftovers may exist for a lease and a little longer.
     async fn look_for_leftovers(&mut self, growth: usize) -> Result<()> {
         let start = Instant::now();
         let (before, limit) = (self.expected_vitals(), self.ends_within() + Duration::from_secs(2));
@@ -104,13 +106,13 @@ impl Scene {
         }
     }
 
-    /// Clients that were killed have nothing any more.
+    /// Killed clients have nothing left.
     fn expected_vitals(&self) -> Vitals {
         let running = self.clients.iter().filter(|client| client.is_running()).count();
         let share = |all: usize| all * running / self.setup.clients.max(1);
-        // A client connects to another member of etcd when it has to ask that one.
+        // A client connects to another etcd member when it has to use that one.
         let others = running * (self.on.in_turn() as usize - 1);
-        // It has one stream, which it may have lost and not needed again before the fault.
+        // A client has one stream, which it may have lost and not needed again before the fault.
         let streams = if self.on == Deployment::Etcd { running } else { 0 };
         Vitals {
             connections: share(self.before.connections).max(streams),
@@ -192,11 +194,11 @@ impl Scene {
             slack,
         ));
         let (lease, grace) = (self.ends_within(), judge.recovery);
-        // So much later may a place in a queue end as well whose client has died.
+        // The place of a dead client may end that much later as well.
         let within = judge.wakeup + self.on.late() + slack;
         let waits = Waits { lease, within, grace };
         let mut late = checks::wakeups(&operations, &events, waits);
-        // What is stranded is not free, though everybody has released it.
+        // A stranded lock is not free, although everybody has released it.
         late.retain(|finding| {
             !self.stranded.iter().any(|name| finding.message.starts_with(&format!("`{name}`:")))
         });
@@ -219,7 +221,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What the servers had, and since when that is known: nothing if one of them was killed.
+    /// The holds of the servers, and since when they are known: `None` if one of them was killed.
     fn known(&self) -> Option<(ServerTruth, u64)> {
         let since = self.monitors.iter().map(|monitor| monitor.since).max()?;
         let mut known = ServerTruth::default();

@@ -1,4 +1,5 @@
-//! [`Scene`]: servers, a resource, clients and perhaps a bad network, for one fault; and the judgement at its end.
+//! [`Scene`]: servers, a resource, clients and perhaps a faulty network, for one fault; and the
+//! checks at its end.
 
 mod forgotten;
 mod judge;
@@ -37,17 +38,17 @@ use crate::{
     store::Connecting,
 };
 
-/// The lease of all locks, but where holds are to outlive a failover.
+/// The lease of all locks, except where holds must outlive a failover.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
-/// The lease where holds are to outlive a failover: twice as long as it takes.
+/// The lease where holds must outlive a failover: twice as long as it takes.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(8);
 /// How long a client waits for an answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
-/// When a hold is renewed.
+/// The age at which a hold is renewed.
 pub(crate) const RENEWAL: Duration = Duration::from_millis(667);
-/// For how long every second client keeps locks that nobody waits for.
+/// How long every second client keeps unwanted locks.
 const LINGER: Duration = Duration::from_millis(20);
-/// What processes on a busy machine are late by, beyond what was measured.
+/// The delay of processes on a busy machine, beyond what was measured.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
 /// Everything that one fault needs.
@@ -56,12 +57,12 @@ pub(crate) struct Scene {
     pub(crate) random: Random,
     pub(crate) on: Deployment,
     pub(crate) servers: Servers,
-    /// The network of each client, in a scene that has a bad one.
+    /// The network of each client, in a scene with a faulty one.
     pub(crate) networks: Vec<Network>,
     pub(crate) clients: Vec<ClientProcess>,
     pub(crate) log: EventLog,
     pub(crate) report: Report,
-    /// A connection that stays open, for when there are no new ones; to Redis only.
+    /// A connection that stays open, for times without new ones; to Redis only.
     admin: Option<MultiplexedConnection>,
     directory: PathBuf,
     monitors: Vec<Monitor>,
@@ -70,12 +71,12 @@ pub(crate) struct Scene {
     stall: Stall,
     seed: u64,
     healed: Option<u64>,
-    /// Names of locks that only an old primary knew to be released.
+    /// The names of locks whose release only an old primary knew.
     stranded: BTreeSet<String>,
 }
 
 impl Scene {
-    /// Starts everything, and takes the vitals when all connections are there and nobody does anything.
+    /// Starts everything, and takes the vitals when all connections exist and nobody does anything.
     pub(crate) async fn open(run: Run, mut setup: Setup) -> Result<Self> {
         let kinds = setup.kinds.len();
         setup.kinds.retain(|kind| run.on.kinds().contains(kind));
@@ -120,7 +121,7 @@ impl Scene {
             scene.add_client().await?;
         }
         scene.warm_up().await?;
-        // A waiter that is soon woken has not got to every member.
+        // A waiter that is soon woken has not connected to every member.
         let all = 2 * MEMBERS * scene.clients.len();
         while run.on == Deployment::Quorum && scene.client_connections().await? < all {
             scene.warm_up().await?;
@@ -129,7 +130,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// One more client process, with a network of its own if the scene has a bad one.
+    /// One more client process, with its own network if the scene has a faulty one.
     pub(crate) async fn add_client(&mut self) -> Result<usize> {
         let number = self.clients.len();
         let client = format!("client{number}");
@@ -149,7 +150,7 @@ impl Scene {
                 allow_eviction: self.setup.allow_eviction,
                 lease: self.setup.lease,
                 rejoin_after: self.setup.rejoin_after,
-                // Those that keep locks and those that do not have to get on with each other.
+                // Clients that keep locks and clients that do not must work together.
                 linger: self.setup.linger * u32::from(number % 2 == 1),
             },
             retry_for: self.setup.retry_for,
@@ -169,7 +170,7 @@ impl Scene {
         Ok(number)
     }
 
-    /// Within what time the holds of a client that has died end.
+    /// The time limit for the end of a dead client's holds.
     pub(crate) fn ends_within(&self) -> Duration {
         self.setup.lease + self.on.late()
     }
@@ -185,13 +186,13 @@ impl Scene {
             .collect()
     }
 
-    /// Every client acquires, waits and is woken, so that all connections and tasks are there.
+    /// Makes every client acquire, wait and be woken, so that all connections and tasks exist.
     async fn warm_up(&mut self) -> Result<()> {
         for index in 0..self.clients.len() {
             let other = (index + 1) % self.clients.len();
             let mut places = self.staged(&format!("warm{index}"));
             if self.on == Deployment::Cluster {
-                // These are all at one primary; all others are to be known as well.
+                // These are all at one primary; the clients must connect to all others as well.
                 places.extend(self.places());
             }
             for place in places {
@@ -209,7 +210,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Has all clients work.
+    /// Makes all clients work.
     pub(crate) async fn play(&mut self) -> Result<()> {
         for client in &mut self.clients {
             client.order(Order::Play).await?;
@@ -222,23 +223,23 @@ impl Scene {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
-    /// Writes down that a fault begins.
+    /// Logs that a fault begins.
     pub(crate) fn fault(&self, what: impl Into<String>) -> u64 {
         let t = monotonic();
         self.log.at(t, 0, What::Fault { what: what.into() });
         t
     }
 
-    /// Kills the server that clients use. It may have served for a while after the fault began: it
-    /// takes its time to die. What was done by the end of that may be lost with it, so this is
-    /// written down as well, and returned.
+    /// Kills the server that clients use. It takes a while to die, so it may have served for some
+    /// time after the fault began. Everything until its end may be lost with it, so that time is
+    /// logged as well, and returned.
     pub(crate) fn kill_server(&mut self, what: &str) -> u64 {
         self.fault(what);
         self.servers.current().kill();
         self.fault("it is down")
     }
 
-    /// Writes down that all is well again.
+    /// Logs that the fault has ended.
     pub(crate) fn healed(&mut self) -> u64 {
         let t = monotonic();
         self.log.at(t, 0, What::Healed);
@@ -272,7 +273,7 @@ impl Scene {
         self.servers.server(self.servers.current_index())
     }
 
-    /// Tells the server something, on the connection that stays open.
+    /// Sends the server a command, on the connection that stays open.
     pub(crate) async fn tell(&self, command: &[&str]) -> Result<redis::Value> {
         let mut request = redis::Cmd::new();
         for part in command {
@@ -281,7 +282,7 @@ impl Scene {
         Ok(request.query_async(&mut self.admin()?).await?)
     }
 
-    /// Opens that connection again, after the server was started anew.
+    /// Reopens that connection, after the server was restarted.
     pub(crate) async fn renew_admin(&mut self) -> Result<()> {
         self.admin = admin_of(&self.servers).await?;
         Ok(())
@@ -291,7 +292,7 @@ impl Scene {
         self.admin.clone().ok_or_else(|| failure("this is no Redis"))
     }
 
-    /// How many connections this server has been asked for so far.
+    /// The number of connections made to this server so far.
     pub(crate) async fn connections_so_far(&self) -> Result<u64> {
         let told =
             redis::cmd("INFO").arg("stats").query_async::<String>(&mut self.admin()?).await?;
@@ -299,12 +300,12 @@ impl Scene {
         Ok(count.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 
-    /// How many commands clients have sent so far.
+    /// The number of commands that clients have sent so far.
     pub(crate) async fn commands_so_far(&self) -> u64 {
         self.servers.commands().await
     }
 
-    /// Puts a measured time down, which must not be longer than `bound` and what the machine itself was late by.
+    /// Records a measured time, which must not exceed `bound` and the delay of the machine itself.
     pub(crate) fn measure(&mut self, what: &str, took: Option<Duration>, bound: Duration) {
         let stall = self.stall.longest();
         self.report.measure(Measure { what: what.into(), took, bound, stall });
@@ -318,7 +319,7 @@ impl Scene {
         self.report.findings.push(message.into());
     }
 
-    /// Fails the fault if something does not hold.
+    /// Fails the fault if a condition does not hold.
     pub(crate) fn expect(&mut self, holds: bool, message: impl Into<String>) {
         if !holds {
             self.finding(message);
@@ -326,7 +327,7 @@ impl Scene {
     }
 }
 
-/// What is told to servers, where one server's truth is that of everybody.
+/// Monitors of the servers, where the data of one server is authoritative.
 async fn monitors(on: Deployment, servers: &Servers) -> Result<Vec<Monitor>> {
     let mut monitors = Vec::new();
     if on.members() == 1 {
@@ -355,14 +356,14 @@ pub(crate) async fn admin(url: &str) -> Result<MultiplexedConnection> {
     Ok(connection)
 }
 
-/// The name of such connections, which are none of the clients'.
+/// The name of such connections, which tells them from those of clients.
 const ADMIN: &str = "battery";
 
-/// The password of faults that have one.
+/// The password of faults with authentication.
 pub(crate) const SECRET: &str = "canary-7f3a91";
 
-/// Whether a line of `CLIENT LIST` is of none of these: the battery's question, its monitor and its
-/// own connection, a Sentinel, a replica, a primary, a node that sends keys.
+/// Returns `true` if a line of `CLIENT LIST` is of none of these: the battery's query, its monitor
+/// and its own connection, a Sentinel, a replica, a primary, a node that sends keys.
 fn is_of_client(line: &&str) -> bool {
     [
         "cmd=client",

@@ -1,4 +1,4 @@
-//! How long nobody was granted a lock that all clients work on.
+//! The longest time without a grant of a lock that all clients work on.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use lockcore_testkit::{Operations, monotonic};
 use super::Scene;
 use crate::protocol::Result;
 
-/// From when to when.
+/// A start and an end.
 type Span = (u64, u64);
 
 impl Scene {
-    /// Puts down for how long at most somebody waited for one of the locks that all clients work on
-    /// and nobody was granted it, from `since` until now.
+    /// Records, from `since` until now, the longest time in which there were waiters for a lock
+    /// that all clients work on, and no grant.
     pub(crate) fn measure_pause(&mut self, what: &str, since: u64, bound: Duration) -> Result<()> {
         let whole = (since, monotonic());
         let operations = Operations::of(&self.events()?);
@@ -34,7 +34,7 @@ impl Scene {
     }
 }
 
-/// The longest time within `whole` in which there was always somebody who waited, and no grant.
+/// The longest time within `whole` in which there was always a waiter, and no grant.
 fn longest_pause(mut waits: Vec<Span>, grants: &[u64], whole: Span) -> u64 {
     waits.sort_unstable();
     let mut waited: Vec<Span> = Vec::new();

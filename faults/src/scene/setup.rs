@@ -1,4 +1,4 @@
-//! [`Setup`]: what a scene begins with.
+//! [`Setup`]: the initial state of a scene.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
     protocol::Kind,
 };
 
-/// What a scene begins with.
+/// The initial state of a scene.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) kinds: Vec<Kind>,
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     pub(crate) can_suspend: bool,
     pub(crate) long_holds: bool,
     pub(crate) retry_for: Duration,
-    /// For how long the grants of a member of a quorum do not count after it was away.
+    /// How long the grants of a member of a quorum do not count after it was away.
     pub(crate) rejoin_after: Duration,
     pub(crate) response_timeout: Duration,
 }
@@ -68,44 +68,44 @@ impl Setup {
         self
     }
 
-    /// A Redis server keeps what it has been told; all others do so anyway.
+    /// Makes a Redis server keep its data; all others do so anyway.
     pub(crate) fn durable(self) -> Self {
         self.server(&["--appendonly", "yes", "--appendfsync", "everysec"])
     }
 
-    /// A server comes back without what it had been told.
+    /// Makes a server come back without its data.
     pub(crate) fn forgetful(self) -> Self {
         Self { rejoin_after: self.lease, ..self }
     }
 
-    /// Holds outlive a failover, or a server that takes its time to come back.
+    /// Makes holds outlive a failover, or a slow restart of a server.
     pub(crate) fn patient(self) -> Self {
         Self { lease: LONG_LEASE, retry_for: LONG_LEASE, ..self }
     }
 
-    /// On etcd, holds outlive an election, and what takes the three requests of a renewal long.
+    /// On etcd, makes holds outlive an election, and slow renewals, which take three requests.
     pub(crate) fn patient_on(self, on: Deployment) -> Self {
         if on == Deployment::Etcd { self.patient() } else { self }
     }
 
-    /// A primary that does not answer is replaced, and holds outlive that.
+    /// Makes a primary that does not answer be replaced, and holds outlive that.
     pub(crate) fn fails_over(mut self) -> Self {
         self.servers.fails_over = true;
         self.patient()
     }
 
-    /// There is a network between the servers that can be made bad.
+    /// Adds a network between the servers that can fail.
     pub(crate) fn between(mut self) -> Self {
         self.servers.between = true;
         self
     }
 
-    /// There is a network that can be made bad, and some stay inside for long.
+    /// Adds a network that can fail, and tasks that stay inside for long.
     pub(crate) fn proxied(self) -> Self {
         Self { proxied: true, long_holds: true, ..self }
     }
 
-    /// Nobody looks at tokens: exclusion alone has to prevent lost updates.
+    /// Disables the check of tokens: exclusion alone must prevent lost updates.
     pub(crate) fn unfenced(self) -> Self {
         Self { fenced: false, ..self }
     }

@@ -1,4 +1,4 @@
-//! Locks of known holders and waiters, and what becomes of them.
+//! Locks with known holders and waiters, and what happens to them.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl Scene {
             })
             .collect()
     }
-    /// Has `holder` hold a lock of each kind, and `waiter` wait for them.
+    /// Makes `holder` hold a lock of each kind, and `waiter` wait for them.
     pub(crate) async fn stage(
         &mut self,
         purpose: &str,
@@ -38,7 +38,7 @@ impl Scene {
         self.sleep(100).await;
         Ok(places)
     }
-    /// Releases what is staged with a client, and says which failures there were.
+    /// Releases the staged locks of a client, and returns the failures.
     pub(crate) async fn release(&mut self, index: usize) -> Result<Vec<(String, Option<String>)>> {
         match self.clients[index].order(Order::Release).await? {
             Answer::Released(released) => Ok(released),
@@ -46,7 +46,7 @@ impl Scene {
         }
     }
 
-    /// Releases what is staged with a client, which must go well.
+    /// Releases the staged locks of a client, which must succeed.
     pub(crate) async fn release_well(&mut self, index: usize) -> Result<()> {
         for (name, failure) in self.release(index).await? {
             if let Some(failure) = failure {
@@ -56,7 +56,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The places of whose loss somebody was told, and when.
+    /// The places whose loss was reported, and when.
     pub(crate) fn lost(&self, places: &[Place]) -> Result<Vec<(String, u64)>> {
         let operations = Operations::of(&self.events()?);
         let of_places = operations
@@ -67,7 +67,7 @@ impl Scene {
             .collect())
     }
 
-    /// Fails if somebody was told of the loss of these places, but for what the machine has cost.
+    /// Fails if the loss of one of these places was reported, unless the machine caused it.
     pub(crate) fn expect_held(&mut self, places: &[Place]) -> Result<()> {
         let mut lost = self.lost(places)?;
         lost.retain(|(_, t)| !self.stood_still(*t));
@@ -80,14 +80,14 @@ impl Scene {
 
     /// Returns `true` if the machine stood still for so long before a loss that there was no time
     /// for a renewal: one is due after a third of the lease, and may remain unanswered for a
-    /// time-out.
+    /// timeout.
     pub(super) fn stood_still(&self, lost: u64) -> bool {
         let lease = self.setup.lease;
         let left = (lease * 2 / 3).saturating_sub(self.setup.response_timeout);
         self.stall.within(lost.saturating_sub(span(lease)), lost) > left
     }
 
-    /// All that has been written down so far.
+    /// All events that have been logged so far.
     pub(crate) fn events(&self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         for entry in std::fs::read_dir(&self.directory)? {
@@ -99,7 +99,7 @@ impl Scene {
         Ok(events)
     }
 
-    /// How long after `t` each of the places was taken over, the longest.
+    /// The longest time from `t` until one of the places was taken over.
     pub(crate) fn takeover(&self, places: &[Place], t: u64) -> Result<Option<Duration>> {
         let operations = Operations::of(&self.events()?);
         let all: Option<Vec<_>> = places
@@ -109,7 +109,7 @@ impl Scene {
         Ok(all.and_then(|all| all.into_iter().max()))
     }
 
-    /// How long after `t` the holders of the places were told of the loss, the longest.
+    /// The longest time from `t` until a holder of the places was told of the loss.
     pub(crate) fn loss_notice(&self, places: &[Place], t: u64) -> Result<Option<Duration>> {
         let operations = Operations::of(&self.events()?);
         let told = places.iter().map(|place| {
@@ -142,7 +142,7 @@ impl Scene {
         self.until_known(at_most, || self.takeover(places, t)).await
     }
 
-    /// Looks into the logs until they have the answer.
+    /// Reads the logs until they have the answer.
     pub(crate) async fn until_known(
         &self,
         at_most: Duration,

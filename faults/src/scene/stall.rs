@@ -1,4 +1,4 @@
-//! [`Stall`]: what this machine is late by itself.
+//! [`Stall`]: the delay of this machine itself.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,14 +11,14 @@ use tokio::task::JoinHandle;
 /// How long each nap is meant to take.
 const NAP: Duration = Duration::from_millis(5);
 
-/// By how much a timer is late by itself. So little does not count: it would add up.
+/// The usual delay of a timer. It does not count, because it would add up.
 const TIMER: Duration = Duration::from_millis(2);
 
-/// Measures by how much this process was late itself: the machine's part in what clients were late by.
+/// Measures the delay of this process: the machine's part in the delays of clients.
 #[derive(Debug)]
 pub(crate) struct Stall {
-    /// When this process should have run again, and when it did. Short critical sections without
-    /// awaits.
+    /// When this process should have run again, and when it did. Locked for short critical sections
+    /// without awaits.
     late: Arc<Mutex<Vec<(u64, u64)>>>,
     measuring: JoinHandle<()>,
 }
@@ -48,7 +48,7 @@ impl Stall {
         Duration::from_nanos(longest.unwrap_or(0))
     }
 
-    /// For how long in all this process was late between two moments.
+    /// The total delay of this process between two moments.
     pub(super) fn within(&self, from: u64, to: u64) -> Duration {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let part = |(due, ran): &(u64, u64)| (*ran).min(to).saturating_sub((*due).max(from));

@@ -1,4 +1,4 @@
-//! Locks that a failover has left held: their release reached the old primary only.
+//! Locks that a failover has left held: their release only reached the old primary.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,21 @@ use lockcore_testkit::{Operations, RedisServer, What, checks::Ending, monotonic}
 use super::Scene;
 use crate::protocol::Result;
 
-/// A release that was confirmed so long ago has arrived.
+/// A release that was confirmed this long ago has arrived.
 const ARRIVED: u64 = 200_000_000;
 
 /// The end of a writer's field.
 const WRITER: &str = ":lockcore:write";
 
 impl Scene {
-    /// Looks for locks that were released, as far as the old primary can tell, and that the primaries have all the same. They
-    /// stay held until their lease ends, which the judgement at the end knows. Returns their number.
+    /// Looks for locks that were released, according to the old primary, and that the primaries
+    /// still have. They stay held until their lease ends, which the checks at the end take into
+    /// account. Returns their number.
     pub(crate) async fn stranded(&mut self) -> Result<usize> {
         let looked = monotonic();
         let mut stored = Vec::new();
         for server in self.servers.primaries().await {
-            // One that is cut off may refuse to tell.
+            // A server that is cut off may refuse to answer.
             stored.extend(owners(server).await.unwrap_or_default());
         }
         stored.extend(self.servers.owners().await.unwrap_or_default());
@@ -28,7 +29,7 @@ impl Scene {
         let operations = Operations::of(&events);
         let faults = events.iter().filter(|event| matches!(event.what, What::Fault { .. }));
         let fault = faults.map(|event| event.t).max().unwrap_or(0);
-        // Whoever drops a guard is told nothing, but the release is on its way at once.
+        // Dropping a guard confirms nothing, but sends the release at once.
         let is_released = |end: Option<(u64, Ending)>| match end {
             Some((t, Ending::Released)) => t + ARRIVED < looked,
             Some((t, Ending::Dropped)) => t < fault,

@@ -1,4 +1,4 @@
-//! What servers and clients have, when nobody does anything.
+//! The state of servers and clients while nobody does anything.
 
 use lockcore_testkit::{RedisServer, checks::Vitals};
 
@@ -53,23 +53,23 @@ impl Scene {
     }
 }
 
-/// Ends the connections of clients to a server that listen to nothing.
+/// Closes the connections of clients to a server that listen to nothing.
 pub(crate) async fn end_command_connections(server: &RedisServer) -> Result<()> {
     let list: String = server.try_query(&["CLIENT", "LIST", "TYPE", "normal"]).await?;
     for line in list.lines().filter(is_of_client) {
         if let Some(id) = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()) {
-            // It may have gone by itself.
+            // It may have closed already.
             let _ = server.try_query::<redis::Value>(&["CLIENT", "KILL", "ID", id]).await;
         }
     }
     Ok(())
 }
 
-/// A channel that somebody listens to.
+/// A channel with subscribers.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) name: String,
-    /// The command that sends to it.
+    /// The command that publishes on it.
     pub(crate) publish: &'static str,
 }
 
@@ -85,7 +85,7 @@ async fn channels(on: Deployment, server: &RedisServer) -> Result<Vec<Channel>> 
     Ok(channels)
 }
 
-/// Where Sentinels tell of themselves.
+/// The channel on which Sentinels announce themselves.
 const SENTINEL_CHANNEL: &str = "__sentinel__:hello";
 
 async fn look_at_keys(server: &RedisServer, vitals: &mut Vitals) -> Result<()> {
@@ -102,7 +102,8 @@ async fn look_at_keys(server: &RedisServer, vitals: &mut Vitals) -> Result<()> {
     Ok(())
 }
 
-/// A semaphore leaves its number and its book for a day: all permits have to be there, or come back with the next who asks.
+/// A semaphore leaves its number and its book for a day: all permits must be there, or come back
+/// with the next request.
 async fn is_free_semaphore(server: &RedisServer, key: &str) -> Result<bool> {
     let [book, times] = [key.strip_prefix("lockcore_permits:{"), key.strip_prefix('{')];
     let name = book.and_then(|name| name.strip_suffix('}'));
@@ -115,11 +116,11 @@ async fn is_free_semaphore(server: &RedisServer, key: &str) -> Result<bool> {
     let now = (seconds * 1000 + micros / 1000).to_string();
     let times = format!("{{{name}}}:timeout");
     let ended: i64 = server.try_query(&["ZCOUNT", &times, "-inf", &now]).await?;
-    // Without a number nothing that is left of it means anything.
+    // Without a number, the rest of it has no meaning.
     Ok(number.is_none_or(|number| number + ended == i64::from(PERMITS)))
 }
 
-/// All but tokens and records of clients, which go by themselves, and what belongs to the battery.
+/// All keys but tokens and client records, which expire by themselves, and those of the battery.
 pub(crate) fn is_of_lock(key: &str) -> bool {
     const OTHERS: [&str; 4] =
         ["redisson_lock_token:", "lockcore_client:", "lockcore_clients:", "battery:"];
