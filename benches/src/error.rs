@@ -1,4 +1,4 @@
-//! What can go wrong: anything, and then it is a sentence for whoever runs the benchmark.
+//! Errors: a message for the person who runs the benchmark.
 
 use std::io;
 
@@ -6,7 +6,7 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// An error with a sentence.
+/// An error with a message.
 pub(crate) fn failure(message: impl Into<String>) -> Error {
     io::Error::other(message.into()).into()
 }

@@ -5,7 +5,8 @@
 //! cargo run --release -p lockcore-bench -- --quick            in four minutes
 //! cargo run --release -p lockcore-bench -- --only fleet,idle  some scenarios
 //! ```
-//! Each scenario is a file in `scenarios/`, each of the compared libraries one in `subjects/`. It starts its own redis-server.
+//! Each scenario is a file in `scenarios/`, each of the compared libraries one in `subjects/`. It
+//! starts its own redis-server.
 
 mod error;
 mod measure;
@@ -31,7 +32,8 @@ struct Arguments {
     /// Measure for a shorter time: in four minutes altogether, in eight with other runtimes.
     #[arg(long)]
     quick: bool,
-    /// Measure Redisson as well: needs a Java runtime, and `mvn -q -B -f interop/java/pom.xml package` before.
+    /// Measure Redisson as well: needs a Java runtime, and `mvn -q -B -f interop/java/pom.xml
+    /// package` before.
     #[arg(long)]
     redisson: bool,
     /// Measure libraries for Go as well: needs Go 1.26 or newer, with which it builds `interop/go`.
@@ -54,7 +56,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let done = match (words.next(), words.next()) {
-        // What a worker is started with.
+        // How a worker is started.
         (Some(command), Some(config)) if command == worker::COMMAND => worker::serve(&config),
         _ => run(&Arguments::parse()),
     };
@@ -108,7 +110,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The scenarios that were asked for, or those that a run of this kind has.
+/// The scenarios on the command line, or all those of this kind of run.
 fn chosen(arguments: &Arguments) -> Result<Vec<Scenario>> {
     let names = scenarios::ALL.map(|scenario| scenario.name);
     if let Some(unknown) = arguments.only.iter().find(|name| !names.contains(&name.as_str())) {

@@ -1,4 +1,4 @@
-//! [`Plan`] and [`Stage`]: what a scenario runs in.
+//! [`Plan`] and [`Stage`]: the environment of a scenario.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -23,14 +23,14 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// A scenario: one file in `scenarios/`.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// One sentence.
+    /// One sentence about it.
     pub(crate) about: &'static str,
     pub(crate) run: Run,
 }
 
 type Run = for<'a> fn(&'a mut Stage<'_>) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
-/// How much is measured.
+/// The extent of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) is_quick: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The flag with which a subject has a part, if it has none without.
+    /// The flag that a subject needs to take part, if it needs one.
     fn flag_for(self, subject: Subject) -> Option<&'static str> {
         match subject.runtime() {
             Runtime::Java if !self.has_redisson => Some("asked for with `--redisson`"),
@@ -48,7 +48,7 @@ impl Plan {
         }
     }
 
-    /// The first in a quick run, the second in a full one.
+    /// The first value in a quick run, the second in a full one.
     pub(crate) fn either<T>(self, quick: T, full: T) -> T {
         if self.is_quick { quick } else { full }
     }
@@ -57,13 +57,13 @@ impl Plan {
         self.either(3, 5)
     }
 
-    /// Of one subject in one round.
+    /// The duration for one subject in one round.
     pub(crate) fn span(self) -> Span {
         let [warm_up, measured] = self.either([100, 400], [500, 2000]).map(Duration::from_millis);
         Span { warm_up, measured }
     }
 
-    /// In a sentence.
+    /// A sentence about the plan.
     pub(crate) fn describe(self) -> String {
         let kind = self.either("A run with `--quick`", "A full run");
         let Span { warm_up, measured } = self.span();
@@ -80,14 +80,14 @@ impl Plan {
     }
 }
 
-/// A load, and the server's processor time for each of its pairs, in seconds.
+/// A load, and the server's processor time per pair, in seconds.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) load: Load,
     pub(crate) server_time: f64,
 }
 
-/// Where a scenario takes place.
+/// The environment of a scenario.
 pub(crate) struct Stage<'a> {
     pub(crate) plan: Plan,
     scenario: &'static str,
@@ -105,8 +105,8 @@ impl<'a> Stage<'a> {
         Self { plan, scenario, report, progress }
     }
 
-    /// The subjects that can do all of this. It is noted why the others cannot. The fair lock has a
-    /// part only where a scenario says so.
+    /// The subjects with all of these abilities. The report notes why the others lack them. The
+    /// fair lock takes part only where a scenario says so.
     pub(crate) fn subjects(&mut self, abilities: &[Ability]) -> Vec<Subject> {
         let mut able = Vec::new();
         let others = |subject: &Subject| *subject != Subject::LockcoreFair;
@@ -120,7 +120,7 @@ impl<'a> Stage<'a> {
         able
     }
 
-    /// Notes that a subject has no part, and why.
+    /// Notes that a subject does not take part, and why.
     pub(crate) fn left_out(&mut self, subject: Subject, reason: &str) {
         self.report.leave_out(self.scenario, subject.name(), reason);
     }
@@ -129,7 +129,7 @@ impl<'a> Stage<'a> {
         self.report.note(self.scenario, note.into());
     }
 
-    /// Says what is being done.
+    /// Shows the current step.
     pub(crate) fn step(&self, what: &str) {
         self.progress.set_message(format!("{}: {what}", self.scenario));
         self.progress.tick();
@@ -145,7 +145,7 @@ impl<'a> Stage<'a> {
         self.workers_at(subjects, &server.url(), lease).await
     }
 
-    /// A worker for each subject, on what is behind this URL.
+    /// A worker for each subject, on the store at this URL.
     pub(crate) async fn workers_at(
         &self,
         subjects: &[Subject],
@@ -160,7 +160,7 @@ impl<'a> Stage<'a> {
         Ok(workers)
     }
 
-    /// Notes what failed under a load. The tasks have gone on.
+    /// Notes the failures under a load. The tasks have continued.
     pub(crate) fn failures(&mut self, subject: Subject, load: &Load) {
         if let Some(reason) = &load.reason {
             let name = subject.name();
@@ -171,8 +171,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Whether a subject has done it. That somebody else's library could not is a result, and noted; that lockcore could not is an
-    /// error.
+    /// Returns the result, or `None` if the subject failed. The failure of another library is a
+    /// result, which is noted; that of lockcore is an error.
     pub(crate) fn done<T>(&mut self, subject: Subject, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -184,7 +184,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has a worker carry out a load of the plan's length in a round.
+    /// Makes a worker carry out a load of the plan's duration in a round.
     pub(crate) async fn load(
         &mut self,
         (subject, worker): &mut (Subject, Worker),
@@ -198,7 +198,7 @@ impl<'a> Stage<'a> {
         Ok(load)
     }
 
-    /// The same, and what it takes of the server's processor. Nobody else asks the server meanwhile.
+    /// The same, with the processor time of the server. Nothing else uses the server meanwhile.
     pub(crate) async fn served(
         &mut self,
         worker: &mut (Subject, Worker),
@@ -214,7 +214,7 @@ impl<'a> Stage<'a> {
         Ok(Served { load, server_time })
     }
 
-    /// Says which subject's turn it is.
+    /// Shows which subject is being measured.
     pub(crate) fn turn(&self, subject: Subject, round: usize) {
         self.step(&format!("{}, round {} of {}", subject.name(), round + 1, self.plan.rounds()));
     }
@@ -229,7 +229,7 @@ impl<'a> Stage<'a> {
         self.record(subject.into(), metric.into(), value, unit, None)
     }
 
-    /// How many times as much as something else lockcore's figure is.
+    /// Records lockcore's figure as a multiple of another one.
     pub(crate) fn against(&mut self, metric: &str, value: f64, against: &str) -> Result<()> {
         self.record(
             Subject::Lockcore.name().into(),
@@ -265,8 +265,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same, and how lockcore's compares with each of the others, by the rounds, `others` taken together where rslock has two
-    /// settings. More is better.
+    /// The same, and the ratios of lockcore's figure to each of the others by round, with `others`
+    /// combined where rslock has two settings. More is better.
     pub(crate) fn compare<T>(
         &mut self,
         samples: &Samples<T>,
@@ -288,7 +288,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same for pairs a second, and against the peer that has most of them.
+    /// The same for pairs per second, and against the peer with the most.
     pub(crate) fn compare_with_best<T>(
         &mut self,
         samples: &Samples<T>,
@@ -301,7 +301,7 @@ impl<'a> Stage<'a> {
         self.against(metric, best, BEST_PEER)
     }
 
-    /// The server's processor time for a pair, and how many times rslock's lockcore's is.
+    /// The server's processor time per pair, and lockcore's as a multiple of rslock's.
     pub(crate) fn server_time(&mut self, samples: &Samples<Served>, metric: &str) -> Result<()> {
         let of = |served: &Served| served.server_time * 1e6;
         self.values(samples, metric, "us", of)?;
@@ -312,7 +312,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// How many times as good as a peer's a figure is of which less is better, if both have one.
+    /// The advantage over a peer for a figure of which less is better, if both have one.
     pub(crate) fn less_than(
         &mut self,
         peer: Subject,
@@ -325,14 +325,14 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Each round begins with another.
+/// Rotates the subjects, so that each round begins with another one.
 pub(crate) fn rotate<T>(subjects: &mut [T]) {
     if !subjects.is_empty() {
         subjects.rotate_left(1);
     }
 }
 
-/// The bar at the bottom of the terminal, nothing where there is none.
+/// The progress bar at the bottom of the terminal, hidden where there is no terminal.
 pub(crate) fn progress_bar(scenarios: usize) -> Result<ProgressBar> {
     let bar = ProgressBar::new(scenarios as u64);
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}")?);

@@ -19,7 +19,7 @@ use crate::{
     measure::stats::{Times, float, ratio},
 };
 
-/// A lock of a name, whoever made it.
+/// A lock of any library.
 pub(crate) trait Lock: Send + Sync + 'static {
     type Hold: Send + 'static;
 
@@ -28,26 +28,27 @@ pub(crate) trait Lock: Send + Sync + 'static {
     fn release(&self, hold: Self::Hold) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// How long is measured, and for how long before that the same is done unmeasured.
+/// The duration of a measurement, and of the warm-up before it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) warm_up: Duration,
     pub(crate) measured: Duration,
 }
 
-/// What was seen of a load.
+/// The results of a load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// The pairs of each task in the time measured.
+    /// The pairs of each task in the measured time.
     pub(crate) pairs: Vec<u64>,
     pub(crate) took: Duration,
-    /// Times from asking to having, in nanoseconds, and how often there was each. Empty if they were not asked for.
+    /// The times to acquire, in nanoseconds, with the number of each. Empty if they were not
+    /// requested.
     pub(crate) waits: Vec<(u64, u64)>,
-    /// With those of the warm-up.
+    /// The number of pairs, including those of the warm-up.
     pub(crate) all_pairs: u64,
-    /// How often somebody else of this process had held the lock before; each in the time measured.
+    /// How often another task of this process had held the lock before, in the measured time.
     pub(crate) hand_overs: u64,
-    /// Operations that failed, and the first reason.
+    /// The number of failed operations, and the first reason.
     pub(crate) failures: u64,
     pub(crate) reason: Option<String>,
 }
@@ -65,12 +66,12 @@ impl Load {
         ratio(float(self.hand_overs), self.took.as_secs_f64())
     }
 
-    /// How long one hold takes from its beginning to that of the next, in nanoseconds.
+    /// The time from the start of one hold to the start of the next, in nanoseconds.
     pub(crate) fn hold_cycle(&self) -> f64 {
         ratio(self.took.as_secs_f64() * 1e9, float(self.total()))
     }
 
-    /// The wait that this part of all does not exceed, in nanoseconds.
+    /// The wait that this fraction of all waits does not exceed, in nanoseconds.
     pub(crate) fn wait(&self, part: f64) -> Result<f64> {
         Ok(Times::of_counts(self.waits.iter().copied())?.quantile(part))
     }
@@ -80,10 +81,10 @@ const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
 const ENDING: u8 = 2;
 
-/// Has one task for each lock acquire and release it, again and again.
+/// Makes one task per lock acquire and release it repeatedly.
 ///
-/// With `DETAILS` it takes the time of each acquisition and looks who was before, which costs what a pair in memory costs. If an
-/// operation fails, the task goes on after a moment.
+/// With `DETAILS` it measures the time of each acquisition and records the previous holder, which
+/// costs as much as a pair in memory. If an operation fails, the task continues after a pause.
 pub(crate) async fn load<const DETAILS: bool, L: Lock>(
     locks: Vec<Arc<L>>,
     span: Span,
@@ -114,19 +115,20 @@ pub(crate) async fn load<const DETAILS: bool, L: Lock>(
     Ok(load)
 }
 
-/// Waits on a thread of its own: tasks that are never idle would keep a timer of the runtime from being looked at.
+/// Waits on a separate thread, because tasks that are never idle would keep the runtime from
+/// checking its timers.
 async fn pause(time: Duration) -> Result<()> {
     Ok(tokio::task::spawn_blocking(move || thread::sleep(time)).await?)
 }
 
-/// What the tasks of a load share.
+/// The state that the tasks of a load share.
 struct Shared {
     phase: AtomicU8,
-    /// Who had the lock last, if all have the same.
+    /// The last holder, if all tasks have the same lock.
     last: AtomicUsize,
 }
 
-/// What a task has done.
+/// The results of one task.
 #[derive(Default)]
 struct Pairs {
     measured: u64,
@@ -137,7 +139,7 @@ struct Pairs {
     reason: Option<String>,
 }
 
-/// After what failed.
+/// The pause after a failed operation.
 const RESPITE: Duration = Duration::from_millis(1);
 
 async fn pairs<const DETAILS: bool, L: Lock>(
@@ -170,7 +172,7 @@ async fn pairs<const DETAILS: bool, L: Lock>(
     }
 }
 
-/// For how long it waited, if that is asked for, and whether it was another task's turn before.
+/// Returns the wait, if it is measured, and whether another task held the lock before.
 async fn pair<const DETAILS: bool, L: Lock>(
     lock: &L,
     number: usize,

@@ -1,4 +1,4 @@
-//! How is measured: load, time, the server's commands, processes, and what is made of the samples.
+//! Measurements: load, time, the server's commands, processes, and statistics of the samples.
 
 pub(crate) mod load;
 pub(crate) mod process;

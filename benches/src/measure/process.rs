@@ -1,10 +1,10 @@
-//! What a process uses, as the kernel says in `/proc`.
+//! The resources of a process, as the kernel reports them in `/proc`.
 
 use std::{fs, time::Duration};
 
 use crate::error::{Result, failure};
 
-/// The memory of a process that is backed by no file, in bytes: its heap and its stacks.
+/// The anonymous memory of a process in bytes: its heap and its stacks.
 pub(crate) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
     resident(&status).ok_or_else(|| failure(format!("/proc/{pid}/status does not say RssAnon")))
@@ -16,7 +16,7 @@ fn resident(status: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// The processor time that a process has used so far, in steps of 10 ms as a rule.
+/// The processor time of a process so far, usually in steps of 10 ms.
 pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     let stat = read(pid, "stat")?;
     let ticks =
@@ -43,7 +43,8 @@ fn on_processor(schedstat: &str) -> Option<Duration> {
     schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The user's and the system's. The name of the program comes before, in parentheses, and may contain anything.
+/// The time of the user and of the system. The name of the program comes before, in parentheses,
+/// and may contain anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);

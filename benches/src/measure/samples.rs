@@ -1,4 +1,4 @@
-//! [`Samples`]: what was measured, by subjects and rounds.
+//! [`Samples`]: the measurements, by subject and round.
 
 use crate::{
     measure::stats::{median, ratio},
@@ -21,7 +21,7 @@ impl<T> Samples<T> {
         }
     }
 
-    /// In the order in which they are always named.
+    /// In their usual order.
     pub(crate) fn subjects(&self) -> Vec<Subject> {
         let has = |subject: &Subject| self.0.iter().any(|(of, _)| of == subject);
         Subject::ALL.into_iter().chain(Subject::OF_OTHER_STORES).filter(has).collect()
@@ -35,7 +35,7 @@ impl<T> Samples<T> {
         median(&self.of(subject).iter().map(of).collect::<Vec<_>>())
     }
 
-    /// The median of what lockcore's is of the best of these in the same round.
+    /// The median over the rounds of the ratio of lockcore's figure to the best of the others.
     pub(crate) fn ratio(&self, others: &[Subject], of: impl Fn(&T) -> f64) -> f64 {
         let rounds = self.of(Subject::Lockcore).iter().enumerate().map(|(round, ours)| {
             let best = others

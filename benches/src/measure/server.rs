@@ -1,4 +1,4 @@
-//! [`Server`]: a private redis-server, and what it has been asked.
+//! [`Server`]: a private redis-server, and counts of its commands.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +7,7 @@ use redis::{Cmd, aio::MultiplexedConnection};
 
 use crate::{error::Result, measure::process::exact_processor_time};
 
-/// A redis-server for one scenario, with a connection for the benchmark's own questions.
+/// A redis-server for one scenario, with a connection for the benchmark's own queries.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: RedisServer,
@@ -15,7 +15,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one, without persistence.
+    /// Starts a server without persistence.
     pub(crate) async fn start() -> Result<Self> {
         let process = RedisServer::try_start(&[])?;
         let client = redis::Client::open(process.url())?;
@@ -31,7 +31,8 @@ impl Server {
         exact_processor_time(self.process.pid())
     }
 
-    /// How often each command was called so far, by clients or inside scripts, the benchmark's own questions aside.
+    /// The number of calls of each command so far, by clients or inside scripts, without the
+    /// benchmark's own queries.
     pub(crate) async fn calls(&self) -> Result<Calls> {
         let mut info = redis::cmd("INFO");
         let statistics: String =
@@ -39,12 +40,12 @@ impl Server {
         Ok(Calls::parse(&statistics))
     }
 
-    /// How many milliseconds each key has left; less than 0 for one that is gone.
+    /// The remaining milliseconds of each key; negative for one that is gone.
     pub(crate) async fn left(&self, keys: &[String]) -> Result<Vec<i64>> {
         self.ask_of_each("PTTL", keys).await
     }
 
-    /// When each key ends, in milliseconds since 1970; less than 0 for one that is gone.
+    /// The end of each key, in milliseconds since 1970; negative for one that is gone.
     pub(crate) async fn ends(&self, keys: &[String]) -> Result<Vec<i64>> {
         self.ask_of_each("PEXPIRETIME", keys).await
     }
@@ -60,7 +61,7 @@ impl Server {
     }
 }
 
-/// How often each command was called.
+/// The number of calls of each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calls(HashMap<String, u64>);
 
@@ -81,12 +82,12 @@ impl Calls {
         Self(self.0.iter().map(more).collect())
     }
 
-    /// Those of some commands together.
+    /// The sum for some commands.
     pub(crate) fn of(&self, commands: &[&str]) -> u64 {
         commands.iter().filter_map(|command| self.0.get(*command)).sum()
     }
 
-    /// Those of all commands together, also inside scripts, but the question that this is taken from.
+    /// The sum for all commands, including those inside scripts, without the query for the counts.
     pub(crate) fn all(&self) -> u64 {
         let others = self.0.iter().filter(|(command, _)| *command != "info");
         others.map(|(_, calls)| calls).sum()

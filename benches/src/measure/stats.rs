@@ -1,10 +1,10 @@
-//! What is made of samples.
+//! Statistics of samples.
 
 use hdrhistogram::Histogram;
 
 use crate::error::Result;
 
-/// The value in the middle, or the mean of the two there. 0 of nothing.
+/// The middle value, or the mean of the two middle ones; 0 without samples.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -16,7 +16,7 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// Jain's fairness index: 1 if everybody has had as much, 1/n if one has had it all.
+/// Jain's fairness index: 1 if all have equal shares, 1/n if one has everything.
 pub(crate) fn jain(shares: &[u64]) -> f64 {
     let shares: Vec<f64> = shares.iter().map(|share| float(*share)).collect();
     let sum: f64 = shares.iter().sum();
@@ -24,7 +24,7 @@ pub(crate) fn jain(shares: &[u64]) -> f64 {
     if squares > 0.0 { sum * sum / (float(shares.len() as u64) * squares) } else { 0.0 }
 }
 
-/// The share of each count in their sum, in percent, the largest first.
+/// The percentage of each count in their sum, the largest first.
 pub(crate) fn shares(counts: &[u64]) -> Vec<f64> {
     let sum = float(counts.iter().sum());
     let mut shares: Vec<_> = counts.iter().map(|count| ratio(float(*count) * 100.0, sum)).collect();
@@ -32,12 +32,12 @@ pub(crate) fn shares(counts: &[u64]) -> Vec<f64> {
     shares
 }
 
-/// `a / b`, and 0 if there is no `b`: nothing was measured then, and nothing is reached.
+/// `a / b`, or 0 if `b` is 0: then nothing was measured, and no bar is reached.
 pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// A count, to calculate with.
+/// A count as a float.
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64
@@ -56,7 +56,7 @@ impl Times {
         Self::of_counts(times.into_iter().map(|time| (time, 1)))
     }
 
-    /// Of times, and how often there was each.
+    /// From times, with the number of each.
     pub(crate) fn of_counts(counts: impl IntoIterator<Item = (u64, u64)>) -> Result<Self> {
         let mut times = Self::new()?;
         for (time, count) in counts {
@@ -71,12 +71,12 @@ impl Times {
         }
     }
 
-    /// The time that this part of all does not exceed, in nanoseconds.
+    /// The time that this fraction of all times does not exceed, in nanoseconds.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         float(self.0.value_at_quantile(part))
     }
 
-    /// What [`of_counts`](Self::of_counts) makes the same of.
+    /// The counts from which [`of_counts`](Self::of_counts) makes the same times.
     pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
         self.0
             .iter_recorded()

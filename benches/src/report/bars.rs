@@ -1,8 +1,8 @@
-//! What is to be reached.
+//! The bars that figures must reach.
 
 use crate::report::record::{RATIO, Record, figure};
 
-/// What a figure of lockcore's is to reach.
+/// A bar for a figure of lockcore.
 #[derive(Debug)]
 struct Bar {
     scenario: &'static str,
@@ -42,7 +42,7 @@ const fn ratio(
     Bar { scenario, metric, against: Some(against), limit: Limit::AtLeast(limit) }
 }
 
-/// At most so many times what something else has.
+/// At most this multiple of another figure.
 const fn at_most_of(
     scenario: &'static str,
     metric: &'static str,
@@ -60,7 +60,7 @@ const fn at_most(scenario: &'static str, metric: &'static str, limit: f64) -> Ba
     Bar { scenario, metric, against: None, limit: Limit::AtMost(limit) }
 }
 
-/// How rslock is called where the better of its settings counts.
+/// The name of rslock where the better of its settings counts.
 pub(crate) const BETTER_RSLOCK: &str = "rslock's better setting";
 
 /// The name under which the fastest other library of each round is compared.
@@ -133,7 +133,7 @@ const BARS: [Bar; 64] = [
     at_most("takeover", "p99 after the lease", 100.0),
 ];
 
-/// A bar, and how it came out.
+/// A bar, and whether it was reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) scenario: &'static str,
@@ -143,7 +143,7 @@ pub(crate) struct Verdict {
     pub(crate) is_met: bool,
 }
 
-/// The bars of what was measured.
+/// The bars of the measured figures.
 pub(crate) fn judge(records: &[Record]) -> Vec<Verdict> {
     BARS.iter().filter_map(|bar| bar.judge(records)).collect()
 }

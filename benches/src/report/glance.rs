@@ -1,4 +1,4 @@
-//! The overview: how lockcore compares, in one table and one picture.
+//! The overview: a comparison of lockcore with others, in one table and one picture.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ fn lines(records: &[Record]) -> Vec<Line<'static>> {
     HEADLINES.iter().filter_map(of).collect()
 }
 
-/// The table, or `None` if nothing of it was measured.
+/// The table, or `None` if none of its figures was measured.
 pub(crate) fn table(records: &[Record]) -> Option<String> {
     let lines = lines(records);
     let mut text = "| | lockcore | as a multiple of | |\n|---|---|---|---|\n".to_owned();
@@ -97,7 +97,7 @@ const GREY: RGBColor = RGBColor(0x9a, 0x9a, 0x9a);
 const WIDTH: i32 = 760;
 const ROW: i32 = 26;
 const TOP: i32 = 44;
-/// Where a bar of the ratio 1 is, which has no length.
+/// The position of a bar for the ratio 1, which has no length.
 const EQUAL: i32 = 330;
 /// The pixels for a factor of two.
 const DOUBLE: f64 = 42.0;

@@ -12,7 +12,7 @@ fn marks(place: &str) -> [String; 2] {
     ]
 }
 
-/// Replaces what stands between the marks of a place in the document.
+/// Replaces the text between the marks of a place in the document.
 pub(crate) fn replace(document: &Path, place: &str, text: &str) -> Result<()> {
     let old = fs::read_to_string(document)?;
     let new = between_marks(&old, place, text).ok_or_else(|| {

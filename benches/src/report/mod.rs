@@ -1,4 +1,4 @@
-//! What is told: records as JSON, tables, plots, and whether the bars are reached.
+//! The output: records as JSON, tables, plots, and whether the bars are reached.
 
 mod bars;
 mod glance;
@@ -23,17 +23,17 @@ use crate::{error::Result, run::Plan};
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     records: Vec<Record>,
-    /// Scenarios in the order in which they were run, and what they are.
+    /// The scenarios in the order in which they ran, with their descriptions.
     scenarios: Vec<(&'static str, &'static str)>,
-    /// What the figures of a scenario do not tell.
+    /// Remarks on the figures of a scenario.
     notes: Vec<(&'static str, String)>,
-    /// Of each scenario, the subjects that have no part in it, by the reason.
+    /// For each scenario, the subjects that do not take part, by reason.
     left_out: Vec<(&'static str, String, Vec<&'static str>)>,
     json: Option<BufWriter<File>>,
 }
 
 impl Report {
-    /// A report that writes every record into the file, as soon as there is one.
+    /// A report that writes every record to the file at once.
     pub(crate) fn new(json: Option<&Path>) -> Result<Self> {
         let json = json.map(File::create).transpose()?.map(BufWriter::new);
         Ok(Self { json, ..Self::default() })
@@ -80,7 +80,7 @@ impl Report {
         text
     }
 
-    /// What was to be reached, for a terminal; nothing if the scenarios that were run have no bars.
+    /// The bars, for a terminal; `None` if the scenarios of the run have none.
     pub(crate) fn bars(&self) -> Option<String> {
         let verdicts = bars::judge(&self.records);
         (!verdicts.is_empty()).then(|| table::bars(&verdicts, table::Style::Terminal))

@@ -42,12 +42,12 @@ pub(crate) fn file(scenario: &str) -> String {
     format!("{scenario}.svg")
 }
 
-/// Whether there is anything to be drawn: two subjects, or a subject at two sizes.
+/// Returns `true` if there is something to draw: two subjects, or a subject at two sizes.
 pub(crate) fn can_draw(records: &[&Record]) -> bool {
     !lines(records).is_empty() || bars(records).len() > 1
 }
 
-/// Draws what was measured: how it grows, or the first metric side by side.
+/// Draws the figures: their growth, or the first metric side by side.
 pub(crate) fn draw(path: &Path, title: &str, records: &[&Record]) -> Result<()> {
     if !can_draw(records) {
         return Ok(());
@@ -118,7 +118,8 @@ fn draw_bars(path: &Path, title: &str, bars: &[(String, f64, &str, usize)]) -> D
     Ok(())
 }
 
-/// For each subject the figures at each size, from metrics like `pairs of 64 tasks` of a scenario that has several of one subject's.
+/// For each subject the figures at each size, from metrics like `pairs of 64 tasks`, in a scenario
+/// with several for one subject.
 fn lines<'a>(records: &[&'a Record]) -> Vec<(&'a str, Vec<(f64, f64)>)> {
     let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
     let grows = |record: &&&Record| {

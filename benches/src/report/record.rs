@@ -10,15 +10,16 @@ pub(crate) struct Record {
     pub(crate) metric: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What the value is a multiple of: the median of the ratios of each round.
+    /// The name of the figure that the value is a multiple of: the median of the ratios of each
+    /// round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) against: Option<String>,
 }
 
-/// The unit of what is compared with something.
+/// The unit of a comparison.
 pub(crate) const RATIO: &str = "ratio";
 
-/// A number with as many digits as one wants to read, and its unit.
+/// A number with a readable number of digits, and its unit.
 pub(crate) fn figure(value: f64, unit: &str) -> String {
     match unit {
         RATIO | "" => number(value),
@@ -37,7 +38,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// With a comma before every three digits.
+/// The digits, with a comma before every three.
 fn grouped(digits: &str) -> String {
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -22,13 +22,13 @@ impl Style {
     }
 }
 
-/// The columns of a table at most. A scenario that has more metrics has several tables.
+/// The maximum number of columns of a table. A scenario with more metrics has several tables.
 const COLUMNS: usize = 6;
 
-/// A figure of a table: its line, its column and what is written there.
+/// A figure of a table: its row, its column and its text.
 type Cell<'a> = (&'a str, &'a str, String);
 
-/// The figures of all subjects, then what those of lockcore are of the others'.
+/// The figures of all subjects, then the ratios of lockcore's figures to those of the others.
 pub(crate) fn scenario(records: &[&Record], style: Style) -> String {
     let cell = |record: &&Record| figure(record.value, record.unit);
     let values = records.iter().filter(|record| record.against.is_none());
@@ -42,7 +42,7 @@ pub(crate) fn scenario(records: &[&Record], style: Style) -> String {
     tables.join(style.between_tables())
 }
 
-/// Tables with a line for each name and a column for each metric.
+/// Tables with a row for each name and a column for each metric.
 fn grids(title: &str, cells: &[Cell<'_>], style: Style) -> Vec<String> {
     let metrics = distinct(cells.iter().map(|(_, metric, _)| *metric));
     metrics.chunks(COLUMNS).map(|metrics| grid(title, cells, metrics, style)).collect()
@@ -61,7 +61,7 @@ fn grid(title: &str, cells: &[Cell<'_>], metrics: &[&str], style: Style) -> Stri
     table(header, lines, style)
 }
 
-/// Each once, in the order in which they come first.
+/// The distinct words, in the order of their first occurrence.
 fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for word in words {
@@ -72,7 +72,7 @@ fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     found
 }
 
-/// A line for each bar.
+/// One row for each bar.
 pub(crate) fn bars(verdicts: &[Verdict], style: Style) -> String {
     let header = ["scenario", "measure", "bar", "measured", ""].map(str::to_owned).to_vec();
     let lines = verdicts.iter().map(|verdict| {

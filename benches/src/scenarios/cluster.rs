@@ -1,4 +1,4 @@
-//! Many tasks on a Redis Cluster, each with a name of its own.
+//! Many tasks on a Redis Cluster, each with its own name.
 
 use lockcore_testkit::RedisCluster;
 

@@ -1,4 +1,4 @@
-//! Many tasks, each with a name of its own.
+//! Many tasks, each with its own name.
 
 use crate::{
     error::Result,

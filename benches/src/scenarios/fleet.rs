@@ -25,17 +25,17 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const PROCESSES: usize = 4;
 
-/// The parts of the processes, the largest first.
+/// The shares of the processes, the largest first.
 const SHARES: [&str; PROCESSES] =
     ["largest share", "second share", "third share", "smallest share"];
 
 pub(crate) const TASKS: usize = 16;
 
-/// What a fleet has done.
+/// The results of a fleet.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) grants_per_second: f64,
-    /// Of each process, in percent, the largest first.
+    /// The share of each process in percent, the largest first.
     shares: Vec<f64>,
     commands_a_grant: f64,
 }
@@ -48,7 +48,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
         stage.step(&format!("{} starts", subject.name()));
         fleets.push((*subject, start(*subject, &server, PROCESSES).await?));
     }
-    // A process may have the lock for a while before another has it: longer than elsewhere.
+    // A process may have the lock for a while before another gets it: longer than elsewhere.
     let span = Span {
         measured: stage.plan.either(Duration::from_millis(800), Duration::from_secs(10)),
         ..stage.plan.span()
@@ -86,7 +86,7 @@ pub(crate) async fn start(
     starting.join_all().await.into_iter().collect()
 }
 
-/// Has all processes contend for one name at the same time.
+/// Makes all processes contend for one name at the same time.
 pub(crate) async fn contend(
     subject: Subject,
     workers: &mut Vec<Worker>,

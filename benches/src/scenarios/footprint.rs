@@ -1,4 +1,4 @@
-//! What is kept in memory for each hold, each waiter and each name that nobody uses.
+//! The memory for each hold, each waiter and each unused name.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     run: |stage| Box::pin(run(stage)),
 };
 
-/// The first so many are not counted, so that what is there once is not.
+/// This many first ones are not counted, to leave out one-time allocations.
 const BEFORE: usize = 10_000;
 
-/// So many more are.
+/// The number of those that are counted.
 const COUNTED: usize = 40_000;
 
-/// For how many names waiters wait.
+/// The number of names with waiters.
 const NAMES: usize = 100;
 
 const LEASE: Duration = Duration::from_secs(600);
@@ -57,7 +57,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// By how many bytes each of the second order makes the process grow, while another process carries out the third.
+/// The growth of the process in bytes for each item of the second order, while another process
+/// carries out the third.
 async fn grown(subject: Subject, first: Order, second: Order, other: Option<Order>) -> Result<f64> {
     let server = Server::start().await?;
     let mut holder = Worker::start(subject, &server.url(), LEASE).await?;
@@ -75,7 +76,7 @@ async fn grown(subject: Subject, first: Order, second: Order, other: Option<Orde
     Ok((float(after.saturating_sub(before)) / float(COUNTED as u64)).trunc())
 }
 
-/// What a process uses when its tasks have begun to wait.
+/// The memory of a process once its tasks have begun to wait.
 async fn settled(worker: &Worker) -> Result<u64> {
     sleep(Duration::from_secs(1)).await;
     memory(worker.pid()?)

@@ -1,4 +1,4 @@
-//! How the cost grows with tasks, names and processes.
+//! The growth of the cost with tasks, names and processes.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ const HOLDS: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(9);
 const TICK: Duration = Duration::from_secs(3);
 
-/// A hold that has less than this left should have been renewed half a tick ago.
+/// A hold with less than this remaining should have been renewed half a tick ago.
 const LATE: Duration = Duration::from_millis(4500);
 
 async fn run(stage: &mut Stage<'_>) -> Result<()> {
@@ -65,7 +65,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Has a subject keep its holds for that time: the processor time that its process takes, in percent.
+/// Makes a subject keep its holds for that time. Returns the processor time of its process, in
+/// percent.
 async fn keep(stage: &mut Stage<'_>, subject: Subject, time: Duration) -> Result<f64> {
     let server = Server::start().await?;
     let mut worker = Worker::start(subject, &server.url(), LEASE).await?;

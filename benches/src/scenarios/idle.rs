@@ -28,7 +28,7 @@ const NAMES: usize = 100;
 /// The names are held for longer than this takes, so that nothing is renewed meanwhile.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// What it takes until all wait.
+/// The time until all tasks wait.
 const SETTLING: Duration = Duration::from_secs(2);
 
 async fn run(stage: &mut Stage<'_>) -> Result<()> {
@@ -50,7 +50,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Has a subject's tasks wait for that time.
+/// Makes a subject's tasks wait for that time.
 async fn idle(stage: &mut Stage<'_>, subject: Subject, time: Duration) -> Result<()> {
     let server = Server::start().await?;
     let mut holder = Worker::start(subject, &server.url(), LEASE).await?;

@@ -25,7 +25,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     run: |stage| Box::pin(run(stage)),
 };
 
-/// For how long the client keeps the lock.
+/// How long the client keeps the lock.
 const LINGER: Duration = Duration::from_millis(20);
 
 /// The name of the client that keeps no locks.
@@ -58,12 +58,12 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     stage.value(WITHOUT, metric, median(&waits_without) / 1e3, "us")
 }
 
-/// The pairs of one task that comes back at once.
+/// The pairs of one task that returns to the lock at once.
 async fn pairs(client: &Peer, span: Span) -> Result<Load> {
     load::<false, _>(vec![Arc::new(client.lock("kept"))], span).await
 }
 
-/// How long another client waits for the lock while a task of this one acquires it again and again:
+/// The wait of another client for the lock while a task of this one acquires it again and again:
 /// the median in nanoseconds.
 async fn wait_beside(client: &Peer, other: &Peer, times: usize) -> Result<f64> {
     let (lock, wanted) = (client.lock("shared"), other.lock("shared"));

@@ -34,7 +34,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
             let span = stage.plan.span();
             stage.turn(Subject::Lockcore, round);
             let ours = pairs(|| memory.lock("memory"), tasks, span).await?;
-            // It has nothing by which others could wait.
+            // It has no way for others to wait.
             if tasks == 1 {
                 let theirs = pairs(|| least.clone(), tasks, span).await?.pairs_per_second();
                 least_pairs.push(theirs);
@@ -55,7 +55,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
 
 const LEAST: &str = "the least";
 
-/// Without taking the time of each: that takes as long as a pair.
+/// Measures without the time of each pair, which would take as long as the pair.
 async fn pairs<L: Lock>(lock: impl Fn() -> Arc<L>, tasks: usize, span: Span) -> Result<Load> {
     load::<false, L>((0..tasks).map(|_| lock()).collect(), span).await
 }

@@ -1,4 +1,4 @@
-//! What is measured: one scenario a file.
+//! The measurements: one scenario per file.
 
 mod cluster;
 mod contended;
@@ -18,7 +18,7 @@ mod uncontended;
 
 use crate::run::Scenario;
 
-/// How a metric names so many tasks.
+/// The number of tasks in the name of a metric.
 fn of_tasks(tasks: usize) -> String {
     if tasks == 1 { "of 1 task".into() } else { format!("of {tasks} tasks") }
 }

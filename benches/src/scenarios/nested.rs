@@ -1,4 +1,4 @@
-//! A task enters again what it holds.
+//! A task re-enters its own hold.
 
 use crate::{
     error::Result,
@@ -24,7 +24,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     let mut times = Vec::new();
     for subject in stage.subjects(&[Ability::Nesting]) {
         for (subject, mut worker) in stage.workers(&[subject], &server, LEASE).await? {
-            // The hold itself takes three commands, and scripts that the server does not know one more. The first run is the warm-up.
+            // The hold itself takes three commands, and scripts that the server does not know take
+            // one more. The first run is the warm-up.
             let samples =
                 if subject == Subject::Redisson { 20 } else { stage.plan.either(2_000, 10_000) };
             let order = Order::Nest { samples, pairs: PAIRS };

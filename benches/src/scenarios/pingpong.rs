@@ -1,4 +1,4 @@
-//! Two processes hand one lock to and fro.
+//! Two processes hand one lock back and forth.
 
 use std::time::{Duration, Instant};
 
@@ -26,10 +26,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NAME: &str = "pingpong";
 
-/// The figure of the fair lock, which a release grants to the next one in the queue.
+/// The name of the fair lock's figure, which a release grants to the next waiter in the queue.
 const FAIR: &str = "p50 of a fair lock";
 
-/// What is seen in one round, in nanoseconds.
+/// The observations of one round, in nanoseconds.
 #[derive(Debug)]
 struct Seen {
     p50: f64,
@@ -73,7 +73,8 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Each in turn waits for the lock, until the other, after a while, releases it. All clocks are the same one.
+/// Each process in turn waits for the lock until the other releases it after a while. All processes
+/// share one clock.
 async fn hand_over(
     one: &mut Worker,
     other: &mut Worker,
@@ -89,8 +90,8 @@ async fn hand_over(
     Ok(Seen { p50: times.quantile(0.5), p99: times.quantile(0.99), ping: pings.quantile(0.5) })
 }
 
-/// The times of hand-overs to and fro, in nanoseconds. `after_each` is told how long the holder had
-/// waited.
+/// The times of hand-overs back and forth, in nanoseconds. `after_each` is told how long the holder
+/// had waited.
 pub(super) async fn hand_overs(
     one: &mut Worker,
     other: &mut Worker,
@@ -116,8 +117,8 @@ pub(super) async fn hand_overs(
     Ok(times)
 }
 
-/// How long a PING takes. It is sent by a task, as a release is, and the machine is as idle before it:
-/// the longer it was, the longer it takes to wake up.
+/// The time of a PING. A task sends it, as it does a release, after the machine was as idle as
+/// before a release: the longer that was, the longer it takes to wake up.
 async fn ping_after(pause: Duration, mut ping: MultiplexedConnection) -> Result<u64> {
     sleep(pause).await;
     let asked = Instant::now();
@@ -125,7 +126,7 @@ async fn ping_after(pause: Duration, mut ping: MultiplexedConnection) -> Result<
     Ok(span(asked.elapsed()))
 }
 
-/// Long enough for the other to wait, and not in step with whoever asks at intervals.
+/// Long enough for the other process to wait, and out of step with subjects that poll at intervals.
 fn pause(turn: usize) -> Duration {
     Duration::from_millis(4 + (turn as u64 * 7) % 10)
 }

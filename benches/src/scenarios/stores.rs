@@ -1,4 +1,5 @@
-//! Stores other than one Redis server: what a lock costs there, beside what one would use otherwise.
+//! Stores other than one Redis server: the cost of a lock, compared with the usual alternative
+//! there.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) const ETCD: Scenario = Scenario {
     run: |stage| Box::pin(etcd(stage)),
 };
 
-/// How many tasks contend.
+/// The numbers of contending tasks.
 const TASKS: [usize; 3] = [1, 16, 64];
 
 async fn quorum(stage: &mut Stage<'_>) -> Result<()> {

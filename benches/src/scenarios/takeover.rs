@@ -1,4 +1,4 @@
-//! A holder is killed, and others wait for what it held.
+//! A holder is killed, and others wait for its locks.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const NAMES: usize = 50;
 const LEASE: Duration = Duration::from_secs(1);
 
-/// What it takes until all wait. The leases of what is not renewed must not end meanwhile.
+/// The time until all tasks wait. Leases that are not renewed must not end meanwhile.
 const SETTLING: Duration = Duration::from_millis(300);
 
 async fn run(stage: &mut Stage<'_>) -> Result<()> {
@@ -57,7 +57,7 @@ async fn run(stage: &mut Stage<'_>) -> Result<()> {
     )
 }
 
-/// How long after the end of the lease each name had its next holder, in nanoseconds.
+/// The time from the end of the lease to the next grant of each name, in nanoseconds.
 async fn take_over(subject: Subject) -> Result<Vec<u64>> {
     let server = Server::start().await?;
     let mut waiter = Worker::start(subject, &server.url(), LEASE).await?;

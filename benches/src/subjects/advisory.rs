@@ -1,4 +1,4 @@
-//! `pg_advisory_lock`, as one would use it: a session for each task, which waits in the server.
+//! `pg_advisory_lock`, in the usual way: a session for each task, which waits in the server.
 
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{Client, NoTls, Statement};

@@ -16,7 +16,7 @@ struct Shared {
 impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let locker = Locker::from_redis_url(url).await?;
-        // What its documentation recommends: renewed every third of the lease.
+        // As its documentation recommends: renewed every third of the lease.
         let options = Options::new().timeout(None).ttl(lease).extend(lease / 3);
         Ok(Self(Arc::new(Shared { locker, options })))
     }

@@ -27,7 +27,7 @@ impl Peer {
     }
 }
 
-/// A mutex has an owner, not each of its holds: one for each task.
+/// The owner is the mutex, not each of its holds: one mutex for each task.
 pub(crate) struct Handle(Arc<Mutex>);
 
 impl Lock for Handle {

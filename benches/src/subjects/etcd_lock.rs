@@ -1,4 +1,4 @@
-//! The lock service of etcd, through etcd-client: a lease for each task, which is there already.
+//! The lock service of etcd, through etcd-client: with an existing lease for each task.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct Handle {
 }
 
 impl Lock for Handle {
-    /// The key that it has in the queue.
+    /// The key of the hold in the queue.
     type Hold = Vec<u8>;
 
     async fn acquire(&self) -> Result<Vec<u8>> {

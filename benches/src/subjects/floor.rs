@@ -1,10 +1,12 @@
-//! The floor: the commands of an exclusive lock through a bare multiplexed connection of the `redis` crate, with its defaults. On a
-//! cluster, through one to each primary.
+//! The floor: the commands of an exclusive lock through a bare multiplexed connection of the
+//! `redis` crate, with its defaults. On a cluster, there is one to each primary.
 //!
-//! These are the commands by which lockcore acquires and releases a lock that it released a moment ago, and the fewest by which the
-//! promises can be kept: a hash with a lease if there is none, and a token, at once; the field of the owner away, and a message. Nobody
-//! can acquire with them a lock whose last token is unknown: a script does that. All holds have one owner, whose hash is put together
-//! once. Nothing waits, nothing is renewed, nobody is told of a loss. What lockcore takes longer than this is what its own code costs.
+//! These are the commands by which lockcore acquires and releases a recently released lock, and the
+//! fewest that can keep its promises: in one step, a hash with a lease if there is none, and a
+//! token; then the removal of the owner's field, and a message. A lock whose last token is unknown
+//! cannot be acquired with them, but needs a script. All holds have one owner, whose hash is built
+//! once. Nothing waits, nothing is renewed, and no loss is reported. Whatever lockcore takes longer
+//! than this is the cost of its own code.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,14 +30,14 @@ struct Shared {
     owner: String,
     /// A hash with the owner's field, as `DUMP` returns it.
     hash: Vec<u8>,
-    /// In milliseconds.
+    /// The lease in milliseconds.
     lease: u64,
 }
 
 impl Peer {
     pub(crate) async fn connect(url: &str, lease: Duration) -> Result<Self> {
         let nodes = Nodes::find(url).await?;
-        // A message to all nodes would cost much more than ours.
+        // A message to all nodes would cost much more than lockcore's.
         let publish = if nodes.urls().len() > 1 { "SPUBLISH" } else { "PUBLISH" };
         let mut connections = Vec::new();
         for url in nodes.urls() {
@@ -79,7 +81,7 @@ impl Lock for Handle {
         let mut commands = redis::pipe();
         commands.atomic().cmd("RESTORE").arg(&self.key).arg(lease).arg(hash).ignore();
         commands.cmd("INCRBY").arg(&self.token).arg(1);
-        // An error of any of them is one of the transaction.
+        // The error of any command is one of the transaction.
         let (_token,): (u64,) = commands.query_async(&mut self.connection.clone()).await?;
         Ok(())
     }

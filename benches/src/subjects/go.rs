@@ -1,5 +1,5 @@
-//! The libraries for Go, in a program of their own: `interop/go`, which the benchmark builds. It
-//! reads the same orders and writes the same answers as the workers in Rust.
+//! The libraries for Go, in a separate program: `interop/go`, which the benchmark builds. It reads
+//! the same orders and writes the same answers as the workers in Rust.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ pub(crate) fn program() -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("lockcore-bench-go"))
 }
 
-/// Builds it. Go downloads the modules of `go.sum` once.
+/// Builds the program. Go downloads the modules of `go.sum` once.
 pub(crate) fn build() -> Result<()> {
     build_with("go", &program()?)
 }
@@ -66,7 +66,7 @@ mod with_go {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    /// How often a load is tried.
+    /// The number of attempts at a load.
     const ATTEMPTS: usize = 3;
 
     fn subjects() -> impl Iterator<Item = Subject> {
@@ -104,7 +104,7 @@ mod with_go {
         for subject in subjects() {
             for names in [Names::One("one".into()), Names::Each("each".into())] {
                 let mut load = None;
-                // On a busy machine, a library may miss a wake-up. The benchmark says so then.
+                // On a busy machine, a library may miss a wake-up. The benchmark reports that then.
                 for _ in 0..ATTEMPTS {
                     let mut worker = worker(subject, &server, LEASE).await;
                     load = Some(worker.load(names.clone(), 4, span).await.unwrap());

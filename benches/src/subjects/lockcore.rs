@@ -1,4 +1,4 @@
-//! lockcore, on whatever store a URL names.
+//! lockcore, on any store that a URL can name.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Peer {
         Ok(Self(builder.lease(lease).build()?))
     }
 
-    /// A client that keeps its locks for a while.
+    /// A client that keeps released locks for a while.
     pub(crate) async fn keeping(url: &str, lease: Duration, linger: Duration) -> Result<Self> {
         let backend = RedisBackend::connect(url).await?;
         Ok(Self(Locks::builder(backend).lease(lease).linger(linger).build()?))
@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-/// A handle of a lock, on whatever backend.
+/// A handle of a lock, on any backend.
 pub(crate) struct Handle(pub(crate) lockcore::Lock);
 
 impl Lock for Handle {
@@ -60,7 +60,7 @@ impl Lock for Handle {
         Ok(self.0.acquire().await?)
     }
 
-    /// Not an `async fn`, which would have room for the hold twice.
+    /// Not an `async fn`, whose future would have room for the hold twice.
     fn release(&self, hold: LockGuard) -> impl Future<Output = Result<()>> + Send {
         hold.release().err_into()
     }

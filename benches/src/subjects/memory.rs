@@ -1,5 +1,5 @@
-//! Locks in the memory of one process: lockcore's, the floor, a sharded map of tokio's mutexes, and the least that locks take that have
-//! leases.
+//! Locks in the memory of one process: lockcore's, the floor, which is a sharded map of tokio's
+//! mutexes, and the minimum for locks with leases.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-/// Looks a name up in a sharded map, and locks the mutex that is there.
+/// Looks up a name in a sharded map, and locks its mutex.
 #[derive(Default)]
 pub(crate) struct Floor(Arc<DashMap<String, Arc<Mutex<()>>>>);
 
@@ -78,7 +78,8 @@ impl Lock for FloorLock {
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A store behind a trait, as backends are. It keeps who has a name, and until when, and has a token for each hold.
+/// A store behind a trait, like the backends. It stores the holder of a name and its end, and has a
+/// token for each hold.
 #[async_trait]
 trait Store: Send + Sync {
     async fn acquire(&self, name: &Arc<str>, id: &Arc<str>) -> u64;
@@ -105,8 +106,9 @@ impl Store for Stored {
     }
 }
 
-/// What each pair takes of any lock that has leases, a local queue, ids, tokens, a watchdog and stores that can be exchanged, one step after
-/// the other, and nothing else: nobody can wait for it, nothing is ever renewed or lost, and it cannot be cancelled.
+/// The cost of a pair for any lock with leases, a local queue, ids, tokens, a watchdog and
+/// exchangeable stores, one step after another, and nothing else: nobody can wait for it, nothing
+/// is ever renewed or lost, and it cannot be cancelled.
 pub(crate) struct Least {
     store: Arc<dyn Store>,
     queues: DashMap<Arc<str>, Arc<std::sync::Mutex<()>>, FxBuildHasher>,
@@ -140,7 +142,7 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time that goes on while the host sleeps takes two clocks.
+/// Time that includes the sleep of the host needs two clocks.
 fn now() -> Instant {
     black_box(clock_gettime(ClockId::Boottime));
     Instant::now()

@@ -1,4 +1,4 @@
-//! What is compared.
+//! The subjects of the comparison.
 
 pub(crate) mod advisory;
 pub(crate) mod async_redis_lock;
@@ -21,24 +21,24 @@ use crate::{
     measure::load::Lock,
 };
 
-/// Whose locks.
+/// A lock library, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Subject {
-    /// Ours.
+    /// lockcore.
     Lockcore,
-    /// Our fair lock. Only where two processes hand a lock to and fro.
+    /// The fair lock of lockcore. Only where two processes hand a lock back and forth.
     LockcoreFair,
-    /// The least that our commands cost: see [`floor`].
+    /// The minimum cost of lockcore's commands: see [`floor`].
     Floor,
-    /// With the pauses between attempts that it has by default.
+    /// rslock with its default pauses between attempts.
     Rslock,
-    /// With pauses of up to 5 ms.
+    /// rslock with pauses of up to 5 ms.
     RslockFast,
     AsyncRedisLock,
     Distkit,
     /// On the JVM, with its own defaults.
     Redisson,
-    /// In Go, with the pauses between attempts that it has by default.
+    /// In Go, with its default pauses between attempts.
     Redsync,
     /// In Go, with pauses of 5 ms.
     RedsyncFast,
@@ -52,7 +52,7 @@ pub(crate) enum Subject {
     EtcdLock,
 }
 
-/// What a subject runs on.
+/// The runtime of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Rust,
@@ -60,16 +60,16 @@ pub(crate) enum Runtime {
     Go,
 }
 
-/// What a scenario asks of a subject.
+/// An ability that a scenario requires of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
     /// To acquire and release.
     Pairs,
-    /// To wait for somebody else's release.
+    /// To wait for another holder's release.
     Waiting,
-    /// To renew what is held, for as long as it is.
+    /// To renew a hold for as long as it exists.
     Renewal,
-    /// To enter again what is held.
+    /// To re-enter a hold.
     Nesting,
     /// To be measured by the memory of its process.
     Footprint,
@@ -94,7 +94,7 @@ impl Subject {
         Self::Redislock,
     ];
 
-    /// Those that run on nothing else than one other store. Only where a scenario says so.
+    /// The subjects that only run on one other store, where a scenario says so.
     pub(crate) const OF_OTHER_STORES: [Self; 2] = [Self::AdvisoryLock, Self::EtcdLock];
 
     pub(crate) fn name(self) -> &'static str {
@@ -124,12 +124,12 @@ impl Subject {
         }
     }
 
-    /// Whether it is a library of somebody else's.
+    /// Returns `true` if it is a third-party library.
     pub(crate) fn is_peer(self) -> bool {
         !matches!(self, Self::Lockcore | Self::LockcoreFair | Self::Floor)
     }
 
-    /// Why it has no part in what asks for this, if it has none.
+    /// Why it lacks this ability, if it does.
     pub(crate) fn cannot(self, ability: Ability) -> Option<&'static str> {
         match (self, ability) {
             (Self::RslockFast | Self::RedsyncFast, Ability::Pairs) => {
@@ -155,8 +155,8 @@ impl Subject {
         }
     }
 
-    /// The commands that it sends. What its scripts call is not in here, except for the releases
-    /// in batches of lockcore.
+    /// The commands that it sends. The calls inside its scripts are not included, except for the
+    /// batched releases of lockcore.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Lockcore => &[
@@ -185,7 +185,7 @@ impl Subject {
         }
     }
 
-    /// Where it keeps the lock of a name.
+    /// The key where it keeps the lock of a name.
     pub(crate) fn key(self, name: &str) -> String {
         match self {
             Self::Distkit => format!("distkit-locks:{name}"),
@@ -208,7 +208,8 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// A client whose holds have this lease. Other runtimes have their own: [`redisson`], [`go`].
+    /// A client whose holds have this lease. Other runtimes have separate clients: [`redisson`],
+    /// [`go`].
     pub(crate) async fn connect(subject: Subject, url: &str, lease: Duration) -> Result<Self> {
         Ok(match subject {
             Subject::Lockcore => Self::Lockcore(lockcore::Peer::connect(url, lease).await?),
@@ -246,7 +247,8 @@ impl Peer {
         }))
     }
 
-    /// Acquires and releases once. As a future of its own size: waiters are counted in bytes.
+    /// Acquires and releases once. The future has its own size, because waiters are measured in
+    /// bytes.
     pub(crate) fn turn(&self, name: &str) -> Result<Turn> {
         Ok(match self {
             Self::Lockcore(client) => Box::pin(turn(client.lock(name))),
@@ -260,13 +262,13 @@ impl Peer {
         })
     }
 
-    /// One lock for each task: of a name of its own, or all of one name.
+    /// One lock for each task: with its own name, or all with the same name.
     pub(crate) fn locks(&self, names: &Names, tasks: usize) -> Result<Vec<Arc<AnyLock>>> {
         (0..tasks).map(|task| self.lock(&names.of(task))).collect()
     }
 }
 
-/// When a lock was had and released.
+/// Completes when a lock was acquired and released.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 #[allow(clippy::manual_async_fn, reason = "an `async fn` would have room for the lock twice")]
@@ -277,7 +279,7 @@ fn turn<L: Lock>(lock: L) -> impl Future<Output = Result<()>> + Send {
     }
 }
 
-/// The names of the locks of so many tasks.
+/// The names of the locks of several tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Names {
     One(String),
@@ -293,7 +295,7 @@ impl Names {
     }
 }
 
-/// A lock of any of them. What is decided here costs a nanosecond.
+/// A lock of any subject. The dispatch costs a nanosecond.
 pub(crate) enum AnyLock {
     Lockcore(lockcore::Handle),
     Floor(floor::Handle),
@@ -304,7 +306,8 @@ pub(crate) enum AnyLock {
     EtcdLock(Box<etcd_lock::Handle>),
 }
 
-/// A hold of any of them. In boxes, so that one of lockcore's is not as large as the largest of theirs.
+/// A hold of any subject. Boxed, so that one of lockcore is not as large as the largest of the
+/// others.
 pub(crate) enum AnyHold {
     Lockcore(<lockcore::Handle as Lock>::Hold),
     Floor,
@@ -371,8 +374,8 @@ mod tests {
             assert!(server.left(&keys).await.unwrap()[0] > 29_000, "{subject:?} holds");
             lock.release(hold).await.unwrap();
             assert!(server.left(&keys).await.unwrap()[0] < 0, "{subject:?} has released");
-            // A script that the server does not know yet is asked for twice, and the floor has six
-            // commands. The connection with which lockcore has tried messages may end now.
+            // A script that the server does not know yet is sent twice, and the floor has six
+            // commands. The connection on which lockcore has tested messages may close now.
             let commands: Vec<_> = subject
                 .commands()
                 .iter()

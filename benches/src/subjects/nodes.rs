@@ -20,8 +20,8 @@ pub(crate) struct Nodes {
 type Range = (u16, u16, (String, u16, String, Vec<String>));
 
 impl Nodes {
-    /// Asks a cluster for its map: `redis+cluster://host:port,host:port`. Any other URL is that of a
-    /// single server.
+    /// Asks a cluster for its map: `redis+cluster://host:port,host:port`. Any other URL is that of
+    /// a single server.
     pub(crate) async fn find(url: &str) -> Result<Self> {
         let Some(addresses) = url.strip_prefix("redis+cluster://") else {
             return Ok(Self { urls: vec![url.to_owned()], slots: vec![(0..=SLOTS - 1, 0)] });

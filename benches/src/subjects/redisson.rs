@@ -1,5 +1,5 @@
-//! Redisson, on a JVM: driven as in the interoperability suite, with the loops inside the JVM (`Benchmark.java`) and with Redisson's own
-//! defaults.
+//! Redisson, on a JVM: driven as in the interoperability suite, with the loops inside the JVM
+//! (`Benchmark.java`) and with Redisson's own defaults.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::{
     worker::{Answer, Order},
 };
 
-/// For how long a new JVM carries out what will be measured: the compiler needs that long.
+/// How long a new JVM runs the measured code beforehand: the compiler needs that time.
 const WARM_UP: Span = Span { warm_up: Duration::ZERO, measured: Duration::from_secs(6) };
 
-/// Tasks of that.
+/// The number of tasks in the warm-up.
 const WARM_UP_TASKS: usize = 16;
 
-/// How long an order may take.
+/// The time limit of an order.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The virtual machine's own choice of compiler and collector.
+/// The options of the JVM, which chooses its compiler and collector itself.
 const OPTIONS: [&str; 1] = ["-Xmx512m"];
 
 /// A JVM with one Redisson client.
@@ -29,7 +29,7 @@ const OPTIONS: [&str; 1] = ["-Xmx512m"];
 pub(crate) struct Redisson {
     java: Java,
     client: String,
-    /// What `Acquire` has.
+    /// The name of the lock that `Acquire` holds.
     held: Option<String>,
 }
 
@@ -132,7 +132,7 @@ fn parse_load(answer: &str) -> Option<Load> {
         hand_overs,
         pairs: pairs.collect::<Option<_>>()?,
         waits: waits.collect::<Option<_>>()?,
-        // What fails in Java ends the run.
+        // A failure in Java ends the run.
         ..Load::default()
     })
 }

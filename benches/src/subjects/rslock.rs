@@ -1,4 +1,4 @@
-//! rslock, on one server, on several as Redlock, or with a manager for each primary of a cluster.
+//! rslock, on one server, on several as Redlock, or with one manager per primary of a cluster.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rslock::{LockGuard, LockManager};
 
 use crate::{error::Result, measure::load::Lock, subjects::nodes::Nodes};
 
-/// How often an attempt is repeated by default before the next call begins anew, which `acquire` does for ever.
+/// The default number of retries before the next call starts over, which `acquire` does forever.
 const RETRIES: u32 = 3;
 
 pub(crate) struct Peer {
@@ -16,7 +16,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// With the pauses of its defaults, or shorter ones: each is of a random length up to that.
+    /// With its default pauses or shorter ones: each has a random length up to that.
     pub(crate) async fn connect(
         url: &str,
         lease: Duration,

@@ -1,7 +1,8 @@
-//! Processes that carry out what a scenario asks of a subject: this program once more, its like in
-//! Go, or a JVM.
+//! Processes that carry out the orders of a scenario for a subject: this program once more, its
+//! counterpart in Go, or a JVM.
 //!
-//! Each subject is measured in processes of its own, so that none finds the heap, the connections or the tasks of another.
+//! Each subject is measured in separate processes, so that none is affected by the heap, the
+//! connections or the tasks of another.
 
 mod process;
 mod serve;
@@ -21,7 +22,7 @@ use crate::{
 /// Threads of a worker's runtime: one for each core of the machine that the bars are for.
 const THREADS: usize = 2;
 
-/// What a worker is started with.
+/// The configuration of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) subject: Subject,
@@ -29,26 +30,26 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
 }
 
-/// What a worker is to do. Numbers of names go on from `from`.
+/// An order to a worker. Numbers of names start at `from`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Have tasks acquire and release.
+    /// Make tasks acquire and release.
     Load { names: Names, tasks: usize, span: Span },
-    /// Acquire this and keep it; when it was had.
+    /// Acquire this lock and keep it; answer with the time of the grant.
     Acquire(String),
-    /// Release that; when it was begun.
+    /// Release that lock; answer with the start time.
     Release,
-    /// Acquire as many names, and keep them.
+    /// Acquire this many names, and keep them.
     Hold { prefix: String, from: usize, count: usize },
-    /// Acquire and release as many names, one after the other.
+    /// Acquire and release this many names, one after the other.
     Visit { prefix: String, from: usize, count: usize },
-    /// Have as many tasks wait for so many names, and say nothing more of them.
+    /// Make `count` tasks wait for `names` names, without reporting the grants.
     Wait { prefix: String, names: usize, count: usize },
-    /// Have one task wait for each of as many names.
+    /// Make one task wait for each of this many names.
     Await { prefix: String, count: usize },
-    /// When those had them, in the order of the names, by the wall clock.
+    /// The times of those grants, in the order of the names, by the wall clock.
     Grants,
-    /// Enter and leave a hold so many times: the times of a pair.
+    /// Enter and leave a hold this many times; answer with the times of a pair.
     Nest { samples: usize, pairs: u32 },
 }
 
@@ -63,7 +64,7 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// A worker. It ends with its handle.
+/// A worker. It ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) enum Worker {
     Process(Box<Process>),
@@ -82,7 +83,7 @@ impl Worker {
         Ok(Self::Process(Box::new(Process::start(&program, &config).await?)))
     }
 
-    /// The id of its process.
+    /// The process id.
     pub(crate) fn pid(&self) -> Result<u32> {
         match self {
             Self::Process(process) => process.pid(),
@@ -90,7 +91,7 @@ impl Worker {
         }
     }
 
-    /// Ends it at once, as a crash would; resolves when it is gone.
+    /// Kills it at once, like a crash, and returns when it is gone.
     pub(crate) async fn kill(self) -> Result<()> {
         match self {
             Self::Process(process) => process.kill().await,
@@ -112,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// An order with nothing to tell.
+    /// An order without a result.
     pub(crate) async fn carry_out(&mut self, order: Order) -> Result<()> {
         match self.order(order).await? {
             Answer::Done => Ok(()),

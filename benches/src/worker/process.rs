@@ -13,10 +13,10 @@ use crate::{
     worker::{Answer, Config, Order, THREADS},
 };
 
-/// How long an order may take.
+/// The time limit of an order.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process. What it complains about goes where the benchmark's own complaints go.
+/// A worker process. Its standard error is that of the benchmark.
 #[derive(Debug)]
 pub(crate) struct Process {
     subject: Subject,

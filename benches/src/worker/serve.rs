@@ -1,4 +1,4 @@
-//! What a worker does: reads orders, carries them out, answers.
+//! The work of a worker: it reads orders, carries them out and answers.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,7 +19,7 @@ use crate::{
 /// The hidden command that makes this program a worker.
 pub(crate) const COMMAND: &str = "worker";
 
-/// How many acquisitions are under way at a time when many names are to be held.
+/// The number of concurrent acquisitions when many names are to be held.
 const AT_A_TIME: usize = 64;
 
 /// Serves until there are no more orders.
@@ -27,10 +27,11 @@ pub(crate) fn serve(config: &str) -> Result<()> {
     let config: Config = serde_json::from_str(config)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
-    // The orders are carried out by a task, as in a program of a user. `block_on` would run them on
-    // this thread, which is not one of those that read from sockets: each reply would have to wake it.
+    // A task carries out the orders, as in a user's program. `block_on` would run them on this
+    // thread, which is not one of those that read from sockets: each reply would have to wake it.
     let served = runtime.block_on(async move { tokio::spawn(carry_out_orders(config)).await? });
-    // Standard input is read by a thread that cannot be ended, and tasks may wait for what nobody will release.
+    // Standard input is read by a thread that cannot be ended, and tasks may wait for locks that
+    // nobody will release.
     runtime.shutdown_background();
     served
 }
@@ -54,9 +55,9 @@ fn answer(answer: &Answer) -> Result<()> {
 
 struct Session {
     client: Peer,
-    /// What `Acquire` has and `Release` gives back.
+    /// The hold between `Acquire` and `Release`.
     held: Option<(Arc<AnyLock>, AnyHold)>,
-    /// What `Hold` has, for as long as the process lives.
+    /// The holds of `Hold`, kept for the lifetime of the process.
     kept: Vec<AnyHold>,
     waiting: JoinSet<Result<()>>,
     awaiting: JoinSet<Result<(usize, u64)>>,
@@ -157,13 +158,14 @@ impl Session {
             return Err(failure("only lockcore can enter again"));
         };
         let locks = client.0.clone();
-        // In a task of its own, as user code is.
+        // In a separate task, like user code.
         let times = tokio::spawn(async move { nested_pairs(&locks, samples, pairs).await });
         Ok(Answer::Stamps(times.await??))
     }
 }
 
-/// The time of one pair, from so many samples of as many pairs each: a clock takes as long as a pair does.
+/// The time of one pair, from `samples` samples of `pairs` pairs each: reading a clock takes as
+/// long as a pair.
 async fn nested_pairs(locks: &Locks, samples: usize, pairs: u32) -> Result<Vec<u64>> {
     locks
         .scope(async {
