@@ -1,5 +1,5 @@
-//! What the examples share, none of which is about locks: their arguments, the choice of the backend, and the lines
-//! that they print.
+//! Shared code of the examples, unrelated to locks: their arguments, the choice of the backend, and
+//! the lines that they print.
 
 mod run;
 mod store;

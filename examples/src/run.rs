@@ -4,13 +4,13 @@ use std::{error::Error, process::ExitCode};
 
 use crate::Store;
 
-/// What an example can fail with.
+/// The error of an example.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Exit code of a command line that was not understood.
+/// The exit code for an invalid command line.
 const USAGE: u8 = 2;
 
-/// Runs an example that keeps its locks in memory, or with `--redis URL` in Redis.
+/// Runs an example that keeps its locks in memory, or in Redis with `--redis URL`.
 pub async fn with_store(
     example: &str,
     body: impl AsyncFnOnce(Store) -> Result<(), Failure>,
@@ -27,7 +27,7 @@ pub async fn with_store(
     }
 }
 
-/// Runs an example that can be given a URL with `option`.
+/// Runs an example that accepts a URL with `option`.
 pub async fn run_with(
     example: &str,
     option: &str,
@@ -56,7 +56,7 @@ pub async fn without_arguments(
     }
 }
 
-/// Fails unless what the example claims is `true`.
+/// Fails unless the claim of an example holds.
 ///
 /// # Errors
 /// The claim, if it does not hold.
@@ -69,12 +69,12 @@ fn usage(arguments: &[&str], usage: &str) -> ExitCode {
         println!("usage: {usage}");
         return ExitCode::SUCCESS;
     }
-    // Without repeating them: there may be a password among them.
+    // The arguments are not repeated, because they may contain a password.
     eprintln!("error: the arguments are not understood\nusage: {usage}");
     ExitCode::from(USAGE)
 }
 
-/// Prints an error with everything that caused it.
+/// Prints an error with all its sources.
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("error: {error}");

@@ -6,7 +6,7 @@ use lockcore::{BackendError, Locks, LocksBuilder};
 use lockcore_memory::MemoryBackend;
 use lockcore_redis::RedisBackend;
 
-/// Where the locks of an example are kept: in memory, or in the Redis given with `--redis URL`.
+/// The store of the locks of an example: in memory, or in the Redis given with `--redis URL`.
 #[derive(Clone)]
 pub struct Store(Kind);
 
@@ -18,19 +18,19 @@ enum Kind {
 }
 
 impl Store {
-    /// A store of its own in this process's memory.
+    /// A new store in the memory of this process.
     #[must_use]
     pub fn memory() -> Self {
         Self(Kind::Memory(MemoryBackend::new()))
     }
 
-    /// The Redis at `url`. No I/O yet.
+    /// The Redis at `url`. This does no I/O yet.
     #[must_use]
     pub fn redis(url: impl Into<String>) -> Self {
         Self(Kind::Redis(url.into()))
     }
 
-    /// A new client of the store: what another process would be, with a connection of its own.
+    /// A new client of the store, with its own connection, as if in another process.
     ///
     /// # Errors
     /// The error of the backend, if it cannot be reached.
@@ -39,14 +39,14 @@ impl Store {
             Kind::Memory(backend) => Ok(Locks::builder(backend.clone())),
             Kind::Redis(url) => {
                 let backend = RedisBackend::connect(url).await?;
-                // Two runs on one Redis are not to wait for each other.
+                // Two runs on one Redis must not wait for each other.
                 Ok(Locks::builder(backend).namespace(format!("example-{}:", std::process::id())))
             }
         }
     }
 }
 
-/// What it is, without the URL.
+/// The kind of store, without the URL.
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {

@@ -8,8 +8,8 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Tells what happens: chapters, and in each of them who did what after how many milliseconds. Of tokio's time, which
-/// tests can let fly.
+/// Prints what happens: chapters, and in each of them who did what after how many milliseconds. The
+/// time is tokio's, which tests can fast-forward.
 #[derive(Debug)]
 pub struct Story {
     chapter_began: Mutex<Instant>,
@@ -23,7 +23,7 @@ impl Story {
         Self { chapter_began: Mutex::new(Instant::now()) }
     }
 
-    /// Prints a headline, and counts the time from here.
+    /// Prints a headline, and restarts the time.
     pub fn chapter(&self, headline: impl Display) {
         print_line(format_args!("\n{headline}"));
         *self.chapter_began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
@@ -35,7 +35,7 @@ impl Story {
         print_line(format_args!("{:>7} ms  {who:<9} {what}", began.elapsed().as_millis()));
     }
 
-    /// Prints more on the line before, in as many lines as it takes.
+    /// Adds text to the previous line, on as many lines as it takes.
     pub fn add(&self, text: impl Display) {
         const WIDTH: usize = 80;
         let mut line = String::new();
