@@ -1,13 +1,13 @@
-//! The fault battery of lockcore: what is promised, while clients, servers and the network are made
-//! to fail.
+//! The fault battery of lockcore: checks its promises while clients, servers and the network
+//! fail.
 //!
 //! ```text
 //! lockcore-faults all [--seed N] [--jobs N] [--table FILE]   every fault, and the table
 //! lockcore-faults smoke [--seed N] [--jobs N]                 a part of it, in a few minutes
 //! lockcore-faults run 1 39 [--seed N]                         some faults
 //! lockcore-faults soak [MINUTES] [--seed N]                   faults at random
-//! lockcore-faults bugs [NAME]                                 breaks the library, to see that the tests notice
-//! lockcore-faults list                                        which there are
+//! lockcore-faults bugs [NAME]                                 breaks the library, to test the tests
+//! lockcore-faults list                                        lists the faults
 //! ```
 //! `--on single|sentinel|cluster|quorum|postgres|etcd` says where locks are kept; a single Redis
 //! server by default.
