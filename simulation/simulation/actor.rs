@@ -1,4 +1,4 @@
-//! [`Actor`]: a task that carries out its part of the plan, and says what is wrong with the answers.
+//! [`Actor`]: a task that carries out its part of the plan, and checks the answers.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     world::World,
 };
 
-/// In how long a loss is told.
+/// The time limit for reporting a loss.
 const SOON: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Actor {
         }
     }
 
-    /// Notes an answer, and complains about an error that has no cause.
+    /// Records an answer, and reports an error without a cause as a violation.
     fn result<T: fmt::Debug>(&self, what: &str, result: Result<T, LockError>) {
         match &result {
             Err(error)
@@ -148,7 +148,7 @@ impl Actor {
             Err(_) => !self.world.facts.healthy,
         };
         if !may_fail && let Err(error) = acquired {
-            // A nested acquisition of a hold whose lease has ended is told so.
+            // A nested acquisition of a hold whose lease has ended gets this error.
             let is_lost = matches!(error, LockError::Lost { .. });
             if !(is_lost && Owner::current().is_some()) {
                 self.violation(format_args!(
@@ -172,12 +172,12 @@ impl Actor {
         self.world.beliefs.enter(self.client, guard, past)
     }
 
-    /// Who waits is told at once that the client is closed, and who comes later as well.
+    /// Waiters are told at once that the client is closed, and so are later callers.
     fn check_closed<T>(&self, what: &str, start: Instant, answer: &Result<T, LockError>) {
         let Some(closed) = self.world.closed_at(self.client) else { return };
         let was_told = matches!(answer, Err(LockError::Closed { .. }));
         let is_late = closed < start || self.world.facts.is_prompt && closed.elapsed() > SOON;
-        // What is refused before anything is done is no answer of the client.
+        // A call that is refused before it does anything is not answered by the client.
         let is_refused = matches!(answer, Err(LockError::Upgrade { .. } | LockError::Lost { .. }));
         if is_late && !was_told && !is_refused {
             self.violation(format_args!(
@@ -187,7 +187,7 @@ impl Actor {
         }
     }
 
-    /// Holds, with whatever is within.
+    /// Holds the lock, and carries out the steps inside.
     async fn inside(&self, hold: &PlannedHold, believed: &Believed) {
         self.check_count(believed);
         for _ in 0..hold.turns {
@@ -203,7 +203,7 @@ impl Actor {
         self.keep(believed, hold.during / 2).await;
     }
 
-    /// Whoever has listened since `start` is told at once of a loss.
+    /// A watcher since `start` is told of a loss at once.
     fn check_told(&self, believed: &Believed, start: Instant) {
         let lost_for = believed.lost_for().min(start.elapsed());
         if self.world.facts.is_prompt && lost_for > SOON {
@@ -211,7 +211,7 @@ impl Actor {
         }
     }
 
-    /// As many guards as were given out, where nobody else can have some.
+    /// Checks that there are as many guards as were given out, where nobody else can have some.
     fn check_count(&self, believed: &Believed) {
         let guards = believed.guards();
         let count = believed.look(LockGuard::hold_count) as usize;
@@ -220,7 +220,7 @@ impl Actor {
         }
     }
 
-    /// Keeps a guard for a while, and sees to it that a loss is told.
+    /// Keeps a guard for a while, and checks that a loss is reported.
     async fn keep(&self, believed: &Believed, during: Duration) {
         let start = Instant::now();
         let (lost, left) = believed.look(|guard| (guard.lost(), guard.remaining()));
@@ -275,7 +275,7 @@ impl Actor {
 
     async fn run(&self, lock: Lock, hold: &PlannedHold, past: u64) {
         let waiting = self.world.waits.begin(hold.lock.name(), self.client);
-        // `run` keeps the guard: another one of the same owner is what is believed in.
+        // `run` keeps the guard: the belief is in another one of the same owner.
         let ran = lock.run(async |guard| {
             drop(waiting);
             let again = lock.clone().owned_by(guard.owner()).acquire();
@@ -311,7 +311,7 @@ impl Actor {
             How::Until(patience) => timeout(patience, lock.acquire()).await.ok().transpose(),
             How::Acquire | How::Run => lock.acquire().await.map(Some),
         };
-        // It takes more than one poll to be told so.
+        // It takes more than one poll to learn that.
         if !matches!(how, How::Polls(_)) {
             self.check_closed("an acquisition of several", start, &guard);
         }
@@ -356,7 +356,7 @@ impl Actor {
         }
     }
 
-    /// Keeps several holds for a while, and sees to it that the loss of one is told.
+    /// Keeps several holds for a while, and checks that the loss of one is reported.
     async fn keep_all(&self, believed: &BelievedAll, during: Duration) {
         let told = timeout(during, believed.look(MultiGuard::lost)).await;
         let (held, lost) = believed.look(|guard| (guard.is_held(), guard.lost()));
@@ -375,7 +375,7 @@ impl Actor {
         self.world.beliefs.check();
     }
 
-    /// A writer that goes on as a reader, with no other writer in between.
+    /// A writer that continues as a reader, with no other writer in between.
     async fn downgrade(&self, during: Duration) {
         let owner = Owner::new();
         let [read, write] =
@@ -425,7 +425,7 @@ impl Actor {
         }
     }
 
-    /// Makes one item, and says so. A failure is made good.
+    /// Produces one item, and notifies. A failure is repaired.
     async fn produce(&self, all: bool) {
         let lock = self.locks.lock("c");
         let filled = lock.condition("filled");
@@ -451,12 +451,13 @@ impl Actor {
         }
     }
 
-    /// Takes one item, and waits for it with a condition. What fails, or is dropped, is tried again.
+    /// Takes one item, and waits for it with a condition. A failed or dropped attempt is repeated.
     async fn consume(&self, patience: Option<Duration>, mut polls: Option<usize>) {
         loop {
             let attempt = self.consume_once(patience);
             let (taken, away) = match polls.take() {
-                // Whoever is cancelled is away for longer than others may wait for what he was notified of.
+                // A cancelled consumer is away for longer than others may wait for the item that it
+                // was notified of.
                 Some(polls) => (poll_times(polls, attempt).await.unwrap_or(false), 2000),
                 None => (attempt.await, 20),
             };
@@ -503,7 +504,7 @@ impl Actor {
     }
 }
 
-/// An answer in the trace: errors by their text.
+/// An answer for the trace, with the text of errors.
 fn brief<T: fmt::Debug, E: fmt::Display>(result: &Result<T, E>) -> String {
     match result {
         Ok(value) => format!("{value:?}"),

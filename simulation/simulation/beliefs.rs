@@ -1,4 +1,4 @@
-//! [`Beliefs`]: who believes now to hold what, and whether that can be.
+//! [`Beliefs`]: the holds that actors believe in now, and whether they are compatible.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 use crate::truth::{Granted, Truth};
 
-/// How long the store may count more guards than there are. What corrects it is done in the background.
+/// How long the store may count more guards than there are. The background task corrects the count.
 const MISCOUNTED: Duration = Duration::from_millis(300);
 
-/// The guards that somebody has, for as long as he believes in them. Clones are the same.
+/// The guards that actors have, for as long as they believe in them. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Beliefs {
     truth: Truth,
     permits: u32,
-    /// Whether the store can be told everything.
+    /// `true` if every request can reach the store.
     is_undisturbed: bool,
     record: Arc<Mutex<Record>>,
 }
@@ -27,36 +27,36 @@ pub(crate) struct Beliefs {
 #[derive(Debug, Default)]
 struct Record {
     guards: BTreeMap<u64, LockGuard>,
-    /// Those of multi-locks.
+    /// The guards of multi-locks.
     several: BTreeMap<u64, MultiGuard>,
-    /// In which client they are.
+    /// The client of each guard.
     clients: BTreeMap<u64, usize>,
     next: u64,
-    /// Since when guards are lost.
+    /// The lost guards, and since when.
     lost: BTreeMap<u64, Instant>,
-    /// Since when the store counts more than there are.
+    /// The guards that the store counts too high, and since when.
     miscounted: BTreeMap<u64, Instant>,
-    /// By name: the last token with which somebody entered alone.
+    /// By name: the last token of an exclusive entry.
     entered: BTreeMap<String, u64>,
-    /// By name: the greatest token of those who left.
+    /// By name: the greatest token of those that have left.
     left: BTreeMap<String, u64>,
 }
 
-/// A belief. Dropping it is leaving, and drops the guard.
+/// A belief. Dropping it ends the belief, and drops the guard.
 #[derive(Debug)]
 pub(crate) struct Believed {
     beliefs: Beliefs,
     number: u64,
 }
 
-/// A belief in several guards. Dropping it is leaving, and drops them.
+/// A belief in several guards. Dropping it ends the belief, and drops them.
 #[derive(Debug)]
 pub(crate) struct BelievedAll {
     beliefs: Beliefs,
     number: u64,
 }
 
-/// A hold that somebody believes in, whatever kind of guard he has.
+/// A hold that an actor believes in, with any kind of guard.
 #[derive(Debug)]
 struct Inside {
     name: String,
@@ -111,12 +111,12 @@ impl Beliefs {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which tokens of `name` are past: whoever asks now gets a greater one.
+    /// The greatest past token of `name`: later requests get a greater one.
     pub(crate) fn past(&self, name: &str) -> u64 {
         self.record().left.get(name).copied().unwrap_or(0)
     }
 
-    /// Takes in a guard of which `past` was known when it was asked for.
+    /// Adds a guard. `past` was the greatest past token when it was requested.
     pub(crate) fn enter(&self, client: usize, guard: LockGuard, past: u64) -> Believed {
         let mut record = self.record();
         self.check_token(&mut record, &guard, past);
@@ -127,7 +127,7 @@ impl Beliefs {
         Believed { beliefs: self.clone(), number }
     }
 
-    /// Takes in the guard of a multi-lock.
+    /// Adds the guard of a multi-lock.
     pub(crate) fn enter_all(&self, client: usize, guard: MultiGuard) -> BelievedAll {
         let mut record = self.record();
         let number = record.number(client);
@@ -151,7 +151,7 @@ impl Beliefs {
         self.truth.excuses(guard.name(), guard.wire_owner(), guard.mode(), token(guard))
     }
 
-    /// Tokens rise, and only the guards of one hold share theirs.
+    /// Checks that tokens rise, and that only the guards of one hold share a token.
     fn check_token(&self, record: &mut Record, guard: &LockGuard, past: u64) {
         let (name, new) = (guard.name(), token(guard));
         if let Some(same) = record.guards.values().find(|other| other.token() == guard.token()) {
@@ -166,7 +166,7 @@ impl Beliefs {
             return;
         }
         if guard.hold_count() > 1 {
-            // It has joined one that nobody sees any more.
+            // It has joined a hold whose guards are no longer seen.
             return;
         }
         if new <= past {
@@ -180,7 +180,7 @@ impl Beliefs {
         }
     }
 
-    /// Whether everybody who believes to be inside may be, and the store agrees.
+    /// Checks that everybody who believes to be inside may be, and that the store agrees.
     pub(crate) fn check(&self) {
         let mut record = self.record();
         let Record { guards, lost, .. } = &mut *record;
@@ -219,7 +219,7 @@ impl Beliefs {
         }
     }
 
-    /// Nobody believes longer than the store has his hold.
+    /// Checks that nobody believes in a hold for longer than the store has it.
     fn check_against_store(&self, hold: &Inside) {
         let state = self.truth.inspect(&hold.name);
         if !state.holders().iter().any(|holder| hold.granted.is_stored_as(holder)) {
@@ -234,7 +234,7 @@ impl Beliefs {
         }
     }
 
-    /// The store counts as many guards as there are, or is told so soon.
+    /// Checks that the store counts as many guards as there are, or soon learns of them.
     fn check_counts(&self, record: &mut Record) {
         let Record { guards, miscounted, .. } = record;
         for (number, guard) in guards.iter().filter(|(_, guard)| guard.is_held()) {
@@ -250,14 +250,15 @@ impl Beliefs {
         }
     }
 
-    /// How often the store has counted the owner in.
+    /// The hold count at the store.
     fn stored_count(&self, guard: &LockGuard) -> u32 {
         let (state, hold) = (self.truth.inspect(guard.name()), Inside::by(guard));
         let stored = state.holders().iter().find(|holder| hold.granted.is_stored_as(holder));
         stored.map_or(0, Holder::hold_count)
     }
 
-    /// The guards of a client that hold something of its own. A named owner may have it in another client as well.
+    /// The guards of a client whose holds are its own. A named owner may have the hold in another
+    /// client as well.
     pub(crate) fn held_by(&self, client: usize) -> Vec<u64> {
         let record = self.record();
         let is_own = |guard: &LockGuard| guard.is_held() && guard.owner().name().is_none();
@@ -268,7 +269,8 @@ impl Beliefs {
         own.map(|(number, _)| *number).collect()
     }
 
-    /// The client has closed: nobody believes in a guard of it, and the store has nothing of those that it `released`.
+    /// Checks a closed client: nobody believes in its guards, and the store has none of those in
+    /// `released`.
     pub(crate) fn check_closed(&self, client: usize, released: &[u64]) {
         let record = self.record();
         let is_of_client = |number: &u64| record.clients[number] == client;
@@ -304,23 +306,23 @@ impl Record {
 }
 
 impl Believed {
-    /// Gives the guard back: its owner no longer believes in it.
+    /// Returns the guard, and ends the belief in it.
     pub(crate) fn leave(self) -> LockGuard {
         self.beliefs.check();
         self.beliefs.leave(self.number).expect("it was not left before")
     }
 
-    /// Looks at the guard.
+    /// Reads from the guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&LockGuard) -> T) -> T {
         look(&self.beliefs.record().guards[&self.number])
     }
 
-    /// For how long the hold has been lost.
+    /// How long the hold has been lost.
     pub(crate) fn lost_for(&self) -> Duration {
         self.beliefs.record().lost.get(&self.number).map(Instant::elapsed).unwrap_or_default()
     }
 
-    /// How many guards of this hold there are.
+    /// The number of guards of this hold.
     pub(crate) fn guards(&self) -> usize {
         let record = self.beliefs.record();
         let token = record.guards[&self.number].token();
@@ -335,12 +337,12 @@ impl Drop for Believed {
 }
 
 impl BelievedAll {
-    /// Looks at the guard.
+    /// Reads from the guard.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&MultiGuard) -> T) -> T {
         look(&self.beliefs.record().several[&self.number])
     }
 
-    /// Gives the guard back: its owner no longer believes in it.
+    /// Returns the guard, and ends the belief in it.
     pub(crate) fn leave(self) -> MultiGuard {
         self.beliefs.check();
         self.beliefs.record().several.remove(&self.number).expect("it was not left before")

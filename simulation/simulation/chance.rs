@@ -1,4 +1,4 @@
-//! [`Chance`]: where every choice comes from.
+//! [`Chance`]: the source of every choice.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// The next number of the sequence called SplitMix64: short, fast, and good enough to choose with.
+/// The next number of the SplitMix64 sequence: short, fast, and good enough for choices.
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -22,9 +22,10 @@ pub(crate) struct Chance(Arc<Mutex<Source>>);
 
 #[derive(Debug)]
 enum Source {
-    /// A seed decides.
+    /// Choices from a seed.
     Seeded(u64),
-    /// Nothing is left to chance: who is due comes next, but at these points, which are counted, so many turns later.
+    /// No randomness: the next due task runs, except at these points, which are counted, where
+    /// others run first for this many turns.
     Scheduled { delays: BTreeMap<usize, usize>, points: usize },
 }
 
@@ -41,7 +42,7 @@ impl Chance {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number below `bound`, which is above 0.
+    /// A number below `bound`, which is not 0.
     pub(crate) fn below(&self, bound: usize) -> usize {
         match &mut *self.source() {
             Source::Seeded(state) => {
@@ -51,7 +52,8 @@ impl Chance {
         }
     }
 
-    /// How many turns are left to others at this point. The `intensity` goes from 0, none, to 4, some at each point.
+    /// The number of turns left to others at this point. The `intensity` goes from 0, none, to 4,
+    /// some at each point.
     pub(crate) fn turns(&self, intensity: usize) -> usize {
         if let Source::Scheduled { delays, points } = &mut *self.source() {
             *points += 1;
@@ -60,7 +62,7 @@ impl Chance {
         if self.below(4) < intensity { self.within(1..4) } else { 0 }
     }
 
-    /// How long a message is on its way, if it takes any time.
+    /// The delay of a message, if it has one.
     pub(crate) fn latency(&self, intensity: usize) -> Option<Duration> {
         if let Source::Scheduled { .. } = &*self.source() {
             return None;
@@ -68,7 +70,7 @@ impl Chance {
         (intensity > 0 && self.once_in(4)).then(|| self.millis(1..8))
     }
 
-    /// How many points there were at which turns could have been left to others.
+    /// The number of points so far at which turns could have been left to others.
     pub(crate) fn points(&self) -> usize {
         match &*self.source() {
             Source::Seeded(_) => 0,
@@ -80,7 +82,7 @@ impl Chance {
         range.start + self.below(range.len())
     }
 
-    /// True once in `times`.
+    /// Returns `true` once in `times`.
     pub(crate) fn once_in(&self, times: usize) -> bool {
         self.below(times) == 0
     }

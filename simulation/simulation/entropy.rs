@@ -1,7 +1,8 @@
-//! The system's random numbers, decided by a seed.
+//! The system's random numbers, derived from a seed.
 //!
-//! Client ids, the pauses between retries, and the order in which hash maps are walked through all come from `getrandom`. This binary has
-//! its own, which the linker prefers to libc's: on a thread that was seeded, it draws from the seed.
+//! Client ids, the pauses between retries, and the iteration order of hash maps all come from
+//! `getrandom`. This binary has its own, which the linker prefers to libc's: on a seeded thread, it
+//! draws from the seed.
 
 use std::cell::Cell;
 
@@ -11,16 +12,16 @@ thread_local! {
     static STATE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From here on, this thread's random numbers follow from `seed`. The thread has to be fresh for that: the keys of its hash maps are drawn
-/// with the first of them.
+/// From here on, this thread's random numbers follow from `seed`. The thread must be new: the first
+/// random numbers become the keys of its hash maps.
 pub(crate) fn seed(seed: u64) {
     STATE.set(Some(seed));
 }
 
-/// What `getrandom(2)` does: fills the buffer and returns how much was filled.
+/// Replaces `getrandom(2)`: fills the buffer and returns how much was filled.
 ///
 /// # Safety
-/// `buffer` points to `length` bytes that may be written to.
+/// `buffer` must point to `length` writable bytes.
 #[allow(
     unsafe_code,
     reason = "the only way to decide what dependencies draw; the signature is libc's"
@@ -30,7 +31,8 @@ unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> i
     if length == 0 {
         return 0;
     }
-    // SAFETY: the caller gives a buffer of this length; zeroing it first makes the slice valid whatever was in it.
+    // SAFETY: the caller passes a buffer of this length; zeroing it first makes the slice valid,
+    // whatever its content was.
     let buffer = unsafe {
         buffer.write_bytes(0, length);
         std::slice::from_raw_parts_mut(buffer, length)

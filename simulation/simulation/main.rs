@@ -1,14 +1,16 @@
-//! Deterministic simulation of the core over the memory backend: a seed decides who wants what when, what goes wrong, and in which order
-//! everybody runs. Time is paused, so that a run of a minute takes milliseconds.
+//! Deterministic simulation of the core over the memory backend: a seed decides who wants what
+//! when, what fails, and in which order tasks run. Time is paused, so a run of a minute takes
+//! milliseconds.
 //!
 //! ```sh
 //! cargo test -p lockcore-simulation                # thousands of seeds, each twice
-//! SEEDS=10000 cargo test -p lockcore-simulation    # so many
-//! SEED=17 cargo test -p lockcore-simulation        # this one, with all that happens in it
-//! DELAYS=2 cargo test -p lockcore-simulation       # more orders of things in small scenarios
+//! SEEDS=10000 cargo test -p lockcore-simulation    # this many
+//! SEED=17 cargo test -p lockcore-simulation        # this one, with its whole trace
+//! DELAYS=2 cargo test -p lockcore-simulation       # more orders of events in small scenarios
 //! ```
 //!
-//! Each run is a process of its own: tokio, `Owner` and others count for the whole process, and the order of things depends on it.
+//! Each run is a separate process: tokio, `Owner` and others have counters per process, and the
+//! order of events depends on them.
 
 mod actor;
 mod beliefs;

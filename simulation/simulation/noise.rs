@@ -1,4 +1,4 @@
-//! The order of polls, as the seed decides it: tasks and calls that dawdle, and clients that stand still.
+//! The order of polls, derived from the seed: slow tasks and calls, and stopped clients.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::chance::Chance;
 
-/// How restless one client is. Clones are the same.
+/// The amount of noise in one client. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Noise {
     chance: Chance,
@@ -25,7 +25,7 @@ impl Noise {
         Self { chance, intensity, frozen_until: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// Lets the client stand still until then: it polls nothing, and what it sends and gets is late.
+    /// Stops the client until then: it polls nothing, and its messages are late.
     pub(crate) fn freeze_until(&self, until: Instant) {
         *self.frozen_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
@@ -35,7 +35,7 @@ impl Noise {
         (until > Instant::now()).then_some(until)
     }
 
-    /// A point at which others may come first: on the way to the store, and back.
+    /// A point at which others may run first: on the way to the store, and back.
     pub(crate) async fn pause(&self) {
         while let Some(until) = self.frozen_until() {
             sleep_until(until).await;
@@ -48,18 +48,18 @@ impl Noise {
         }
     }
 
-    /// Makes `task` dawdle before its polls.
+    /// Delays the polls of `task`.
     pub(crate) fn disturb<F: Future>(&self, task: F) -> Restless<F> {
         Restless { task: Box::pin(task), noise: self.clone(), turns: None, frozen: None }
     }
 }
 
-/// A task that is not always polled when it wants to be.
+/// A task that is not always polled when it asks to be.
 #[derive(Debug)]
 pub(crate) struct Restless<F> {
     task: Pin<Box<F>>,
     noise: Noise,
-    /// How many turns it leaves to others before the poll that is due.
+    /// The number of turns left to others before the next poll.
     turns: Option<usize>,
     frozen: Option<Pin<Box<Sleep>>>,
 }
@@ -100,7 +100,7 @@ pub(crate) async fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
     .await
 }
 
-/// What `future` is at once, for those that never wait.
+/// The output of a `future` that never waits.
 pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
     let mut future = Box::pin(future);
     match future.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {

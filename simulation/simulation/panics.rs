@@ -1,4 +1,4 @@
-//! Panics that somebody caught: tokio catches those of tasks, and the core looks at few of its own.
+//! Caught panics: tokio catches those of tasks, and the core ignores most of its own.
 
 use std::{cell::Cell, panic, sync::Once};
 
@@ -6,7 +6,7 @@ thread_local! {
     static SEEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on, panics are noted.
+/// Records panics from here on.
 pub(crate) fn note() {
     static NOTED: Once = Once::new();
     NOTED.call_once(|| {
@@ -18,7 +18,7 @@ pub(crate) fn note() {
     });
 }
 
-/// Whether this thread has panicked.
+/// Returns `true` if this thread has panicked.
 pub(crate) fn seen() -> bool {
     SEEN.get()
 }

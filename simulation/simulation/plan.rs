@@ -1,4 +1,5 @@
-//! [`Plan`]: all that a seed chooses before the run begins. What it chooses during the run is the order of things.
+//! [`Plan`]: everything that a seed chooses before the run. During the run, it chooses the order of
+//! events.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -7,17 +8,17 @@ use lockcore_testkit::{Fault, Op};
 
 use crate::chance::Chance;
 
-/// How long the longest lease is.
+/// The longest lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(3);
 
-/// What is done in one run.
+/// The actions of one run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) queue_timeout: Duration,
     pub(crate) permits: u32,
     pub(crate) tasks: Vec<TaskPlan>,
-    /// What goes wrong when. Nothing in a healthy run.
+    /// The faults and their times. Empty in a healthy run.
     pub(crate) troubles: Vec<(Duration, Trouble)>,
 }
 
@@ -50,22 +51,22 @@ pub(crate) enum PlannedStep {
     Resize(u32),
 }
 
-/// One acquisition, and what is done while the lock is held.
+/// One acquisition, and the steps while the lock is held.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedHold {
     pub(crate) lock: Member,
     pub(crate) how: How,
     pub(crate) whose: Whose,
-    /// `None`: renewed.
+    /// `None` if it is renewed.
     pub(crate) lease: Option<Duration>,
     pub(crate) during: Duration,
-    /// How many turns it is held for at least, when no time passes.
+    /// The minimum number of turns of the hold, when no time passes.
     pub(crate) turns: usize,
     pub(crate) inner: Vec<PlannedHold>,
     pub(crate) leave: Leave,
 }
 
-/// Which lock, and in which mode.
+/// A lock, and the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Member {
     Lock(&'static str),
@@ -76,7 +77,7 @@ pub(crate) enum Member {
 }
 
 impl Member {
-    /// Whoever waits holds smaller names only, so that nobody waits for himself in a circle.
+    /// A waiter only holds smaller names, so that there are no deadlocks.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lock(name) | Self::Fair(name) => name,
@@ -91,18 +92,18 @@ pub(crate) enum How {
     Acquire,
     Try,
     Timeout(Duration),
-    /// Dropped after so many polls.
+    /// Dropped after this many polls.
     Polls(usize),
-    /// Dropped after so long.
+    /// Dropped after this time.
     Until(Duration),
     Run,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// A fresh one, or the one of the hold around it.
+    /// A new owner, or that of the outer hold.
     Own,
-    /// One of the named owners, who may be at work in other tasks and clients.
+    /// One of the named owners, which may also be used by other tasks and clients.
     Named(usize),
 }
 
@@ -110,13 +111,13 @@ pub(crate) enum Whose {
 pub(crate) enum Leave {
     Release,
     Drop,
-    /// The release is dropped after so many polls.
+    /// The release is dropped after this many polls.
     Polls(usize),
     /// Another task drops the guard, later.
     Elsewhere(Duration),
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     Next {
@@ -139,7 +140,7 @@ pub(crate) enum Trouble {
     Restore {
         client: usize,
     },
-    /// The client's host was suspended, which its timers do not know.
+    /// The client's host was suspended, which its timers do not count.
     Suspend {
         client: usize,
         time: Duration,
@@ -149,7 +150,7 @@ pub(crate) enum Trouble {
         client: usize,
         time: Duration,
     },
-    /// No client runs for a while. The store does.
+    /// No client runs for a while, but the store does.
     Pause(Duration),
     Force(Member),
     Close {
@@ -179,7 +180,7 @@ impl Plan {
         self.troubles.is_empty()
     }
 
-    /// Whether everybody who is woken runs at once.
+    /// Returns `true` if every woken task runs at once.
     pub(crate) fn is_prompt(&self) -> bool {
         let stops = |trouble| matches!(trouble, Trouble::Freeze { .. } | Trouble::Pause(_));
         !self.troubles.iter().any(|(_, trouble)| stops(*trouble))
@@ -203,12 +204,13 @@ impl Plan {
         holds
     }
 
-    /// Whether somebody may take over what another one has.
+    /// Returns `true` if one actor may take over another's hold.
     pub(crate) fn has_named_owners(&self) -> bool {
         self.holds().iter().any(|hold| hold.whose != Whose::Own)
     }
 
-    /// Whether no wait ends by a notification that was made up: one that is cancelled while it gives up may pass on what it has not got.
+    /// Returns `true` if no wait ends by a spurious notification: one that is cancelled while it
+    /// gives up may pass on a notification that it has not received.
     pub(crate) fn notifications_are_exact(&self) -> bool {
         let gives_up_and_is_cancelled = |step: &PlannedStep| {
             matches!(step, PlannedStep::Consume { patience: Some(_), polls: Some(_) })
@@ -217,7 +219,8 @@ impl Plan {
         self.is_healthy() && !steps.any(|(_, step)| gives_up_and_is_cancelled(step))
     }
 
-    /// Whether every guard is seen: none is in a `run`, or on its way to be dropped by somebody else.
+    /// Returns `true` if every guard is seen: none is in a `run`, or about to be dropped by another
+    /// task.
     pub(crate) fn counts_are_exact(&self) -> bool {
         let is_seen = |hold: &&PlannedHold| {
             !matches!(hold.how, How::Run) && !matches!(hold.leave, Leave::Elsewhere(_))
@@ -226,14 +229,15 @@ impl Plan {
     }
 }
 
-/// A small plan, for trying out every order of things: somebody holds, somebody waits and may give up after so many polls, and somebody
-/// waits behind.
+/// A small plan, to explore every order of events: one task holds, one waits and may give up after
+/// some polls, and one waits behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// In which client each of them is, and what he wants.
+    /// The client of each task, and the lock that it wants.
     tasks: &'static [(usize, Member)],
-    /// Who is the one that holds; the next gives up. Before it, one is in for a moment while the others come.
+    /// The index of the holder; the next task gives up. A task before it enters briefly while the
+    /// others arrive.
     holder: usize,
     whose: Whose,
 }
@@ -241,7 +245,7 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) const ALL: [Self; 12] = {
         const fn new(name: &'static str, tasks: &'static [(usize, Member)]) -> Scenario {
-            // The first grant that others wait behind is the one that can be handed on.
+            // The first grant with waiters behind it is the one that can be handed over.
             Scenario { name, tasks, holder: tasks.len() - 3, whose: Whose::Own }
         }
         const LOCK: Member = Member::Lock("a");
@@ -269,7 +273,8 @@ impl Scenario {
         ]
     };
 
-    /// The plan of it, in which the holder holds for so many turns, and the next gives up after so many polls.
+    /// The plan of this scenario, in which the holder holds for `turns` turns, and the next task
+    /// gives up after `polls` polls.
     pub(crate) fn plan(self, turns: usize, polls: usize, leave: Leave) -> Plan {
         let client = || ClientPlan {
             lease: LONGEST_LEASE,
@@ -337,7 +342,7 @@ impl Draw<'_> {
     }
 
     fn tasks(&self) -> Vec<TaskPlan> {
-        // A run is about one subject or two, so that there is a crowd.
+        // A run covers one subject or two, so that there is contention.
         let subject = self.chance.below(7);
         let subjects =
             [subject, if self.chance.once_in(2) { self.chance.below(7) } else { subject }];
@@ -345,7 +350,7 @@ impl Draw<'_> {
             (0..self.chance.within(2..8)).map(|_| self.task(subjects)).collect();
         if self.signals {
             self.add_latches(&mut tasks);
-            // Those who have closed produce nothing any more.
+            // Closed clients produce nothing.
             if !self.closes {
                 self.add_consumers(&mut tasks);
             }
@@ -444,14 +449,14 @@ impl Draw<'_> {
     fn inner(&self, lock: Member, depth: usize) -> PlannedHold {
         let hold = self.hold(self.within(lock), depth);
         if self.chance.once_in(4) {
-            // Wants more than the hold around it has, and gives up while that is asked for.
+            // Wants more than the outer hold has, and gives up while that is requested.
             let how = How::Polls(self.chance.within(1..8));
             return PlannedHold { how, lease: Some(self.chance.millis(2000..3000)), ..hold };
         }
         hold
     }
 
-    /// What may be asked for by somebody who holds this.
+    /// A lock that may be acquired while holding this one.
     fn within(&self, lock: Member) -> Member {
         if let Member::Permits(_) = lock {
             return Member::Lock("z");
@@ -514,7 +519,7 @@ impl Draw<'_> {
     fn add_latches(&self, tasks: &mut Vec<TaskPlan>) {
         let chance = self.chance;
         if chance.once_in(2) {
-            // Somebody comes at the very moment at which it opens.
+            // A waiter arrives at the very moment of the opening.
             let at = chance.millis(0..2000);
             let moment = || chance.millis(0..12);
             let client = || chance.below(self.clients);
@@ -537,12 +542,13 @@ impl Draw<'_> {
         }
     }
 
-    /// For each consumer a producer that depends on nobody.
+    /// Adds an independent producer for each consumer.
     fn add_consumers(&self, tasks: &mut Vec<TaskPlan>) {
         let chance = self.chance;
         let count = tasks.len();
         for _ in 0..chance.below(5) {
-            // Where notifications may be lost with those who got them, nobody may rely on them alone.
+            // Where notifications may be lost with their waiters, no consumer may rely on them
+            // alone.
             let patience = match self.healthy {
                 false => Some(Duration::from_millis(700)),
                 true => chance.once_in(3).then(|| chance.millis(1..700)),
@@ -572,11 +578,11 @@ impl Draw<'_> {
         troubles
     }
 
-    /// Something that goes wrong, or two things at a time.
+    /// One fault, or two at a time.
     fn trouble(&self) -> Vec<Trouble> {
         let client = self.chance.below(self.clients);
         if self.chance.once_in(8) {
-            // An answer is lost, and so is what is to undo what it was about.
+            // An answer is lost, and so is the request that undoes it.
             let next = |op, fault| Trouble::Next { client, op, fault, times: 1 };
             return vec![
                 next(Op::Acquire, self.chance.pick(&[Fault::LostReply, Fault::LostRequest])),
@@ -651,7 +657,8 @@ impl Draw<'_> {
         if op == Op::Woken {
             return (op, delay);
         }
-        // A straggler is a request of which nobody knows any more. Repetitions of latches and conditions are only told from new ones for a while.
+        // A straggler is a request that nobody remembers. Repetitions of requests to latches and
+        // conditions are only recognized for a while.
         let straggles = matches!(op, Op::Acquire | Op::Renew | Op::Release);
         let kinds = [
             BackendErrorKind::Unavailable,

@@ -1,15 +1,18 @@
-//! Tries out every order of things in small scenarios, as far as it can be made with few delays.
+//! Explores the orders of events in small scenarios, as far as a few delays can produce them.
 //!
-//! Each await is a point at which others may come first: before every poll of a task, and on the way to the store and back. A schedule says at
-//! which points how many turns are left to others; without any, whoever is due comes next. All schedules with one delay are run, or with so
-//! many as `DELAYS` says; and all that for longer and shorter holds, and for every poll after which a waiter gives up.
+//! At each await others may run first: before every poll of a task, and on the way to the store and
+//! back. A schedule says at which of these points how many turns are left to others; elsewhere the
+//! next due task runs. All schedules with one delay are run, or with as many as `DELAYS` says; and
+//! all that for longer and shorter holds, and for every number of polls after which a waiter gives
+//! up.
 //!
 //! # Why neither loom nor shuttle
-//! Both replace the primitives that are to be explored: here `std::sync::Mutex` and `dashmap`, but `tokio::sync`, `tokio::time` and
-//! `tokio::select!` as well, on which the local layer waits. That would be a second set of imports in every file of the core, and loom has no
-//! `dashmap`. What they would add is little: the local layer changes in critical sections that contain no await, each is one call of
-//! `Names`, `Place` or `Hold`, and what can come between two of them can come between two polls as well, except for calls within one poll.
-//! Those are left to `stress`, on real threads.
+//! Both replace the primitives to be explored: here `std::sync::Mutex` and `dashmap`, but also
+//! `tokio::sync`, `tokio::time` and `tokio::select!`, on which the local layer waits. That would be
+//! a second set of imports in every file of the core, and loom has no `dashmap`. They would add
+//! little: the local layer changes in critical sections without an await, each of which is one call
+//! of `Names`, `Place` or `Hold`, and whatever can come between two of them can also come between
+//! two polls, except for calls within one poll. Those are left to `stress`, on real threads.
 
 use std::{
     collections::BTreeMap,
@@ -29,16 +32,16 @@ use crate::{
     world,
 };
 
-/// For how many turns the first holds.
+/// The numbers of turns of the first hold.
 const HELD: [usize; 5] = [0, 1, 3, 6, 12];
 
-/// After how many polls a waiter gives up. After more it has got the lock.
+/// The numbers of polls after which a waiter gives up. After more it has acquired the lock.
 const POLLS: [usize; 5] = [1, 2, 3, 4, 9];
 
-/// How many turns are left to others where any are.
+/// The numbers of turns that a delay leaves to others.
 const TURNS: [usize; 2] = [1, 3];
 
-/// One order of things.
+/// One order of events.
 #[derive(Clone, Debug)]
 struct TaskSchedule {
     scenario: Scenario,
@@ -49,7 +52,7 @@ struct TaskSchedule {
 }
 
 impl TaskSchedule {
-    /// Runs it. How many points there were, or what was wrong.
+    /// Runs it. Returns the number of points, or the violation.
     fn run(&self) -> Result<usize, String> {
         let chance = Chance::scheduled(self.delays.clone());
         let outcome = world::run_plan(
@@ -64,7 +67,7 @@ impl TaskSchedule {
         }
     }
 
-    /// All that have one delay more, later than the others.
+    /// All schedules with one more delay, after the others.
     fn successors(&self, points: usize) -> Vec<Self> {
         let first = self.delays.last_key_value().map_or(0, |(point, _)| point + 1);
         let delays = (first..points).flat_map(|point| TURNS.map(|turns| (point, turns)));

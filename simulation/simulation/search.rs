@@ -1,4 +1,4 @@
-//! Runs many seeds, each twice, and says which of them break a promise.
+//! Runs many seeds, each twice, and reports those that violate a promise.
 
 use std::{
     env,
@@ -13,16 +13,16 @@ use std::{
 
 use crate::{panics, world};
 
-/// How many seeds are run, unless `SEEDS` says otherwise.
+/// The number of seeds, unless `SEEDS` says otherwise.
 pub(crate) const SEEDS: u64 = 2000;
 
-/// Tells a process which seed it is to run, and nothing else.
+/// Tells a process which single seed to run.
 pub(crate) const RUN: &str = "LOCKCORE_SIMULATION_RUN";
 
-/// After so many failures nobody wants to see more.
+/// The number of failures after which the search stops.
 const ENOUGH: usize = 10;
 
-/// One run: prints what it was like, for [`search`].
+/// One run: prints its outcome, for [`search`].
 pub(crate) fn run(seed: u64) -> ExitCode {
     panics::note();
     let outcome = world::run(seed, false);
@@ -36,7 +36,7 @@ pub(crate) fn run(seed: u64) -> ExitCode {
     }
 }
 
-/// Runs one seed, and prints all that happens in it.
+/// Runs one seed, and prints its whole trace.
 pub(crate) fn replay(seed: u64) -> ExitCode {
     panics::note();
     let outcome = world::run(seed, true);
@@ -100,7 +100,7 @@ fn run_twice(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `seed` in a process of its own.
+/// Runs `seed` in a separate process.
 fn run_apart(seed: u64) -> Output {
     let this = env::current_exe().expect("the path of this program");
     Command::new(this).env(RUN, seed.to_string()).output().expect("this program runs")

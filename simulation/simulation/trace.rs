@@ -1,4 +1,4 @@
-//! [`Trace`]: what happened in a run, as a hash to compare runs by, and as text where somebody wants to read it.
+//! [`Trace`]: the events of a run, as a hash to compare runs, and as text to read.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The record of one run. Clones are the same.
+/// The record of one run. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     start: Instant,
@@ -24,7 +24,7 @@ struct Record {
 }
 
 impl Trace {
-    /// Begins a record, which keeps its text if it is `readable`.
+    /// Starts a record, which keeps its text if it is `readable`.
     pub(crate) fn new(readable: bool) -> Self {
         let record = Record {
             hash: DefaultHasher::new(),
@@ -49,7 +49,7 @@ impl Trace {
         }
     }
 
-    /// Notes what must not be. The first counts: what follows may be its consequence.
+    /// Records a violation. Only the first counts: later ones may be its consequences.
     pub(crate) fn violation(&self, what: String) {
         self.event(format_args!("VIOLATION: {what}"));
         self.record().violation.get_or_insert(what);
@@ -59,7 +59,7 @@ impl Trace {
         self.record().violation.is_some()
     }
 
-    /// The hash of everything that happened, how much it was, the text if it was kept, and what must not have been.
+    /// The hash and the number of all events, the text if it was kept, and the violation.
     pub(crate) fn finish(&self) -> Outcome {
         let mut record = self.record();
         Outcome {

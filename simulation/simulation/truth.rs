@@ -1,4 +1,4 @@
-//! [`Truth`]: what really happened at the store, and [`Observed`], the store that tells it.
+//! [`Truth`]: the real events at the store, and [`Observed`], the store that records them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::{
     trace::Trace,
 };
 
-/// What happened at the store. Clones are the same.
+/// The events at the store. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Truth {
     pub(crate) store: MemoryBackend,
@@ -32,29 +32,29 @@ pub(crate) struct Truth {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// The last token of all.
+    /// The last token over all names.
     last_token: u64,
-    /// By name: when it was last granted, or set as a latch.
+    /// By name: the time of the last grant, or the last count of a latch.
     granted_at: BTreeMap<String, Instant>,
-    /// By name and token: what was granted.
+    /// By name and token: the grants.
     grants: BTreeMap<(String, u64), Granted>,
     /// Since when the latch is open.
     opened_at: Option<Instant>,
     /// When the latch was last closed.
     closed_at: Option<Instant>,
-    /// By how much it was counted down.
+    /// The number of count-downs.
     counted_down: u32,
-    /// How many waiters of a condition were notified.
+    /// The number of notified waiters of a condition.
     notified: u32,
-    /// By name: up to which token holds were forced away.
+    /// By name: the last token whose hold was released by force.
     forced: BTreeMap<String, u64>,
     /// By name, owner and side: the last token.
     latest: BTreeMap<(String, String, &'static str), u64>,
-    /// The names that will be in use for ever.
+    /// The names that will be in use forever.
     resized: BTreeSet<String>,
 }
 
-/// To whom a hold was granted, and how.
+/// The owner and the mode of a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     pub(crate) owner: String,
@@ -62,7 +62,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// Whether this is what the store tells of it.
+    /// Returns `true` if `holder` is the stored hold of this grant.
     pub(crate) fn is_stored_as(&self, holder: &Holder) -> bool {
         holder.owner() == self.owner && (holder.mode() == Mode::Write) == (self.mode == Mode::Write)
     }
@@ -116,10 +116,12 @@ impl Truth {
         events.forced.insert(name.to_string(), last);
     }
 
-    /// Whether whoever believes in this hold is excused: it was forced away, or taken over by its own owner.
+    /// Returns `true` if a belief in this hold is excused: it was released by force, or taken over
+    /// by its own owner.
     pub(crate) fn excuses(&self, name: &str, owner: &str, mode: Mode, token: u64) -> bool {
         let events = self.events();
-        // Who has it from one whose hold was forced away knows as little of that as he did.
+        // A task that was handed a hold released by force knows as little of that as the previous
+        // one.
         let grants = events.grants.range((name.to_owned(), 0)..=(name.to_owned(), token));
         let first = grants.map(|((_, first), _)| *first).next_back().unwrap_or(token);
         let forced = events.forced.get(name).is_some_and(|forced| first <= *forced);
@@ -131,7 +133,7 @@ impl Truth {
         self.events().granted_at.get(name).copied()
     }
 
-    /// To whom this token was granted: by itself, or as one of several that follow the first.
+    /// The grant of this token: a separate one, or one of several tokens that follow the first.
     pub(crate) fn granted_for(&self, name: &str, token: u64) -> Granted {
         let events = self.events();
         let name = name.to_owned();
@@ -140,24 +142,25 @@ impl Truth {
         granted.clone()
     }
 
-    /// Whether the hold that this token was granted to is still stored, and not because it was handed on.
+    /// Returns `true` if the hold of this token is still stored, and not just because it was handed
+    /// over.
     pub(crate) fn has_grant(&self, name: &str, token: u64) -> bool {
         let granted = self.granted_for(name, token);
         granted.mode != Mode::Exclusive
             && self.inspect(name).holders().iter().any(|holder| granted.is_stored_as(holder))
     }
 
-    /// How often the latch was counted down.
+    /// The number of count-downs so far.
     pub(crate) fn counted_down(&self) -> u32 {
         self.events().counted_down
     }
 
-    /// How many waiters were notified.
+    /// The number of notified waiters so far.
     pub(crate) fn notified(&self) -> u32 {
         self.events().notified
     }
 
-    /// How many names will be in use for ever.
+    /// The number of names that will be in use forever.
     pub(crate) fn resized(&self) -> usize {
         self.events().resized.len()
     }
@@ -172,7 +175,7 @@ impl Truth {
         at_once(Latches::count(&self.store, &name)).expect("an answer")
     }
 
-    /// Notes whether the latch is open, after something was done to it.
+    /// Records whether the latch is open, after each operation on it.
     fn look_at_latch(&self, name: &LockName) {
         let is_open = self.latch_count(name.as_str()) == 0;
         let mut events = self.events();
@@ -183,13 +186,13 @@ impl Truth {
         }
     }
 
-    /// Whether the latch was closed all the time from `start` to now.
+    /// Returns `true` if the latch has been closed from `start` until now.
     pub(crate) fn latch_closed_since(&self, start: Instant) -> bool {
         let events = self.events();
         events.opened_at.is_none() && events.closed_at.is_some_and(|closed| closed < start)
     }
 
-    /// For how long the latch has been open, since `start` at most.
+    /// How long the latch has been open, since `start` at most.
     pub(crate) fn latch_open_for(&self, start: Instant) -> Duration {
         self.events().opened_at.map(|opened| opened.max(start).elapsed()).unwrap_or_default()
     }
@@ -200,7 +203,8 @@ impl Truth {
     }
 }
 
-/// The store, as one client reaches it: every request is on its way for a while, and so is its answer.
+/// The store, as one client reaches it: every request takes a while to arrive, and so does its
+/// answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     pub(crate) client: usize,
@@ -209,7 +213,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Makes a call, and notes it where it takes effect.
+    /// Makes a call, and records it when it takes effect.
     async fn call<T: std::fmt::Debug>(
         &self,
         what: String,
@@ -309,7 +313,7 @@ impl Backend for Observed {
     }
 }
 
-/// Wake-ups that are on their way for a while. A hold that comes with one was granted by another's
+/// Wake-ups that take a while to arrive. A hold that comes with one was granted by another's
 /// release.
 #[derive(Debug)]
 struct ObservedWakeups {
@@ -338,7 +342,7 @@ impl Wakeups for ObservedWakeups {
     }
 }
 
-/// A subscription has nothing to say that would be the same in every run.
+/// A subscription without a debug output that would differ between runs.
 struct Subscribed(Result<Box<dyn Wakeups>, BackendError>);
 
 impl std::fmt::Debug for Subscribed {

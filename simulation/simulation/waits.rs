@@ -1,4 +1,4 @@
-//! [`Waits`]: who waits for what.
+//! [`Waits`]: the current waits.
 
 use std::{
     collections::BTreeMap,
@@ -7,13 +7,13 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The waits that are going on. Clones are the same.
+/// The current waits. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
 struct Record {
-    /// By number: the name and the client, and since when.
+    /// By number: the name and the client, and the start.
     waits: BTreeMap<u64, (&'static str, usize, Instant)>,
     next: u64,
 }
@@ -23,7 +23,7 @@ impl Waits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody waits, until the result is dropped.
+    /// Records a wait, until the result is dropped.
     pub(crate) fn begin(&self, name: &'static str, client: usize) -> Waiting {
         let mut record = self.record();
         let number = record.next;
@@ -32,7 +32,7 @@ impl Waits {
         Waiting { waits: self.clone(), number }
     }
 
-    /// By name: since when the one has waited who has waited longest.
+    /// By name: the start of the longest wait.
     pub(crate) fn longest(&self) -> BTreeMap<&'static str, Instant> {
         let mut longest = BTreeMap::new();
         for (name, _, since) in self.record().waits.values() {

@@ -1,4 +1,4 @@
-//! [`World`]: one run, from the seed to what is left behind.
+//! [`World`]: one run, from the seed to the leftovers.
 
 use std::{
     collections::BTreeMap,
@@ -30,16 +30,17 @@ use crate::{
     waits::Waits,
 };
 
-/// After the last trouble: how long until nothing of it is under way any more. The core waits five seconds for an answer.
+/// The time after the last fault until all its effects are over. The core waits five seconds for an
+/// answer.
 const AFTERMATH: Duration = Duration::from_secs(9);
 
-/// How long a run may take after the last trouble before somebody is said to wait for ever.
+/// The time limit of a run after the last fault. A longer wait counts as endless.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
-/// How long those who were notified may take to get the lock, one after the other.
+/// The time limit for notified waiters to get the lock, one after the other.
 const LATE: Duration = Duration::from_millis(1500);
 
-/// What all who take part know.
+/// The state that all actors share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) trace: Trace,
@@ -49,15 +50,15 @@ pub(crate) struct World {
     pub(crate) items: Items,
     pub(crate) facts: Facts,
     calm_since: Mutex<Option<Instant>>,
-    /// By client: since when it is closed.
+    /// By client: when it was closed.
     closed_at: Mutex<BTreeMap<usize, Instant>>,
 }
 
-/// What the plan allows to be expected.
+/// The expectations that follow from the plan.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) healthy: bool,
-    /// Whether everybody who is woken runs at once.
+    /// `true` if every woken task runs at once.
     pub(crate) is_prompt: bool,
     pub(crate) permits: u32,
     pub(crate) has_named_owners: bool,
@@ -66,7 +67,8 @@ pub(crate) struct Facts {
     pub(crate) queue_timeout: Duration,
 }
 
-/// What is handed from producers to consumers, and how many of them wait for it. Also how often actors have begun to count down.
+/// The items that producers hand to consumers, the number of waiting consumers, and the number of
+/// count-downs that actors have started.
 #[derive(Debug, Default)]
 pub(crate) struct Items(Mutex<Counts>);
 
@@ -94,20 +96,20 @@ impl Items {
         taken
     }
 
-    /// Somebody waits for an item, until the result is dropped.
+    /// Records that a consumer waits for an item, until the result is dropped.
     pub(crate) fn wait(&self) -> impl Drop + '_ {
         self.counts().waiting += 1;
         Expecting(self)
     }
 
-    /// Somebody's wait was ended by a notification. How many there were so far.
+    /// Records that a notification ended a wait. Returns the number of these so far.
     pub(crate) fn notified(&self) -> u32 {
         let mut counts = self.counts();
         counts.notified += 1;
         counts.notified
     }
 
-    /// Somebody begins to count down. How many there were so far.
+    /// Records that an actor starts to count down.
     pub(crate) fn count_down(&self) {
         self.counts().count_downs += 1;
     }
@@ -116,7 +118,7 @@ impl Items {
         self.counts().count_downs
     }
 
-    /// Whether there is what somebody waits for.
+    /// Returns `true` if there are both items and waiting consumers.
     fn are_missed(&self) -> bool {
         let counts = self.counts();
         counts.items > 0 && counts.waiting > 0
@@ -140,13 +142,13 @@ struct SimulatedClient {
     suspended: Arc<AtomicU64>,
 }
 
-/// Runs what a seed chooses, with its text if `readable`.
+/// Runs the plan of a seed, and keeps the text of the trace if `readable`.
 pub(crate) fn run(seed: u64, readable: bool) -> Outcome {
     let chance = Chance::new(seed);
     run_plan(seed, Plan::of(&chance), &chance, readable)
 }
 
-/// Runs a plan. Whatever it leaves open, `chance` decides; and the `seed` all that nobody else does.
+/// Runs a plan. `chance` decides what it leaves open, and the `seed` everything else.
 pub(crate) fn run_plan(seed: u64, plan: Plan, chance: &Chance, readable: bool) -> Outcome {
     let chance = chance.clone();
     let run = move || {
@@ -164,7 +166,7 @@ pub(crate) fn run_plan(seed: u64, plan: Plan, chance: &Chance, readable: bool) -
         }
         trace.finish()
     };
-    // A thread of its own: see `entropy::seed`.
+    // A separate thread: see `entropy::seed`.
     std::thread::spawn(run).join().expect("the outcome of a run")
 }
 
@@ -244,12 +246,12 @@ impl World {
         }
     }
 
-    /// Since when the client is closed, if it is.
+    /// When the client was closed, if it was.
     pub(crate) fn closed_at(&self, client: usize) -> Option<Instant> {
         self.closed_at.lock().unwrap_or_else(PoisonError::into_inner).get(&client).copied()
     }
 
-    /// Closes a client, and sees to it that nothing of it goes on.
+    /// Closes a client, and checks that nothing of it continues.
     async fn close(&self, client: usize, locks: Locks) {
         self.closed_at
             .lock()
@@ -268,17 +270,17 @@ impl World {
         }
     }
 
-    /// Whether no hold can be gone but by the end of its lease.
+    /// Returns `true` if holds can only end by the end of their lease.
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.facts.healthy && !self.facts.has_named_owners
     }
 
-    /// What a few requests, one after the other, take at most.
+    /// The maximum duration of a few requests in sequence.
     pub(crate) fn latency(&self) -> Duration {
         Duration::from_millis(150)
     }
 
-    /// Since when nothing goes wrong any more, and nothing of it is under way.
+    /// The time since which there have been no faults, and no effects of earlier ones.
     fn calm_since(&self) -> Option<Instant> {
         *self.calm_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -311,7 +313,7 @@ impl World {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// Lets go wrong what is planned, and then nothing more.
+    /// Causes the planned faults, and then no more.
     async fn trouble(
         self: &Arc<Self>,
         troubles: &[(Duration, Trouble)],
@@ -374,7 +376,7 @@ impl World {
         }
     }
 
-    /// In calm times, sees to it that whoever waits for a lock that nobody has gets it.
+    /// Outside of faults, checks that every waiter for a free lock gets it.
     async fn watch(&self) {
         let mut free_since = BTreeMap::new();
         let mut missed_since = None;
@@ -405,7 +407,7 @@ impl World {
         }
     }
 
-    /// Nobody's request to count down is counted twice, and no notification is lost with the one who got it.
+    /// Checks that no count-down counts twice, and that no notification is lost with its waiter.
     fn check_signals(&self, missed_since: &mut Option<Instant>) {
         let (counted, begun) = (self.truth.counted_down(), self.items.count_downs());
         if counted > begun {
@@ -421,7 +423,8 @@ impl World {
         }
     }
 
-    /// Nothing is left: not in the store, not in the clients, not in the background.
+    /// Checks that nothing is left: neither in the store, nor in the clients, nor in the
+    /// background.
     async fn check_what_is_left(&self, clients: Vec<SimulatedClient>) {
         let patience = if self.facts.healthy {
             self.latency()
@@ -436,8 +439,8 @@ impl World {
             self.trace
                 .violation(format!("{left} names are in use, not {stays}: {:?}", self.truth.store));
         }
-        // A lane that stays although it is idle is in the schedule until its last hold or request
-        // would have been due.
+        // An idle lane that stays is in the schedule until its last hold or request would have been
+        // due.
         sleep(Duration::from_secs(10)).await;
         for (number, client) in clients.iter().enumerate() {
             let text = format!("{:?}", client.locks);
@@ -453,7 +456,7 @@ impl World {
         self.check_background(clients).await;
     }
 
-    /// The background ends when its client is closed, and when it is dropped.
+    /// Checks that the background task ends when its client is closed, and when it is dropped.
     async fn check_background(&self, clients: Vec<SimulatedClient>) {
         for (number, client) in clients.into_iter().enumerate() {
             if number % 2 == 0

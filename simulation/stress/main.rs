@@ -1,7 +1,9 @@
-//! The core on several threads at once, in real time: what the simulation, which runs one task after the other, cannot see.
+//! The core on several threads at once, in real time: what the simulation, which runs one task
+//! after another, cannot cover.
 //!
-//! Many tasks of several clients want few locks for a moment each, and give up now and then. Somebody who is not woken would wait for a lease,
-//! which is longer than anybody waits here.
+//! Many tasks of several clients want a few locks for a moment each, and give up now and then. A
+//! waiter that misses its wake-up would wait for the end of a lease, which is longer than the limit
+//! here.
 
 use std::{
     sync::{
@@ -19,13 +21,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer than anything here takes, shorter than a lease.
+/// Longer than any test takes, shorter than a lease.
 const LONG: Duration = Duration::from_secs(20);
 
 const TASKS: usize = 16;
 const ROUNDS: usize = 300;
 
-/// Who is inside of one lock, and the last token.
+/// The holders of one lock, and the last token.
 #[derive(Debug, Default)]
 struct Inside {
     readers: AtomicU32,
@@ -44,7 +46,7 @@ impl Inside {
         self.writers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Enters with at most so many others.
+    /// Enters with at most `most` holders in all.
     async fn together(&self, most: u32) {
         assert!(self.readers.fetch_add(1, Ordering::SeqCst) < most, "too many together");
         assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
@@ -53,7 +55,7 @@ impl Inside {
     }
 }
 
-/// Runs rounds in many tasks of three clients, and sees to it that nothing is left.
+/// Runs rounds in many tasks of three clients, and checks that nothing is left.
 async fn stress<F>(round: impl Fn(Locks, Arc<Inside>, usize) -> F + Clone + Send + Sync + 'static)
 where
     F: Future<Output = ()> + Send,
