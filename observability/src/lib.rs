@@ -1,4 +1,4 @@
-//! [`Prometheus`], for tests of what is in this folder.
+//! [`Prometheus`], for tests of the files in this folder.
 
 mod prometheus;
 

@@ -15,17 +15,17 @@ use std::{
 
 use serde_json::Value;
 
-/// How often another port is tried when somebody else was faster.
+/// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
-/// How long a server may take to come up.
+/// The time limit for a server to come up.
 const START: Duration = Duration::from_secs(30);
 
-/// What a test can fail with here.
+/// The error of a test here.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A Prometheus of one test's own: on a free port, with a directory of its own, stopped and removed
-/// when dropped, also when the test panics. It scrapes and evaluates rules four times a second.
+/// A private Prometheus for one test: on a free port, with its own directory, stopped and removed
+/// on drop, even if the test panics. It scrapes and evaluates rules four times a second.
 ///
 /// The executables are `prometheus` and `promtool` from the `PATH`.
 #[derive(Debug)]
@@ -44,10 +44,10 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// A port on 127.0.0.1 that nobody uses now.
+/// A free port on 127.0.0.1.
 ///
 /// # Errors
-/// Those of the system.
+/// The errors of the system.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -55,7 +55,7 @@ pub fn free_port() -> io::Result<u16> {
 /// Runs `promtool` with these arguments in `directory`.
 ///
 /// # Errors
-/// If there is no `promtool`, with a sentence that says how to install it.
+/// If there is no `promtool`, with a message that says how to install it.
 pub fn promtool(directory: &Path, arguments: &[&str]) -> Result<Output, Failure> {
     let run = Command::new("promtool").args(arguments).current_dir(directory).output();
     run.map_err(|error| not_started("promtool", &error))
@@ -77,7 +77,8 @@ impl Prometheus {
     /// Starts a server that scrapes `target` and has these rules.
     ///
     /// # Errors
-    /// If there is none, with a sentence that says how to install it, or with what it said.
+    /// If Prometheus is missing, with a message that says how to install it; or if it does not
+    /// start, with its output.
     pub fn start(target: SocketAddr, rules: &str) -> Result<Self, Failure> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +107,7 @@ impl Prometheus {
         Err(format!("prometheus did not start: {said}").into())
     }
 
-    /// Starts it on `port`, or returns what it said.
+    /// Starts it on `port`, or returns its output.
     fn try_start(directory: &Path, port: u16) -> Result<Result<Self, String>, Failure> {
         let log = directory.join("log");
         let process = Command::new("prometheus")
@@ -121,7 +122,7 @@ impl Prometheus {
         let mut server = Self { process, port, directory: directory.to_owned() };
         let start = Instant::now();
         while start.elapsed() < START {
-            // Its own log says that it is this very process which serves the port.
+            // Its own log shows that this very process serves the port.
             let said = fs::read_to_string(&log)?;
             if said.contains("Server is ready to receive web requests") {
                 return Ok(Ok(server));
@@ -131,16 +132,16 @@ impl Prometheus {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // The directory is for the next attempt.
+        // The next attempt uses the directory.
         server.directory = PathBuf::new();
         drop(server);
         Ok(Err(fs::read_to_string(&log)?))
     }
 
-    /// The result of a query now.
+    /// The current result of a query.
     ///
     /// # Errors
-    /// Those of the server, which explains what is wrong with the query.
+    /// The errors of the server, which explain what is wrong with the query.
     pub fn query(&self, query: &str) -> Result<Vec<Sample>, Failure> {
         let data = self.get(&format!("/api/v1/query?query={}", escaped(query)))?;
         let samples = data["result"].as_array().ok_or("the result is a list")?.iter();
@@ -151,10 +152,10 @@ impl Prometheus {
         samples.collect()
     }
 
-    /// The rules: the kind (`recording` or `alerting`), the name and the query of each.
+    /// The kind (`recording` or `alerting`), the name and the query of each rule.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The errors of the server.
     pub fn rules(&self) -> Result<Vec<(String, String, String)>, Failure> {
         let data = self.get("/api/v1/rules")?;
         let groups = data["groups"].as_array().ok_or("the groups are a list")?;
@@ -165,7 +166,7 @@ impl Prometheus {
             .collect())
     }
 
-    /// What the API answers at `path`.
+    /// The answer of the API at `path`.
     fn get(&self, path: &str) -> Result<Value, Failure> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.set_read_timeout(Some(START))?;
@@ -183,7 +184,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Errors mean that it is gone already.
+        // Errors mean that the process is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if !self.directory.as_os_str().is_empty() {
@@ -192,7 +193,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// The text as a part of a URL.
+/// The text, escaped as a part of a URL.
 fn escaped(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {

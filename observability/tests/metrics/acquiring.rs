@@ -27,7 +27,7 @@ fn a_free_lock_is_granted_and_its_owner_nests() {
         figures.settle().await;
         assert_eq!(figures.values(&acquired("exclusive", "nested")), [0.0]);
         drop(inner);
-        // A nested acquisition that has to ask for more lease.
+        // A nested acquisition that needs a longer lease.
         let longer = lock.clone().lease(SECOND * 3600).acquire().await.unwrap();
         drop((longer, outer));
         figures.settle().await;
@@ -80,7 +80,7 @@ fn a_task_that_waits_is_counted_until_the_lock_is_handed_over() {
         sleep(SECOND * 2).await;
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 2.0);
         drop(guard);
-        // It asks for several tokens, since another one waits.
+        // It asks for several tokens, because of the other waiter.
         drop(first.await.unwrap().unwrap());
         let guard = second.await.unwrap().unwrap();
         figures.settle().await;
@@ -147,7 +147,7 @@ fn a_waiter_that_is_dropped_is_cancelled() {
         drop(guard);
         figures.settle().await;
         figures.assert_at_rest("the waiter was dropped");
-        // One that was never polled has not begun.
+        // An acquisition that was never polled has not begun.
         assert!(poll_times(0, locks.lock("a").acquire()).await.is_none());
         figures.settle().await;
         assert_eq!(figures.count(&acquired("exclusive", "cancelled")), 1);
@@ -165,7 +165,7 @@ fn a_wake_up_is_useful_if_the_lock_was_free() {
         let second = tokio::spawn(two.lock("a").acquire());
         sleep(SECOND).await;
         guard.release().await.unwrap();
-        // One of the two gets it, and the other one was woken for nothing.
+        // One of the two gets it, and the other one was woken in vain.
         sleep(SECOND).await;
         assert_eq!(figures.sum("lockcore_wakeups_total{outcome=useful}"), 1.0);
         assert_eq!(figures.sum("lockcore_wakeups_total{outcome=spurious}"), 1.0);

@@ -95,7 +95,7 @@ fn a_call_that_is_given_up_was_not_answered() {
         assert!(poll_times(1, locks.lock("a").acquire()).await.is_none());
         figures.settle().await;
         assert_eq!(figures.count(&call("acquire", "unanswered")), 1);
-        // A renewal that nobody answers is given up when the next one is due.
+        // A renewal without an answer is given up when the next one is due.
         let guard = locks.lock("b").acquire().await.unwrap();
         faults.next(Op::Renew, Fault::NeverAnswer);
         sleep(SECOND * 25).await;

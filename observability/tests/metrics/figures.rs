@@ -1,4 +1,4 @@
-//! [`Figures`]: a recorder that keeps everything, for a test to look at.
+//! [`Figures`]: a recorder that keeps everything for tests.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,14 @@ use metrics::{
     SharedString, Unit,
 };
 
-/// A figure is no older than a second.
+/// A figure is at most a second old.
 const SETTLED: Duration = Duration::from_millis(1010);
 
-/// The values of one metric, by its key as Prometheus writes it: what was recorded, or all that was
-/// added.
+/// The values of one metric, by its key in the format of Prometheus: the recorded ones, or
+/// everything that was added.
 type Values = Arc<Mutex<BTreeMap<String, Vec<f64>>>>;
 
-/// Keeps what was recorded. Clones are the same.
+/// Keeps the recorded values. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     values: Values,
@@ -53,17 +53,17 @@ impl Figures {
         Arc::new(Handle { key, values: self.values.clone() })
     }
 
-    /// Waits until the figures are those of now: the client tells the recorder within a second.
+    /// Waits until the figures are current: the client updates the recorder within a second.
     pub(crate) async fn settle(&self) {
         tokio::time::sleep(SETTLED).await;
     }
 
-    /// What was recorded: `name{label=value,..}`, with the labels in alphabetic order.
+    /// The recorded values of `name{label=value,..}`, with the labels in alphabetical order.
     pub(crate) fn values(&self, key: &str) -> Vec<f64> {
         self.values.lock().unwrap().get(key).cloned().unwrap_or_default()
     }
 
-    /// How often something was recorded.
+    /// The number of recorded values.
     pub(crate) fn count(&self, key: &str) -> usize {
         self.values(key).len()
     }
@@ -83,7 +83,7 @@ impl Figures {
         self.described.lock().unwrap().clone()
     }
 
-    /// Checks that nobody waits and nothing is held, as far as the gauges know.
+    /// Checks that, according to the gauges, nobody waits and nothing is held.
     pub(crate) fn assert_at_rest(&self, what: &str) {
         for key in self.keys() {
             if key.starts_with("lockcore_waiting") || key.starts_with("lockcore_held") {

@@ -1,4 +1,4 @@
-//! The label that the user makes of a name, and the names and units of all metrics.
+//! The label that the user derives from a name, and the names and units of all metrics.
 
 use std::time::Duration;
 

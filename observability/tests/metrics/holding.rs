@@ -59,7 +59,7 @@ fn a_lease_that_ends_is_a_loss_once() {
         for looks_before in [true, false] {
             let before = figures.count(&held("lost"));
             let guard = locks.lock("a").lease(SECOND).acquire().await.unwrap();
-            // The clock moves on, and nothing runs meanwhile.
+            // The clock advances, and nothing runs meanwhile.
             tokio::time::advance(SECOND * 2).await;
             if looks_before {
                 assert!(!guard.is_held());

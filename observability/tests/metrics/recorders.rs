@@ -1,4 +1,4 @@
-//! Recorders that panic, or call lockcore: both are code of the user.
+//! Recorders that panic, or call lockcore: both are user code.
 
 use std::{
     sync::{
@@ -17,10 +17,10 @@ use metrics::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Does `then` at whatever it is told.
+/// Calls `then` for everything that is recorded.
 struct Hostile<F> {
     then: Arc<F>,
-    /// Also when it registers a metric.
+    /// `true` to call it also when a metric is registered.
     registers: bool,
 }
 
@@ -85,7 +85,7 @@ impl<F: Fn() + Send + Sync + 'static> Recorder for Hostile<F> {
     }
 }
 
-/// Contention, nesting, a time-out, a drop, a renewal, a loss and a close.
+/// Contention, nesting, a timeout, a drop, a renewal, a loss and a close.
 async fn all_kinds_of_use(client: &OnceLock<Locks>) {
     let store = MemoryBackend::new();
     let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
@@ -109,7 +109,7 @@ async fn all_kinds_of_use(client: &OnceLock<Locks>) {
     other.lock("a").acquire().await.unwrap().release().await.unwrap();
 }
 
-/// `then` is given the client, once there is one.
+/// Runs with `then`, which is given the client once there is one.
 fn survive(then: impl Fn(Option<&Locks>) + Send + Sync + 'static, registers: bool) {
     let client = Arc::new(OnceLock::new());
     let then = {
@@ -145,7 +145,7 @@ fn a_recorder_that_panics_hurts_nothing() {
 fn a_recorder_may_use_locks_of_the_client_that_it_records() {
     let told = Arc::new(AtomicUsize::new(0));
     let count = told.clone();
-    // It would wait for ever for a lane that is locked.
+    // It would wait forever for a locked lane.
     let then = move |locks: Option<&Locks>| {
         if let Some(locks) = locks {
             assert_eq!(locks.lock("a").hold_count_of(&Owner::new()), 0);

@@ -1,4 +1,4 @@
-//! The board of Grafana and the rules, on a real Prometheus that scrapes the example.
+//! The Grafana board and the rules, on a real Prometheus that scrapes the example.
 
 use lockcore_observability::Prometheus;
 use lockcore_testkit::RedisServer;
@@ -21,7 +21,7 @@ fn panels() -> Vec<(String, Vec<String>)> {
     panels.collect()
 }
 
-/// The query with what Grafana puts in the place of variables.
+/// The query with values in place of Grafana's variables.
 fn filled_in(query: &str) -> String {
     let filled_in = query.replace("$__rate_interval", "10s").replace("$instance", ".*");
     assert!(!filled_in.contains('$'), "a variable that is not known: {query}");
@@ -43,7 +43,7 @@ fn every_query_of_the_board_and_of_the_rules_has_a_result() {
     let count = |kind| rules.iter().filter(|(other, ..)| other == kind).count();
     assert_eq!((count("recording"), count("alerting")), (10, 9));
     for (kind, name, query) in &rules {
-        // An alert has no result while all is well, but what it compares has one.
+        // An alert has no result while all is well, but the compared expression has one.
         let compared = query.split_once(" > ").map_or(query.as_str(), |(compared, _)| compared);
         wait_for(&server, if kind == "alerting" { compared } else { query });
         if kind == "recording" {

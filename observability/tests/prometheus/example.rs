@@ -8,10 +8,10 @@ use std::{
 
 use lockcore_observability::free_port;
 
-/// How often another port is tried when somebody else was faster.
+/// How many ports are tried if other processes take them first.
 const ATTEMPTS: u32 = 20;
 
-/// The example `metrics` on a free port, stopped when dropped, also when the test panics.
+/// The example `metrics` on a free port, stopped on drop, even if the test panics.
 pub(crate) struct Example {
     process: Child,
     address: SocketAddr,
@@ -47,7 +47,7 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // Errors mean that it is gone already.
+        // Errors mean that the process is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

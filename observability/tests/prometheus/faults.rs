@@ -1,4 +1,4 @@
-//! Faults that make alerts fire on a real Prometheus, on which seconds stand for minutes.
+//! Faults that make alerts fire on a real Prometheus, where seconds stand for minutes.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -37,7 +37,7 @@ fn serve() -> SocketAddr {
     address
 }
 
-/// Acquires and releases `name` again and again, whatever comes of it.
+/// Acquires and releases `name` repeatedly, whatever the result.
 async fn repeat(locks: Locks, name: &'static str) {
     loop {
         if let Ok(Some(guard)) = locks.lock(name).try_acquire().await {
@@ -48,7 +48,7 @@ async fn repeat(locks: Locks, name: &'static str) {
     }
 }
 
-/// Keeps a lock, and takes it again when it is lost.
+/// Keeps a lock, and acquires it again when it is lost.
 async fn keep(locks: Locks, name: &'static str) {
     loop {
         if let Ok(guard) = locks.lock(name).acquire().await {
@@ -58,7 +58,7 @@ async fn keep(locks: Locks, name: &'static str) {
     }
 }
 
-/// Waits for a lock that is held, for too short a time.
+/// Waits for a held lock, for too short a time.
 async fn hope(locks: Locks, name: &'static str) {
     loop {
         let _ = locks.lock(name).acquire_timeout(Duration::from_millis(50)).await;
@@ -70,7 +70,7 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
     let address = serve();
     let backend = Faulty::new(MemoryBackend::new());
     let faults = backend.faults();
-    // As a store beyond a network: what needs no answer is not measured.
+    // Like a store beyond a network: requests without an answer are not measured.
     for op in [Op::Acquire, Op::Renew, Op::Release] {
         faults.every(op, Fault::Delay(Duration::from_millis(1)));
     }
@@ -81,7 +81,7 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
     let (long, short) = (client(6000), client(3000));
     let mut work = JoinSet::new();
     work.spawn(repeat(long.clone(), "repeated"));
-    // Renewed now and then, and often.
+    // One renewed rarely, and one often.
     work.spawn(keep(long.clone(), "kept"));
     work.spawn(keep(short.clone(), "renewed"));
     let server = spawn_blocking(move || {
@@ -91,7 +91,7 @@ async fn each_alert_fires_in_its_fault_and_not_before() {
         server
     });
     let server = server.await.unwrap();
-    // Longer than any alert but one waits.
+    // Longer than the waiting time of any alert but one.
     sleep(Duration::from_secs(7)).await;
     assert_eq!(firing(&server), Vec::<String>::new(), "all is well");
 

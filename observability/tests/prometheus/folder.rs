@@ -1,4 +1,4 @@
-//! The files of this folder, and how tests wait for what they describe.
+//! The files of this folder, and how tests wait for their effects.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use lockcore_observability::{Prometheus, Sample};
 
-/// How long something may take to be seen by Prometheus.
+/// The time limit for Prometheus to see an effect.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) fn folder() -> PathBuf {
@@ -20,12 +20,12 @@ pub(crate) fn read(file: &str) -> String {
     fs::read_to_string(folder().join(file)).unwrap()
 }
 
-/// The rules with seconds for minutes, so that a test can wait for them.
+/// The rules with seconds in place of minutes, so that a test can wait for them.
 pub(crate) fn rules_in_seconds() -> String {
     in_seconds(&read("rules.yml"))
 }
 
-/// The text with seconds for minutes, wherever it says `[5m]` or `for: 5m`.
+/// The text with seconds in place of minutes, wherever it says `[5m]` or `for: 5m`.
 fn in_seconds(rules: &str) -> String {
     let mut seconds = String::new();
     let mut rest = rules;
@@ -51,7 +51,7 @@ pub(crate) fn wait_for(server: &Prometheus, query: &str) -> Vec<Sample> {
             return samples;
         }
         assert!(start.elapsed() < PATIENCE, "no result of {query} after {PATIENCE:?}: {samples:?}");
-        // Prometheus tells nobody that it has scraped.
+        // Prometheus has no event for a scrape.
         thread::sleep(Duration::from_millis(100));
     }
 }
