@@ -1,4 +1,4 @@
-//! Which processes a loss ends, and when. `/proc` tells which there are.
+//! Which processes a loss ends, and when. `/proc` shows the processes.
 
 #![cfg(target_os = "linux")]
 
@@ -11,8 +11,8 @@ use lockcore_testkit::RedisServer;
 
 use crate::program::{End, QUIET, Running, code, is_free, kill, lockctl, runs, until};
 
-/// Ignores SIGTERM, as its child does, which writes heartbeats. Prints the ids of both. `$1` is
-/// what starts the child: nothing, or `setsid`, with which it leaves the group.
+/// Ignores SIGTERM, as does its child, which writes heartbeats. Prints the ids of both. `$1` starts
+/// the child: it is empty, or `setsid`, with which the child leaves the group.
 const STUBBORN: &str = r#"trap '' TERM
     $1 sh -c 'trap "" TERM; echo $$; while :; do echo beat >> "$1"; sleep 0.02; done' - "$2" &
     echo $$; wait"#;
@@ -21,7 +21,7 @@ const STUBBORN: &str = r#"trap '' TERM
 struct Stubborn {
     running: Running,
     processes: [String; 2],
-    /// Until then, the store grants the lock to nobody else.
+    /// Until then, the store does not grant the lock to anybody else.
     lease_end: Instant,
     last_seen: Instant,
 }
@@ -50,7 +50,7 @@ async fn lose_the_server(launcher: &str) {
     let mut all: Vec<Stubborn> = (0..10)
         .map(|number| Stubborn::start(&server, &format!("lock-{number}"), launcher, "6"))
         .collect();
-    // From now on no renewal is carried out, so that what is left of the leases is all there is.
+    // From now on no renewal is carried out, so only the remaining leases are left.
     let paused: String = server.query(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
     assert_eq!(paused, "OK");
     for (number, stubborn) in all.iter_mut().enumerate() {
@@ -83,14 +83,14 @@ async fn the_whole_group_is_gone_before_the_lease_ends() {
     lose_the_server("").await;
 }
 
-/// As the command of a nested run does that is in a group of its own.
+/// Like the command of a nested run, which is in a separate group.
 #[tokio::test]
 async fn what_has_left_the_group_is_gone_before_the_lease_ends() {
     lose_the_server("setsid").await;
 }
 
-/// The shell ends of SIGTERM. What it has started in a session of its own is asked as well, and
-/// killed if it does not end.
+/// SIGTERM ends the shell. A process that it started in another session gets SIGTERM as well, and
+/// is killed if it does not end.
 #[test]
 fn what_outlives_its_leader_on_a_loss_is_ended_before_lockctl() {
     let server = RedisServer::start();
@@ -106,8 +106,8 @@ fn what_outlives_its_leader_on_a_loss_is_ended_before_lockctl() {
     assert!(!runs(&worker), "{end:?}");
 }
 
-/// The inner run holds another lock, so that its command has a group of its own. Nothing but the
-/// outer run ends it.
+/// The inner run holds another lock, so its command has a separate group. Only the outer run ends
+/// it.
 const NESTED: [&str; 8] = ["run", "--on-lost", "warn", "b", "--", "sh", "-c", INNER];
 const INNER: &str = r#"trap "" TERM; echo $$ $PPID; exec cat > /dev/null"#;
 
@@ -160,7 +160,7 @@ fn a_daemon_with_a_session_of_its_own_outlives_the_lock() {
     assert_eq!(end.code, Some(0), "{end:?}");
 }
 
-/// A shell that ends with `exec lockctl` leaves its processes in the background to it.
+/// A shell that ends with `exec lockctl` leaves its background processes to it.
 #[test]
 fn processes_that_are_older_than_the_command_are_left_alone() {
     let server = RedisServer::start();

@@ -9,7 +9,7 @@ use tokio::{
     sync::Mutex,
 };
 
-/// The answer to a command, as it is sent. `None` lets the command pass.
+/// The raw answer to a command. `None` lets the command pass.
 type Answer = dyn Fn(&[String]) -> Option<String> + Send + Sync;
 
 /// A proxy in front of a server. It ends with the runtime of the test.
@@ -72,7 +72,7 @@ async fn carry(client: TcpStream, server: TcpStream, answer: Arc<Answer>) {
     }
 }
 
-/// The parts of the command that `input` begins with, the first in capitals, and where it ends.
+/// The words of the command that `input` begins with, the first in capitals, and where it ends.
 fn command(input: &[u8]) -> Option<(Vec<String>, usize)> {
     let line = |at: usize| {
         let length = input.get(at..)?.windows(2).position(|two| two == b"\r\n")?;

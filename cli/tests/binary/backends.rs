@@ -35,7 +35,7 @@ fn works(url: &str) {
     assert!(shown(url, "job")["lease_left_seconds"].as_f64().is_some_and(|left| left > 40.0));
 }
 
-/// And what etcd lacks.
+/// Commands that etcd lacks.
 fn has_permits(url: &str) {
     let two = Running::inside(url, &["--permits", "2", "--of", "2", "seats"]);
     assert!(!is_free(url, "seats", &["--of", "2"]));

@@ -66,7 +66,7 @@ async fn a_signal_ends_bench_with_a_report_and_leaves_nothing() {
     }
 }
 
-/// And it does not hang if the store does not answer either.
+/// Nor does it hang if the store does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_bench_on_a_store_that_is_silent() {
     let server = RedisServer::start();

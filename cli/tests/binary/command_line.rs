@@ -1,4 +1,4 @@
-//! Arguments, messages, and what is never shown.
+//! Arguments, messages, and secrets that are never shown.
 
 use std::{fs, net::TcpListener};
 
@@ -6,7 +6,7 @@ use lockcore_testkit::RedisServer;
 
 use crate::program::{Running, code, end, shown};
 
-/// A port on which nobody listens, as far as one can know.
+/// A port that nobody listens on, as far as one can know.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

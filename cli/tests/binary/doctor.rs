@@ -19,12 +19,12 @@ use crate::{
 
 const OWNER: &str = "0123abcd-0000-4000-8000-0123456789ab:17";
 
-/// A server that nothing is wrong with, and `options`.
+/// A server without findings, started with `options`.
 pub(crate) fn server(options: &[&str]) -> RedisServer {
     RedisServer::start_with(&[&["--appendonly", "yes"], options].concat())
 }
 
-/// What `lockctl doctor --json` says: its exit code, and the findings as `severity id`.
+/// The result of `lockctl doctor --json`: its exit code, and the findings as `severity id`.
 pub(crate) fn found(url: &str) -> (i32, Vec<String>) {
     let end = end(url, &["doctor", "--json"]);
     let code = end.code.unwrap_or_else(|| panic!("{end:?}"));
@@ -58,7 +58,7 @@ pub(crate) fn found_but_latency(url: &str) -> Vec<String> {
     found
 }
 
-/// The server has this finding. A busy machine may be slow as well.
+/// Shows that the server has this finding. A busy machine may be slow as well.
 pub(crate) fn finds(url: &str, expected: &str) {
     assert_eq!(found_but_latency(url), [expected]);
 }
@@ -78,7 +78,7 @@ async fn run(server: &RedisServer, command: &[&str]) {
 async fn nothing_is_found_on_servers_that_are_sound() {
     let _quiet = QUIET.lock().await;
     let single = server(&[]);
-    // A hash of somebody else, and a lock that is held.
+    // A foreign hash, and a lock that is held.
     run(&single, &["HSET", "page:1", "views:1", "7"]).await;
     run(&single, &["HSET", "held", OWNER, "1"]).await;
     run(&single, &["PEXPIRE", "held", "30000"]).await;
@@ -103,7 +103,7 @@ async fn nothing_is_found_on_servers_that_are_sound() {
 async fn clients_that_wait_for_each_other_are_found() {
     let server = server(&[]);
     let backend = RedisBackend::connect(server.url()).await.unwrap();
-    // Holds its name once the first barrier is passed, and then wants that of the next one.
+    // Holds its name once the first barrier is passed, and then wants the name of the next one.
     let barrier = Arc::new(Barrier::new(3));
     let mut waiting = JoinSet::new();
     for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
@@ -248,7 +248,7 @@ async fn a_slow_server_is_found() {
     }
 }
 
-/// The version and the clock cannot be set on a real server, so a proxy tells them.
+/// The version and the clock of a real server cannot be set, so a proxy reports them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_server_and_a_clock_that_is_off_are_found() {
     let server = server(&[]);

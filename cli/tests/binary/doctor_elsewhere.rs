@@ -21,7 +21,8 @@ use crate::{
     program::{LONG, Running, code, end},
 };
 
-/// A server that nothing is wrong with, and `settings`. The kit's own waits for no disk.
+/// A server without findings, started with `settings`. The kit's own server does not wait for the
+/// disk.
 fn server(settings: &[&str]) -> PostgresServer {
     PostgresServer::start_with(&[&["fsync=on"], settings].concat())
 }
@@ -92,7 +93,7 @@ async fn a_postgresql_without_connections_left_is_found() {
     assert_eq!(holder.end().code, Some(0));
 }
 
-/// The sessions of others are counted as well, though the role does not see what they do.
+/// The sessions of others are counted as well, though the role does not see their activity.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_with_few_rights_learns_that_connections_run_out() {
     const SLEEPERS: usize = 17;
@@ -115,7 +116,7 @@ async fn a_role_with_few_rights_learns_that_connections_run_out() {
     assert!(found.contains(&"problem connections".to_owned()), "{found:?}");
 }
 
-/// As behind a pooler in transaction mode, where nothing is ever heard.
+/// As behind a pooler in transaction mode, where no notification arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgresql_whose_notifications_get_lost_is_found() {
     let server = server(&[]);
@@ -134,7 +135,7 @@ async fn a_postgresql_whose_notifications_get_lost_is_found() {
     finds(&url, "problem messages");
 }
 
-/// Carries the messages of a server, each a letter, its length and the rest.
+/// Forwards the messages of a server, each a letter, its length and the rest.
 async fn without_notifications(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -170,7 +171,7 @@ fn url(cluster: &EtcdCluster) -> String {
     format!("etcd://{}", cluster.addresses().join(","))
 }
 
-/// The findings, without those of a busy machine, and of the version that is installed here.
+/// The findings, without those of a busy machine and of the version that is installed here.
 fn found_in_etcd(url: &str) -> Vec<String> {
     let mut found = found_but_latency(url);
     found.retain(|finding| finding != "advice version");
@@ -187,7 +188,7 @@ async fn the_members_of_etcd_are_looked_at() {
     let one = format!("etcd://{}", cluster.addresses()[0]);
     assert_eq!(found_in_etcd(&one), [""; 0], "the others are found as well");
 
-    // Without a leader, more would be found for a while.
+    // Without a leader, there would be more findings for a while.
     cluster.move_leader(0).await;
     cluster.kill(2);
     assert_eq!(found_in_etcd(&url(&cluster)), ["problem member-down"]);

@@ -15,8 +15,8 @@ async fn set(server: &RedisServer, setting: &str, value: &str) {
     let _: String = server.query(&["CONFIG", "SET", setting, value]).await;
 }
 
-/// A library that tells a program another time of the day. The packaged ones need memory for that,
-/// and `redis-server` asks for the time to make memory ready.
+/// A library that shows a program another time of day. The packaged ones allocate memory for that,
+/// and `redis-server` asks for the time while it sets up its allocator.
 #[cfg(target_os = "linux")]
 const OTHER_TIME: &str = r#"#define _GNU_SOURCE
 #include <stdlib.h>
@@ -68,7 +68,7 @@ fn a_server_whose_clock_is_an_hour_off_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_fills_up_is_found() {
     let server = server(&[]);
-    // So much that what a connection takes does not matter.
+    // So large that the memory of a connection does not matter.
     let _: String = server.query(&["SET", "cached", &"x".repeat(20 << 20)]).await;
     let told: String = server.query(&["INFO", "memory"]).await;
     let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();

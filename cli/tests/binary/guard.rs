@@ -1,4 +1,4 @@
-//! What becomes of the command when `lockctl` is stopped or killed, and can do nothing itself.
+//! The fate of the command when `lockctl` is stopped or killed, and cannot act itself.
 
 #![cfg(target_os = "linux")]
 
@@ -11,9 +11,9 @@ use lockcore_testkit::RedisServer;
 
 use crate::program::{QUIET, Running, is_free, kill, runs, state, until};
 
-/// Ignores what asks it to end or to stop, but for SIGSTOP. Prints its id. It starts no process: a
-/// shell that waits in vfork(2) for a child which is stopped before its exec is not shown as
-/// stopped itself.
+/// Ignores all signals that ask it to end or to stop, except SIGSTOP. Prints its id. It starts no
+/// process: a shell that waits in vfork(2) for a child which is stopped before its exec is not
+/// shown as stopped itself.
 const STUBBORN: &str = "trap '' TERM TSTP; echo $$; exec sleep 600";
 
 /// The guard of `lockctl`.
@@ -28,14 +28,15 @@ fn guard_of(running: &Running) -> Option<String> {
     })
 }
 
-/// Prints are read as soon as the command is there. A moment later, the guard is told of its group,
-/// and `lockctl` waits.
+/// The output is read as soon as the command exists. A moment later, the guard is told of its
+/// group, and `lockctl` waits.
 fn until_guarded(running: &Running) {
     let own = running.pid().to_string();
     until("lockctl to wait", || state(&own) == Some('S'));
 }
 
-/// Whether the process has blocked SIGTERM. A guard does so first of all, but after its exec.
+/// Returns `true` if the process has blocked SIGTERM. A guard does so first of all, but after its
+/// exec.
 fn blocks_signals(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
@@ -64,7 +65,7 @@ fn end_of(pid: &str) -> Instant {
     last_seen
 }
 
-/// SIGSTOP can be caught by nobody.
+/// SIGSTOP cannot be caught.
 #[test]
 fn a_command_stands_still_while_lockctl_does() {
     let server = RedisServer::start();
@@ -74,7 +75,7 @@ fn a_command_stands_still_while_lockctl_does() {
     for _ in 0..3 {
         running.signal("STOP");
         until("the stop of the command", || state(&command) == Some('T'));
-        // Whoever continues the command alone does not know that nobody renews.
+        // A user who continues only the command does not know that nobody renews.
         kill("CONT", &command);
         until("the stop of the command", || state(&command) == Some('T'));
         running.signal("CONT");
@@ -123,7 +124,7 @@ async fn the_command_of_a_killed_lockctl_ends_before_the_lease() {
     }
 }
 
-/// `lockctl` renews all the time, so what the guard was told meanwhile is old.
+/// `lockctl` renews all the time, so the messages that the guard got meanwhile are outdated.
 #[test]
 fn a_guard_that_stood_still_kills_nothing() {
     let server = RedisServer::start();
@@ -164,7 +165,7 @@ fn a_loss_that_is_a_warning_only_has_no_guard() {
 fn the_guard_is_neither_in_the_way_nor_left_behind() {
     let server = RedisServer::start();
     let url = server.url();
-    // Signals to it do nothing, and neither does its end.
+    // Signals to it have no effect, and neither does its end.
     for signal in ["TERM", "HUP", "STOP", "KILL"] {
         let running = Running::inside(&url, &["a"]);
         let guard = guard_of(&running).expect("a guard");

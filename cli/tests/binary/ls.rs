@@ -1,4 +1,4 @@
-//! `lockctl ls` and what `lockctl show` has in common with it.
+//! `lockctl ls`, and its common parts with `lockctl show`.
 
 use std::{
     collections::HashMap,
@@ -18,17 +18,17 @@ use crate::program::{QUIET, Running, end, shown, until};
 /// So long that nothing is renewed or ends during a test.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// An owner as Redisson writes it.
+/// An owner in the format of Redisson.
 const JAVA: &str = "0c97a3c4-7b3c-4b63-9d5c-6f2d8a1b0e55:42";
 
-/// What `lockctl ls --json` says of each name.
+/// The output of `lockctl ls --json` for each name.
 fn listed(url: &str, arguments: &[&str]) -> Vec<Value> {
     let end = end(url, &[&["ls", "--json", "--rate", "0"], arguments].concat());
     assert_eq!((end.code, &*end.stderr), (Some(0), ""), "{end:?}");
     serde_json::from_str(&end.stdout).expect("JSON")
 }
 
-/// The cells of what `lockctl ls` prints, by name.
+/// The cells of the output of `lockctl ls`, by name.
 fn table(url: &str, arguments: &[&str]) -> HashMap<String, Vec<String>> {
     let end = end(url, &[&["ls", "--rate", "0"], arguments].concat());
     assert_eq!((end.code, &*end.stderr), (Some(0), ""), "{end:?}");
@@ -41,7 +41,7 @@ fn table(url: &str, arguments: &[&str]) -> HashMap<String, Vec<String>> {
     rows.map(|cells| (cells[0].clone(), cells)).collect()
 }
 
-/// Begins to wait for `lock`, until the store knows.
+/// Starts waiting for `lock`, and returns once the store knows.
 async fn waiter(lock: Lock, known: usize) -> tokio::task::JoinHandle<()> {
     let state = lock.clone();
     let waiting = tokio::spawn(async move {
@@ -60,7 +60,7 @@ fn is_lease(cell: &str) -> bool {
     seconds.is_some_and(|seconds| seconds > 500.0 && seconds <= 600.0)
 }
 
-/// Locks of the kinds that every store has, below `prefix`, and each column of them.
+/// Shows that locks of the kinds that every store has, below `prefix`, are listed with each column.
 async fn lists_locks(url: &str, locks: &Locks, prefix: &str) {
     let name = |name: &str| format!("{prefix}{name}");
     let plain = locks.lock(name("plain"));
@@ -111,7 +111,7 @@ async fn spawned(lock: Lock) -> LockGuard {
     tokio::spawn(async move { lock.acquire().await.unwrap() }).await.unwrap()
 }
 
-/// And of the kinds that etcd lacks.
+/// The same for the kinds that etcd lacks.
 async fn lists_permits_and_latches(url: &str, locks: &Locks, prefix: &str) {
     let name = |name: &str| format!("{prefix}{name}");
     let _permits = locks.semaphore(name("seats"), 5).permits(3).acquire().await.unwrap();
@@ -128,7 +128,7 @@ async fn lists_permits_and_latches(url: &str, locks: &Locks, prefix: &str) {
     assert_eq!(table(url, &[&name("*")]).len(), 2, "an open latch is not in use");
 }
 
-/// Without records of clients, which come a while after the first hold.
+/// A client without a record, which is otherwise written a while after the first hold.
 fn silent(backend: impl Backend) -> Locks {
     Locks::builder(backend).lease(LEASE).description(None).build().unwrap()
 }
@@ -185,7 +185,7 @@ async fn ls_lists_each_kind_on_etcd() {
     lists_locks(&url, &locks, "a:").await;
 }
 
-/// The records of clients are written when something was held or waited for about a second.
+/// The record of a client is written when something was held or waited for about a second.
 #[tokio::test(flavor = "multi_thread")]
 async fn holders_and_waiters_are_processes_that_one_can_find() {
     let server = RedisServer::start();
@@ -240,7 +240,7 @@ async fn names_and_owners_cannot_act_on_the_terminal() {
     assert_eq!(listed(&url, &["{s}:\\*\\?[x]\\\\"]).len(), 1, "a backslash makes them plain");
 }
 
-/// Locks of all kinds, of this library and as Redisson writes them, that nobody renews.
+/// Locks of all kinds, in the formats of this library and of Redisson, that nobody renews.
 async fn ten_thousand(server: &RedisServer, url: &str) {
     let locks = redis_locks(url).await;
     let names = |kind: &'static str, count: usize| {
@@ -324,7 +324,7 @@ async fn ten_thousand_names_take_less_than_a_fiftieth_of_the_servers_time() {
     }
 }
 
-/// What the server has done so far.
+/// The work of the server so far.
 struct Usage {
     cpu: f64,
     began: Instant,
@@ -335,7 +335,7 @@ impl Usage {
         Self { cpu: cpu_seconds(server).await, began: Instant::now() }
     }
 
-    /// Since then it was busy for less than a fiftieth of the time.
+    /// Shows that since then the server was busy for less than a fiftieth of the time.
     async fn takes_little(self, server: &RedisServer, what: &str) {
         let cpu = cpu_seconds(server).await - self.cpu;
         let time = self.began.elapsed().as_secs_f64();
@@ -345,7 +345,7 @@ impl Usage {
     }
 }
 
-/// The name can be listed by its queue, and the lock itself may not be looked at.
+/// The name can be listed because of its queue, but the lock itself must not be read.
 #[tokio::test]
 async fn a_name_that_cannot_be_read_does_not_end_the_list() {
     let server = RedisServer::start();

@@ -1,5 +1,5 @@
 //! The program `lockctl` as its users see it: arguments, output, exit codes, signals, processes.
-//! Every test has servers of its own.
+//! Every test has its own servers.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]

@@ -1,4 +1,4 @@
-//! A store that is away, or silent, before the command runs.
+//! A store that is down, or silent, before the command runs.
 
 use std::{
     net::TcpListener,
@@ -21,7 +21,7 @@ async fn waiting_goes_on_after_an_outage() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     server.kill();
-    // Longer than a waiting service bears by default.
+    // Longer than a waiting service tolerates by default.
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(!waiter.is_over(), "it waits on");
     server.restart();
@@ -32,7 +32,7 @@ async fn waiting_goes_on_after_an_outage() {
 
 #[test]
 fn the_time_to_wait_is_that_for_connecting_as_well() {
-    // The system accepts the connection, and nobody answers.
+    // The system accepts the connection, but nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("redis://{}", silent.local_addr().expect("an address"));
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! How the tests start `lockctl`, and what they learn of it.
+//! How the tests start `lockctl`, and how they observe it.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-/// How long something may take that happens at once on a machine with nothing else to do.
+/// The limit for events that come at once on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Held by tests that keep the machine busy, and by those that a busy machine would disturb.
@@ -18,8 +18,8 @@ pub(crate) static QUIET: Mutex<()> = Mutex::const_new(());
 
 /// `lockctl` with `arguments`, on the store at `url`.
 pub(crate) fn lockctl(url: &str, arguments: &[&str]) -> Command {
-    // What starts the tests may ignore signals, as `nohup` does, and as a shell does for a job in
-    // the background. Whatever it starts inherits that.
+    // The process that starts the tests may ignore signals, as with `nohup`, or in a background job
+    // of a shell. Every child inherits that.
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_lockctl")]);
     for variable in ["REDIS_URL", "LOCKCTL_HELD", "LOCKCTL_NAME"] {
@@ -56,7 +56,7 @@ pub(crate) fn code(url: &str, arguments: &[&str]) -> i32 {
     end.code.unwrap_or_else(|| panic!("{end:?}"))
 }
 
-/// Whether `name` can be had without waiting, as with `arguments`.
+/// Returns `true` if `name` can be acquired without waiting, with `arguments`.
 pub(crate) fn is_free(url: &str, name: &str, arguments: &[&str]) -> bool {
     let all = [&["run", "-n"], arguments, &[name, "--", "true"]].concat();
     match code(url, &all) {
@@ -66,14 +66,14 @@ pub(crate) fn is_free(url: &str, name: &str, arguments: &[&str]) -> bool {
     }
 }
 
-/// What `lockctl show --json` says.
+/// The output of `lockctl show --json`.
 pub(crate) fn shown(url: &str, name: &str) -> Value {
     let end = end(url, &["show", name, "--json"]);
     assert_eq!(end.code, Some(0), "{end:?}");
     serde_json::from_str(&end.stdout).expect("JSON")
 }
 
-/// Asks until `is_so` holds.
+/// Polls until `is_so` holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -82,7 +82,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A `lockctl` that runs, with pipes to its command. Ends with SIGKILL if it was not waited for.
+/// A running `lockctl`, with pipes to its command. Killed with SIGKILL if it was not waited for.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -105,7 +105,8 @@ impl Running {
         Self::start(lockctl(url, &all))
     }
 
-    /// `lockctl run` of a command that is inside when this returns, and ends with its stdin.
+    /// `lockctl run` of a command that is inside when this returns, and ends when its stdin is
+    /// closed.
     pub(crate) fn inside(url: &str, arguments: &[&str]) -> Self {
         let mut running = Self::script(url, arguments, "echo inside; cat > /dev/null");
         assert_eq!(running.line(), "inside");
@@ -131,14 +132,14 @@ impl Running {
             if byte[0] == b'\n' {
                 line.clear();
             }
-            // Bytes one by one, so that nothing is taken that comes later.
+            // Byte by byte, so that nothing after the line is consumed.
             let read = pipe.read(&mut byte).expect("stderr can be read");
             assert_eq!(read, 1, "`{text}` does not come");
             line.push(byte[0]);
         }
     }
 
-    /// Gives the command a line to read.
+    /// Writes a line to the command.
     pub(crate) fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
         stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).expect("it reads");
@@ -158,7 +159,7 @@ impl Running {
         self.child.try_wait().expect("it can be waited for").is_some()
     }
 
-    /// Waits for the end, and says how it was. What was read before is not repeated.
+    /// Waits for the end, and returns it. Output that was read before is not repeated.
     pub(crate) fn end(mut self) -> End {
         self.stdin = None;
         let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -172,7 +173,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Fails if it has ended.
+        // Fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

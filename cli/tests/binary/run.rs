@@ -1,4 +1,4 @@
-//! `lockctl run`: who is inside, with which exit code and environment.
+//! `lockctl run`: exclusion, exit codes and the environment.
 
 use std::{fs, process::Command};
 
@@ -21,7 +21,7 @@ fn the_exit_code_is_that_of_the_command() {
     assert!(is_free(&server.url(), "a", &[]), "nothing is left");
 }
 
-/// Not only to the one run in many that gets the lock.
+/// Not only to the one run of many that gets the lock.
 #[test]
 fn a_command_that_is_missing_is_told_before_the_lock_is_waited_for() {
     let server = RedisServer::start();
@@ -40,7 +40,7 @@ fn a_command_that_is_missing_is_told_before_the_lock_is_waited_for() {
             assert_eq!(end.stderr.lines().count(), 1, "{end:?}");
         }
     }
-    // What only the system can tell: the interpreter is missing.
+    // Only the system can tell that the interpreter is missing.
     let script = server.directory().join("script");
     fs::write(&script, "#!/nowhere/sh\n").unwrap();
     let mode = Command::new("chmod").arg("755").arg(&script).status().unwrap();
@@ -212,7 +212,7 @@ fn a_reader_inside_a_writer_enters_and_a_writer_inside_a_reader_is_refused() {
 fn a_hold_that_has_ended_lets_nobody_enter() {
     let server = RedisServer::start();
     let url = server.url();
-    // The hold is taken away under the command, which somebody else can have now.
+    // The hold is taken away while the command runs, and another process can acquire the lock.
     let script = r#""$LOCKCTL" release a --force --yes > /dev/null; echo free; read go
         "$LOCKCTL" run -n a -- echo entered; echo "code $?""#;
     let mut outer = Running::script(&url, &["--on-lost", "warn", "a"], script);
@@ -222,7 +222,7 @@ fn a_hold_that_has_ended_lets_nobody_enter() {
     assert_eq!(outer.line(), "code 75");
     assert_eq!(other.end().code, Some(0));
 
-    // A copy of the environment is no hold either.
+    // A copy of the environment is not a hold either.
     let mut holder = Running::script(&url, &["a"], "echo $LOCKCTL_HELD; cat > /dev/null");
     let held = holder.line();
     let mut copied = lockctl(&url, &["run", "-n", "a", "--", "true"]);
@@ -253,7 +253,7 @@ fn a_hundred_runs_at_once_never_overlap() {
 fn the_lock_is_held_until_the_last_process_of_the_group_has_ended() {
     let server = RedisServer::start();
     let url = server.url();
-    // The shell gives processes in the background an empty stdin, hence the copy.
+    // The shell gives background processes an empty stdin, hence the copy.
     let script = "exec 3<&0; { cat <&3 > /dev/null; echo over; } & echo left; exit 5";
     let mut running = Running::script(&url, &["a"], script);
     assert_eq!(running.line(), "left");

@@ -1,4 +1,4 @@
-//! `lockctl show`: what a store keeps of a name.
+//! `lockctl show`: the data that a store has of a name.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn holder(url: &str, name: &str) -> (Running, u64) {
     (holder, token)
 }
 
-/// What is stored for `kind`.
+/// The stored entries of `kind`.
 fn stored<'a>(shown: &'a Value, kind: &str) -> Vec<&'a Value> {
     let entries = shown["storage"].as_array().expect("the store tells");
     entries.iter().filter(|entry| entry["kind"] == kind).collect()
@@ -31,7 +31,7 @@ fn has_lease(entry: &Value) -> bool {
     entry["left_seconds"].as_f64().is_some_and(|left| left > 500.0 && left <= 601.0)
 }
 
-/// Two who wait for a condition, until they are told or a minute has passed.
+/// Two waiters for a condition, until they are notified or a minute has passed.
 async fn waiters(backend: &impl Backend, condition: &ConditionId) {
     for waiter in ["a", "b"] {
         let conditions = backend.conditions().unwrap();
@@ -104,7 +104,7 @@ fn show_tells_the_token_and_the_keys_on_etcd() {
 async fn a_user_without_the_right_to_the_keys_is_shown_the_rest() {
     let server = RedisServer::start();
     let url = server.url();
-    // The token stays. To look at it takes a right that a free lock does not.
+    // The token stays. Reading it needs a right that a free lock does not.
     assert!(is_free(&url, "a", &[]));
     let rules = ["ACL", "SETUSER", "me", "on", ">hunter2", "~*", "&*", "+@all", "-pttl"];
     let _: String = server.query(&rules).await;

@@ -30,7 +30,7 @@ fn signals_are_passed_on_to_the_command() {
 fn a_signal_that_ends_the_command_is_the_exit_code() {
     let server = RedisServer::start();
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("USR2", 140)] {
-        // Not one that ends with its stdin, which ends with this test's wait.
+        // Not a command that ends with its stdin, because that ends with this test's wait.
         let mut running = Running::script(&server.url(), &["a"], "echo ready; exec sleep 600");
         assert_eq!(running.line(), "ready");
         running.signal(signal);
@@ -49,8 +49,8 @@ fn a_command_that_does_not_end_is_killed() {
     assert!(is_free(&server.url(), "a", &[]));
 }
 
-/// Without a command, there is nothing to wait for. The first in the queue of another process must
-/// not have to wait until the place of this one lapses, which takes 5 s.
+/// Without a command, there is nothing to wait for. The first waiter of another process must not
+/// have to wait until the place of this one lapses, which takes 5 s.
 #[test]
 fn a_signal_while_waiting_leaves_no_place_in_the_queue() {
     let server = RedisServer::start();
@@ -68,7 +68,7 @@ fn a_signal_while_waiting_leaves_no_place_in_the_queue() {
         assert_eq!(queue_length(&url), 0, "{signal}");
         assert!(sent.elapsed() < Duration::from_secs(4), "the place may have lapsed");
     }
-    // Of several, because the machine may be busy.
+    // The fastest of several, because the machine may be busy.
     assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     assert_eq!(holder.end().code, Some(0));
 }
@@ -112,15 +112,15 @@ fn a_signal_that_was_ignored_before_stays_ignored() {
     assert_eq!(running.end().code, Some(0));
 }
 
-/// A stopped `lockctl` cannot renew, so the command must not run meanwhile. The lease is long: a
-/// machine that is busy for a while must not end the command.
+/// A stopped `lockctl` cannot renew, so the command must not run meanwhile. The lease is long, so
+/// that a busy machine does not end the command.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_stop_stops_the_command_too() {
     use crate::program::state;
 
     let server = RedisServer::start();
-    // No shell: one that waits in vfork(2) for a child that is stopped is not shown as stopped.
+    // Not a shell: one that waits in vfork(2) for a stopped child is not shown as stopped.
     let script = "trap '' TSTP; echo $$; exec sleep 600";
     let mut running = Running::script(&server.url(), &["--kill-after", "0", "a"], script);
     let (command, own) = (running.line(), running.pid().to_string());

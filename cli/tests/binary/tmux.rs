@@ -10,10 +10,10 @@ use std::{
 
 use crate::program::{LONG, lockctl};
 
-/// What the shell in the terminal says when it waits for a command.
+/// The prompt of the shell in the terminal.
 pub(crate) const PROMPT: &str = "ready>";
 
-/// A terminal with a shell, in a tmux server of its own. Both end with this.
+/// A terminal with a shell, in a separate tmux server. Both end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Tmux {
     socket: String,
@@ -54,12 +54,12 @@ impl Tmux {
         String::from_utf8(output.stdout).expect("the screen is UTF-8")
     }
 
-    /// What is on the screen.
+    /// The content of the screen.
     pub(crate) fn screen(&self) -> String {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// The same, with the codes that set colours and the like.
+    /// The content of the screen, with the codes for colours and the like.
     pub(crate) fn screen_with_codes(&self) -> String {
         self.run(&["capture-pane", "-p", "-e"])
     }
@@ -90,12 +90,12 @@ impl Tmux {
         self.run(&["resize-window", "-x", &width, "-y", &height]);
     }
 
-    /// Looks until the screen is so, and returns it.
+    /// Polls until the screen is as expected, and returns it.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         self.until_within(LONG, what, is_so)
     }
 
-    /// The same for what takes longer.
+    /// The same with another time limit.
     pub(crate) fn until_within(
         &self,
         limit: Duration,
@@ -113,7 +113,7 @@ impl Tmux {
         }
     }
 
-    /// Looks until all of `texts` are on the screen.
+    /// Polls until all of `texts` are on the screen.
     pub(crate) fn until_shown(&self, texts: &[&str]) -> String {
         self.until(&format!("{texts:?}"), |screen| texts.iter().all(|text| screen.contains(text)))
     }

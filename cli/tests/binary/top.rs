@@ -16,7 +16,7 @@ async fn locks(url: &str) -> Locks {
     Locks::builder(backend).lease(Duration::from_secs(600)).build().unwrap()
 }
 
-/// `lockctl top` in a terminal, where `shown` can be seen.
+/// `lockctl top` in a terminal, once `shown` is on the screen.
 fn top(url: &str, (width, height): (u16, u16), shown: &[&str]) -> Tmux {
     let tmux = Tmux::start(url, width, height);
     tmux.command(r#"echo before; "$LOCKCTL" top --interval 0.2; echo "code $?""#);
@@ -24,7 +24,7 @@ fn top(url: &str, (width, height): (u16, u16), shown: &[&str]) -> Tmux {
     tmux
 }
 
-/// The shell works as before: it says what was there, and shows what is typed.
+/// Shows that the terminal is restored: the earlier content is back, and typed text is shown.
 fn is_restored(tmux: &Tmux, code: u8) {
     tmux.until_shown(&["before", &format!("code {code}")]);
     tmux.command("stty -a | tr ' ;' '\\n\\n' | grep -cx -e echo -e icanon -e isig");
@@ -38,7 +38,7 @@ fn order<'a>(screen: &str, names: &[&'a str]) -> Vec<&'a str> {
     screen.lines().filter_map(row).collect()
 }
 
-/// Whether a colour is set, other than the usual one of the terminal.
+/// Returns `true` if a colour is set, other than the default of the terminal.
 fn has_colours(screen: &str) -> bool {
     let colours = (0..8).map(|colour| format!("\u{1b}[3{colour}m"));
     colours.chain(["\u{1b}[38;5;".to_owned()]).any(|code| screen.contains(&code))
@@ -150,7 +150,7 @@ fn a_release_that_was_confirmed_is_waited_for_at_the_end() {
     tmux.press(&["Down"]);
     tmux.write("f");
     tmux.until_shown(&["Take it away? [y/N]"]);
-    // Both are read before the store has answered.
+    // Both keys are read before the store has answered.
     tmux.write("yq");
     tmux.until_shown(&["before", "lockctl: released a, held by", "code 0"]);
     assert!(is_free(&url, "a", &[]));
@@ -173,7 +173,7 @@ fn a_question_lapses_when_the_name_has_another_holder() {
     assert!(!is_free(&url, "a", &[]));
 }
 
-/// As after `ssh -t` or `docker exec`: nobody could continue a group that is stopped.
+/// As after `ssh -t` or `docker exec`: nobody could continue a stopped group.
 #[test]
 fn top_is_not_stopped_where_no_shell_can_continue_it() {
     let server = RedisServer::start();
@@ -182,7 +182,7 @@ fn top_is_not_stopped_where_no_shell_can_continue_it() {
     tmux.command(r#"exec "$LOCKCTL" top"#);
     tmux.until_shown(&["no name is in use"]);
     tmux.press(&["C-z"]);
-    // A key is heard at once, without Enter, and is not shown.
+    // A key takes effect at once, without Enter, and is not echoed.
     tmux.write("?");
     tmux.until_shown(&["lockctl top  ", "keys and columns"]);
     assert_ne!(state(&tmux.shell()), Some('T'));
