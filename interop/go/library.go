@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// library makes a lock of a name, for one task. Its client is shared by all of them.
+// library makes a lock for a name, for one task. All tasks share its client.
 type library func(name string) lock
 
-// lock waits until the lock is had, or the context is cancelled.
+// lock waits until the lock is acquired, or the context is cancelled.
 type lock func(context.Context) (release, error)
 
-// release resolves when the server has released the lock.
+// release returns when the server has released the lock.
 type release func() error
 
 // connect makes the one client of this process.
@@ -35,7 +35,7 @@ func connect(config config) (library, error) {
 	}
 }
 
-// addresses are those in redis://host:port, or in redis+cluster://host:port,host:port.
+// addresses returns those in redis://host:port, or in redis+cluster://host:port,host:port.
 func addresses(url string) []string {
 	_, hosts, _ := strings.Cut(url, "://")
 	return strings.Split(strings.TrimSuffix(hosts, "/"), ",")

@@ -17,24 +17,24 @@ const (
 // respite is how long a task pauses after an operation that failed.
 const respite = time.Millisecond
 
-// grace is how long tasks may take to end. One that still waits after that has failed.
+// grace is how long tasks may take to end. A task that still waits after that has failed.
 const grace = 5 * time.Second
 
-// shared is what the tasks of a load have in common.
+// shared is the state that the tasks of a load share.
 type shared struct {
 	phase atomic.Int32
-	// The task that had the lock last, if all have the same.
+	// The last holder, if all tasks have the same lock.
 	last atomic.Int64
 }
 
-// pairs is what a task has done.
+// pairs holds the results of one task.
 type pairs struct {
 	measured, all, handOvers, failures uint64
 	waits                              []time.Duration
 	reason                             error
 }
 
-// runLoad has one goroutine for each lock acquire and release it, again and again.
+// runLoad makes one goroutine per lock acquire and release it repeatedly.
 func runLoad(library library, o loadOrder) load {
 	var shared shared
 	shared.last.Store(-1)

@@ -39,7 +39,7 @@ func serve() error {
 	for {
 		line, err := orders.ReadBytes('\n')
 		if err != nil {
-			// The end of its input is what a worker ends with.
+			// A worker ends at the end of its input.
 			return nil
 		}
 		if err := answers.Encode(session.answer(line)); err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// duration is a time.Duration as serde writes it.
+// duration is a time.Duration in the format of serde.
 type duration time.Duration
 
 type parts struct {
@@ -67,7 +67,7 @@ func numbered(prefix string, number int) string {
 	return prefix + "-" + strconv.Itoa(number)
 }
 
-// loadOrder has tasks acquire and release again and again.
+// loadOrder makes tasks acquire and release repeatedly.
 type loadOrder struct {
 	Names names `json:"names"`
 	Tasks int   `json:"tasks"`
@@ -77,7 +77,7 @@ type loadOrder struct {
 	} `json:"span"`
 }
 
-// rangeOrder is about many names, which go on from From. Wait has Names of them.
+// rangeOrder is about many names, numbered from From. Wait has Names of them.
 type rangeOrder struct {
 	Prefix string `json:"prefix"`
 	From   int    `json:"from"`
@@ -85,7 +85,7 @@ type rangeOrder struct {
 	Count  int    `json:"count"`
 }
 
-// load is what was seen of a load: see benches/src/measure/load.rs.
+// load holds the results of a load: see benches/src/measure/load.rs.
 type load struct {
 	Pairs     []uint64    `json:"pairs"`
 	Took      duration    `json:"took"`

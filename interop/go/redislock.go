@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// retry is that of its documentation.
+// retry is the interval in its documentation.
 const retry = 100 * time.Millisecond
 
-// patience is for how long Obtain tries. Without a deadline it would give up after a lease.
+// patience is how long Obtain tries. Without a deadline it would give up after a lease.
 const patience = time.Hour
 
 // useRedislock acquires and releases with a script each. It refreshes nothing by itself.

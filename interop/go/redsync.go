@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fastRetry asks again after 5 ms, instead of 50 to 250.
+// fastRetry retries after 5 ms, instead of 50 to 250.
 var fastRetry = redsync.WithRetryDelay(5 * time.Millisecond)
 
 // useRedsync acquires with SET NX PX and releases with a script. It extends nothing by itself.
@@ -27,8 +27,7 @@ func useRedsync(
 	}
 }
 
-// lockUntilHad calls Lock again when it has given up, as its documentation says: that is after 32
-// attempts.
+// lockUntilHad calls Lock again when it has given up, as its documentation says: after 32 attempts.
 func lockUntilHad(ctx context.Context, mutex *redsync.Mutex) error {
 	for {
 		err := mutex.LockContext(ctx)

@@ -14,9 +14,9 @@ func useRueidislock(addresses []string, lease time.Duration) (library, error) {
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: addresses},
 		KeyValidity:  lease,
-		// As all others that extend; its default is half of the lease.
+		// Like all others that extend; its default is half of the lease.
 		ExtendInterval: lease / 3,
-		// One server, and so one key. This and the next option are what its documentation says.
+		// One server, and so one key. This and the next option follow its documentation.
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		// With one key there is no next one to try: its default of 20 ms would only give up

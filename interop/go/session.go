@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atATime is how many acquisitions are under way at a time when many names are to be held.
+// atATime is the number of concurrent acquisitions when many names are to be held.
 const atATime = 64
 
-// unheard is after how long a waiter is called anew. A waiter of rueidislock can miss that it is to
-// go on (see docs/PERFORMANCE.md); those that ask at intervals have the lock long before.
+// unheard is the time after which a waiter is called again. A waiter of rueidislock can miss its
+// wake-up (see docs/PERFORMANCE.md); waiters that poll have the lock long before.
 const unheard = 5 * time.Second
 
-// session is what a worker keeps between orders. Holds of Hold are kept by nobody: they last for
+// session is the state of a worker between orders. Nothing keeps the holds of Hold: they last for
 // as long as the process.
 type session struct {
 	library library
-	// What Acquire has and Release gives back.
+	// The hold between Acquire and Release.
 	held release
-	// What Await waits for, in the order of the names.
+	// The grants that Await waits for, in the order of the names.
 	grants []chan grant
 }
 
@@ -147,7 +147,7 @@ func (s *session) await(o rangeOrder) (any, error) {
 	return done, nil
 }
 
-// allGrants are when those had their locks, by the wall clock.
+// allGrants returns when those locks were acquired, by the wall clock.
 func (s *session) allGrants() (any, error) {
 	stamps := []uint64{}
 	for _, granted := range s.grants {
@@ -161,7 +161,7 @@ func (s *session) allGrants() (any, error) {
 	return answer{"Stamps": stamps}, nil
 }
 
-// insist calls a lock anew when it was not had in time.
+// insist calls a lock again when it was not acquired in time.
 func insist(lock lock) (release, error) {
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -171,7 +171,7 @@ func insist(lock lock) (release, error) {
 			return release, err
 		}
 		if err == nil {
-			// It was had as the context was cancelled, which may have ended the hold.
+			// It was acquired as the context was cancelled, which may have ended the hold.
 			_ = release()
 		}
 	}

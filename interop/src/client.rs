@@ -1,15 +1,15 @@
-//! [`Redisson`]: a client of Redisson's.
+//! [`Redisson`]: a Redisson client.
 
 use std::time::Duration;
 
 use crate::{java::Java, kind::Kind, reply::JavaError, thread::JavaThread};
 
-/// The lease of a hold of Java's.
+/// The lease of a hold in Java.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// That of the client, renewed by its watchdog. Permits have none: they have no end then.
+    /// The lease of the client, renewed by its watchdog. Permits have none: they never expire then.
     Watchdog,
-    /// Not renewed.
+    /// A lease that is not renewed.
     Fixed(Duration),
 }
 
@@ -32,7 +32,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// A client for `url`, as lockcore understands it, whose watchdog renews for `watchdog`.
+    /// A client for `url`, in lockcore's format, whose watchdog renews for `watchdog`.
     #[must_use]
     pub fn new(url: impl Into<String>, watchdog: Duration) -> Self {
         let url = url.into();
@@ -61,8 +61,8 @@ impl Configuration {
     }
 }
 
-/// A Redisson instance: a client of its own, as another Java service would be. [`close`](Self::close) it; one that is dropped
-/// is closed as well, without anybody waiting for it.
+/// A Redisson instance: a separate client, as if in another Java service. [`close`](Self::close)
+/// it; a dropped one is closed as well, but in the background.
 #[derive(Debug)]
 pub struct Redisson {
     java: Java,
@@ -74,7 +74,7 @@ impl Redisson {
         Self { java, id }
     }
 
-    /// Its id, with which the owners of its holds begin.
+    /// The id of the client, the prefix of the owners of its holds.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -103,7 +103,8 @@ impl Redisson {
 
 impl Drop for Redisson {
     fn drop(&mut self) {
-        // The request is sent by the call; a client that is closed already answers that it does not exist.
+        // The call sends the request; a client that is closed already answers that it does not
+        // exist.
         drop(self.java.call("control", "close", &[&self.id]));
     }
 }

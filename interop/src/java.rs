@@ -21,9 +21,10 @@ use crate::{
     reply::{self, JavaError},
 };
 
-/// A Java process with Redisson. Clones are the same process; it ends when the last of them is dropped, and its clients with it.
+/// A Java process with Redisson. Clones share the process; it ends when the last of them is
+/// dropped, together with its clients.
 ///
-/// It belongs to no runtime: tests with runtimes of their own can share it.
+/// It does not depend on a runtime: tests with separate runtimes can share it.
 #[derive(Clone, Debug)]
 pub struct Java {
     process: Arc<Process>,
@@ -32,14 +33,14 @@ pub struct Java {
 #[derive(Debug)]
 struct Process {
     child: Mutex<Child>,
-    /// `None` when the process is to end. Requests are short, so that writing them does not block.
+    /// `None` when the process must end. Requests are short, so that writing them does not block.
     stdin: Mutex<Option<ChildStdin>>,
     waiting: Arc<Waiting>,
     ended: watch::Receiver<bool>,
     next: AtomicU64,
 }
 
-/// Who waits for the reply of which request; `None` when there will be no more replies.
+/// The waiters for replies, by request; `None` when there will be no more replies.
 type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Result<String, JavaError>>>>>;
 
 impl Java {
@@ -48,16 +49,16 @@ impl Java {
     /// The Java is that of `JAVA_HOME`, or the one on the `PATH`.
     ///
     /// # Errors
-    /// [`JavaError::NotStarted`], with what to do about it.
+    /// [`JavaError::NotStarted`], which says what to do about it.
     pub fn start() -> Result<Self, JavaError> {
-        // One that is started quickly and does not take much: the suite asks it little.
+        // Options for a quick start and a small process: the suite asks little of it.
         Self::start_with(&["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
     }
 
     /// Starts the program with other options of the virtual machine.
     ///
     /// # Errors
-    /// [`JavaError::NotStarted`], with what to do about it.
+    /// [`JavaError::NotStarted`], which says what to do about it.
     pub fn start_with(options: &[&str]) -> Result<Self, JavaError> {
         let jar = Path::new(env!("CARGO_MANIFEST_DIR")).join("java/target/interop.jar");
         if !jar.is_file() {
@@ -78,7 +79,7 @@ impl Java {
             let waiting = waiting.clone();
             thread::spawn(move || {
                 deliver(stdout, &waiting);
-                // Whoever waits has nothing more to expect.
+                // There will be no more replies for the waiters.
                 locked(&waiting).take();
                 ending.send_replace(true);
             });
@@ -93,7 +94,7 @@ impl Java {
         Ok(Self { process: Arc::new(process) })
     }
 
-    /// A new Redisson instance, connected.
+    /// A new, connected Redisson instance.
     ///
     /// # Errors
     /// [`JavaError`], also if it cannot connect.
@@ -120,7 +121,7 @@ impl Java {
         locked(&self.process.child).id()
     }
 
-    /// Has one thread carry out a verb of `Benchmark.java`, after those before it.
+    /// Makes one thread carry out a verb of `Benchmark.java`, after its earlier ones.
     ///
     /// # Errors
     /// [`JavaError`].
@@ -128,24 +129,25 @@ impl Java {
         self.call("benchmark", verb, arguments).await
     }
 
-    /// Ends the process at once, without any clean-up, as a crash would; resolves when it is gone.
+    /// Ends the process at once, without any clean-up, like a crash, and returns when it is gone.
     ///
     /// # Errors
     /// [`JavaError::Ended`] if it had ended before.
     pub async fn halt(&self) -> Result<(), JavaError> {
         let _unanswered = self.request("control", "halt", &[])?;
         let mut ended = self.process.ended.clone();
-        // An error means that the reader is gone, which it is when the process is.
+        // An error means that the reader is gone, and so the process is.
         let _ = ended.wait_for(|ended| *ended).await;
         Ok(())
     }
 
-    /// A number that nothing else in this process has.
+    /// A number that is unique in this process.
     pub(crate) fn number(&self) -> u64 {
         self.process.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has `thread` carry out a verb. The request is sent at once, whether or not the future is polled.
+    /// Makes `thread` carry out a verb. The request is sent at once, whether or not the future is
+    /// polled.
     pub(crate) fn call(
         &self,
         thread: &str,
@@ -178,20 +180,20 @@ impl Java {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input tells the program to end; it does not depend on anything else there.
+        // The end of its input tells the program to end, whatever else it is doing.
         locked(&self.stdin).take();
         // Nothing can be done about an error.
         let _ = locked(&self.child).wait();
     }
 }
 
-/// Gives every reply to whoever waits for it, until there are no more.
+/// Delivers every reply to its waiter, until there are no more.
 fn deliver(stdout: ChildStdout, waiting: &Waiting) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         match reply::parse(&line) {
             Ok((id, result)) => {
                 let waiter = locked(waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                // Nobody waits any more if the future was dropped.
+                // If the future was dropped, nobody waits any more.
                 let _ = waiter.map(|waiter| waiter.send(result));
             }
             Err(error) => eprintln!("interop: {error}"),

@@ -1,8 +1,9 @@
-//! [`Kind`]: what both sides have, by the names of either.
+//! [`Kind`]: the synchronizers that both sides have, with the names on each side.
 
 use lockcore::{Lock, Locks};
 
-/// A kind of synchronizer that can be held. Those of semaphores stand for one permit, of so many that there are.
+/// A kind of synchronizer that can be held. For semaphores, it stands for one permit, and contains
+/// the number of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -21,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Ours of that name.
+    /// The lockcore lock of this kind and name.
     #[must_use]
     pub fn ours(self, locks: &Locks, name: &str) -> Lock {
         match self {
@@ -34,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Ours of that name, held so that nobody else is let in.
+    /// The lockcore lock of this kind and name, held so that it excludes everybody.
     #[must_use]
     pub fn all_of_ours(self, locks: &Locks, name: &str) -> Lock {
         match self {
@@ -45,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// How the programs of this package call it; without the number of permits.
+    /// The name in the programs of this package, without the number of permits.
     #[must_use]
     pub fn wire(self) -> &'static str {
         match self {
@@ -58,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// The kind of that name; of semaphores, the one with a single permit.
+    /// The kind with that name; for semaphores, the one with a single permit.
     #[must_use]
     pub fn from_wire(wire: &str) -> Option<Self> {
         let kinds = [
@@ -72,7 +73,7 @@ impl Kind {
         kinds.into_iter().find(|kind| kind.wire() == wire)
     }
 
-    /// How many permits there are, of a semaphore.
+    /// The number of permits of a semaphore.
     #[must_use]
     pub fn limit(self) -> Option<u32> {
         match self {

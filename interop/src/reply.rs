@@ -1,6 +1,6 @@
-//! [`JavaError`], and what a line of the program says.
+//! [`JavaError`], and the lines of the program.
 
-/// Why a request had no result.
+/// The reason why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JavaError {
@@ -19,13 +19,13 @@ pub enum JavaError {
     /// The process could not be started.
     #[error("{0}; ./scripts/interop builds the program and says what to install")]
     NotStarted(String),
-    /// The reply is not one that the request can have, or the request cannot be written as a line.
+    /// The reply does not fit the request, or the request cannot be written as a line.
     #[error("not understood: {0}")]
     Protocol(String),
 }
 
 impl JavaError {
-    /// Whether Java threw an exception of this class.
+    /// Returns `true` if Java threw an exception of this class.
     #[must_use]
     pub fn is(&self, class: &str) -> bool {
         matches!(self, Self::Thrown { exception, .. } if exception == class)

@@ -1,14 +1,16 @@
-//! [`JavaThread`]: whom Redisson's holds belong to.
+//! [`JavaThread`]: the owner of Redisson's holds.
 
 use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
 
 use crate::{client::Lease, java::Java, kind::Kind, reply::JavaError};
 
-/// What Java will answer. The request has been sent, whether or not this is polled; [`JavaError::Thrown`] is what it threw.
+/// The answer of Java. The request has been sent, whether or not this is polled; an exception is
+/// [`JavaError::Thrown`].
 pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JavaError>> + Send>>;
 
-/// A thread of a Redisson client. What it is asked is done in that order, at once and whether or not the futures are polled; a
-/// call that waits keeps later ones of this thread waiting, but none of another.
+/// A thread of a Redisson client. Its requests are carried out in order, starting at once, whether
+/// or not the futures are polled; a call that waits delays later ones of this thread, but none of
+/// another.
 #[derive(Clone, Debug)]
 pub struct JavaThread {
     java: Java,
@@ -29,7 +31,8 @@ impl JavaThread {
         Self { kind, ..self.clone() }
     }
 
-    /// `RLock.lock` or `acquire` of a semaphore; the owner, as Redisson writes it on the wire.
+    /// `RLock.lock` or `acquire` of a semaphore; returns the owner, as Redisson writes it on the
+    /// wire.
     pub fn acquire(&self, name: &str, lease: Lease) -> Answer<String> {
         self.call("acquire", name, &[&lease.wire()])
     }
@@ -49,7 +52,7 @@ impl JavaThread {
         done(self.call("release", name, &[]))
     }
 
-    /// `RLock.forceUnlock`: whether somebody held it.
+    /// `RLock.forceUnlock`; returns `true` if the lock was held.
     pub fn force_unlock(&self, name: &str) -> Answer<bool> {
         parsed(self.call("forceUnlock", name, &[]))
     }
@@ -64,12 +67,12 @@ impl JavaThread {
         parsed(self.call("isHeld", name, &[]))
     }
 
-    /// `RLock.getHoldCount`: how often this thread has entered.
+    /// `RLock.getHoldCount`: the hold count of this thread.
     pub fn hold_count(&self, name: &str) -> Answer<u32> {
         parsed(self.call("holdCount", name, &[]))
     }
 
-    /// `RLock.remainTimeToLive`: what is left of the lease, `None` if nobody holds it.
+    /// `RLock.remainTimeToLive`: the remaining lease, `None` if the lock is free.
     ///
     /// # Errors
     /// [`JavaError`].
@@ -83,7 +86,8 @@ impl JavaThread {
         }
     }
 
-    /// What a service does that starts: `trySetPermits` of a semaphore, nothing for a lock. Whether there was no semaphore yet.
+    /// Does what a service does at its start: `trySetPermits` of a semaphore, nothing for a lock.
+    /// Returns `true` if there was no semaphore yet.
     ///
     /// # Errors
     /// [`JavaError`].
@@ -101,7 +105,7 @@ impl JavaThread {
         parsed(self.call("availablePermits", name, &[]))
     }
 
-    /// `RPermitExpirableSemaphore.getPermits`: how many there are, taken or not.
+    /// `RPermitExpirableSemaphore.getPermits`: the total number, taken or not.
     pub fn permits(&self, name: &str) -> Answer<i64> {
         parsed(self.call("getPermits", name, &[]))
     }
@@ -121,12 +125,12 @@ impl JavaThread {
         done(self.call("releasePermits", name, &[&permits.to_string()]))
     }
 
-    /// `RCountDownLatch.trySetCount`: whether it had no count.
+    /// `RCountDownLatch.trySetCount`; returns `true` if there was no count.
     pub fn set_count(&self, name: &str, count: u32) -> Answer<bool> {
         parsed(self.of_latch("trySetCount", name, &[&count.to_string()]))
     }
 
-    /// `RCountDownLatch.countDown`, so many times.
+    /// `RCountDownLatch.countDown`, this many times.
     pub fn count_down(&self, name: &str, times: u32) -> Answer<()> {
         done(self.of_latch("countDown", name, &[&times.to_string()]))
     }
@@ -136,19 +140,20 @@ impl JavaThread {
         parsed(self.of_latch("getCount", name, &[]))
     }
 
-    /// `RCountDownLatch.await`: whether it was open in time.
+    /// `RCountDownLatch.await`; returns `true` if it was open in time.
     pub fn wait_for_latch(&self, name: &str, timeout: Duration) -> Answer<bool> {
         parsed(self.of_latch("await", name, &[&timeout.as_millis().to_string()]))
     }
 
-    /// `RCountDownLatch.delete`: whether it had a count.
+    /// `RCountDownLatch.delete`; returns `true` if there was a count.
     pub fn delete_latch(&self, name: &str) -> Answer<bool> {
         parsed(self.of_latch("deleteLatch", name, &[]))
     }
 
-    /// Takes what `holds` says in turn, kinds with their weights, `rounds` times, and does inside, under `keys`, what more than `limit` at a time
-    /// would spoil: see `Contention.java`. How often it was spoilt, how often the hold before was the other side's, and how many were
-    /// inside together at most.
+    /// Acquires the kinds in `holds`, with their weights, in turn, `rounds` times, and does work
+    /// inside, under `keys`, that more than `limit` at a time would spoil: see `Contention.java`.
+    /// Returns how often it was spoilt, how often the previous hold was the other side's, and the
+    /// maximum number inside together.
     ///
     /// # Errors
     /// [`JavaError`].

@@ -1,8 +1,8 @@
-//! A process that takes a lock and keeps it until it is killed: `holder <url> <kind> <name> <lease in ms> [queue timeout in ms]`. A
-//! semaphore has one permit.
+//! A process that acquires a lock and keeps it until it is killed: `holder <url> <kind> <name>
+//! <lease in ms> [queue timeout in ms]`. A semaphore has one permit.
 //!
-//! It says `held <owner>` on stdout when it has the lock. The suite kills it, so that its hold, or its place in the
-//! queue, is one of somebody who has crashed.
+//! It prints `held <owner>` on stdout when it has the lock. The suite kills it, which leaves its
+//! hold, or its place in the queue, as after a crash.
 
 use std::{env, error::Error, future, num::ParseIntError, time::Duration};
 

@@ -1,6 +1,6 @@
-//! Both sides contend for one name, of any kind, and do inside what too many at a time would spoil:
-//! two clients of each side, with two tasks or threads each. On a cluster, they contend for one name
-//! on each primary at the same time.
+//! Both sides contend for one name, of any kind, and do work inside that too many at a time would
+//! spoil: two clients of each side, with two tasks or threads each. On a cluster, they contend for
+//! one name on each primary at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use crate::{
     support::{LEASE, listened_to, queued, soon},
 };
 
-/// Of each task and each thread; there are four on each side. Like the numbers below, it is a
-/// multiple of the number of turns.
+/// The rounds of each task and each thread; there are four on each side. Like the numbers below, it
+/// is a multiple of the number of turns.
 const ROUNDS: u32 = 300;
 
-/// The same on other deployments than a single server, for all names together.
+/// The rounds on deployments other than a single server, for all names together.
 const ROUNDS_ELSEWHERE: u32 = 126;
 
-/// Without a common lock.
+/// The rounds without a common lock.
 const ROUNDS_APART: u32 = 99;
 
 pub(crate) async fn exclude_each_other(section: Section, servers: &Deployment) {
@@ -32,7 +32,7 @@ pub(crate) async fn exclude_each_other(section: Section, servers: &Deployment) {
     clients.close().await;
     let holds_a_change = match section {
         Section::Fair => 8,
-        // Tasks of one Rust client hand it on to each other for 50 ms at a time.
+        // Tasks of one Rust client hand it over to each other for 50 ms at a time.
         Section::Reentrant => 300,
         _ => 48,
     };
@@ -65,7 +65,7 @@ pub(crate) async fn exclude_each_other(section: Section, servers: &Deployment) {
     record_on(servers.topology(), section, Promise::Exclusion, measured).await;
 }
 
-/// Has these clients contend for a name of each primary; none is inside together with another.
+/// Makes these clients contend for a name on each primary; no two are inside together.
 pub(crate) async fn contend_together(
     section: Section,
     servers: &Deployment,
@@ -82,7 +82,7 @@ pub(crate) async fn contend_together(
     seen
 }
 
-/// The control: the same without anything that keeps the sides apart.
+/// The control: the same without a lock between the sides.
 pub(crate) async fn is_noticed(section: Section) {
     let servers = Deployment::server();
     let clients = Clients::start(&servers, LEASE).await;
@@ -97,7 +97,7 @@ pub(crate) async fn is_noticed(section: Section) {
     record(section, Promise::Detection, measured + &format!(" in {} holds", seen.holds)).await;
 }
 
-/// Two of each side.
+/// Two clients of each side.
 pub(crate) struct Clients {
     pub(crate) rust: [Locks; 2],
     pub(crate) java: [Redisson; 2],
@@ -121,7 +121,7 @@ impl Clients {
     }
 }
 
-/// What all contenders together have noticed.
+/// The observations of all contenders together.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) holds: u64,
@@ -133,8 +133,8 @@ pub(crate) struct Seen {
     took: Duration,
 }
 
-/// Has both sides do the same work under the locks named for Rust and for Java, so often in each
-/// task and each thread.
+/// Makes both sides do the same work under the locks named for Rust and for Java, in `rounds`
+/// rounds of each task and each thread.
 async fn contend(
     section: Section,
     servers: &Deployment,
@@ -142,7 +142,7 @@ async fn contend(
     places: &[[&str; 2]],
     rounds: u32,
 ) -> Seen {
-    // Nobody begins before all are there.
+    // Nobody begins before all are ready.
     let gate = servers.locks(LEASE).await;
     let mut closed = Vec::new();
     let mut contenders = JoinSet::new();
@@ -184,12 +184,12 @@ async fn contend(
     }
 }
 
-/// Where the work is that the lock is taken for: on the primary of the lock.
+/// The keys of the work that the lock protects, on the primary of the lock.
 fn keys(name: &str) -> String {
     format!("{{{name}}}")
 }
 
-/// Holds the locks so that nobody else is let in.
+/// Acquires the locks so that they exclude everybody.
 async fn close(section: Section, gate: &Locks, names: &[&str; 2]) -> Vec<LockGuard> {
     let (kind, _) = section.turns().0[0];
     let mut closed = Vec::new();
@@ -199,14 +199,14 @@ async fn close(section: Section, gate: &Locks, names: &[&str; 2]) -> Vec<LockGua
     closed
 }
 
-/// Resolves when all contenders wait for the locks.
+/// Completes when all contenders wait for the locks.
 async fn all_wait(section: Section, servers: &Deployment, names: &[&str; 2]) {
     let (kind, _) = section.turns().0[0];
     let names = different(names);
     let clients = 4 / names.len() as u32;
     for name in names {
         match kind {
-            // Both tasks or threads of each.
+            // Both tasks or threads of each client.
             Kind::Fair => queued(servers, name, 2 * clients).await,
             _ => listened_to(servers, kind, name, clients).await,
         }
@@ -217,7 +217,7 @@ fn different<'a>([rust_name, java_name]: &[&'a str; 2]) -> Vec<&'a str> {
     if rust_name == java_name { vec![rust_name] } else { vec![rust_name, java_name] }
 }
 
-/// Those who contend for a name.
+/// The contenders for a name.
 struct Start<'a> {
     section: Section,
     servers: &'a Deployment,
@@ -254,8 +254,8 @@ impl Start<'_> {
     }
 }
 
-/// The same as `Contention.java`. How often it was not as it must be, how often the hold before was
-/// the other side's, and how many were inside together at most.
+/// The same as `Contention.java`. Returns how often the work was spoilt, how often the previous
+/// hold was the other side's, and the maximum number inside together.
 async fn work(
     turns: Vec<(Lock, u32)>,
     mut redis: MultiplexedConnection,

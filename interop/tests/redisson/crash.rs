@@ -1,4 +1,4 @@
-//! Processes that die with a lock, or while they wait for one, and what the others notice of it.
+//! Processes that die with a lock, or while they wait for one, and the effect on others.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,18 +17,18 @@ use crate::{
     support::{Both, LEASE, SLACK, listened_to, ms, soon},
 };
 
-/// After the end of the lease, in the middle of several times.
+/// The limit of the median time after the end of the lease.
 const LIMIT: Duration = SLACK;
 
-/// Sooner than by any other way in than that of the lease.
+/// The limit of each single time, shorter than any other way in than the end of the lease.
 const AT_WORST: Duration = Duration::from_secs(1);
 
-/// Of all pairs of a section together.
+/// The number of rounds of all pairs of a section together.
 const ROUNDS: usize = 3;
 
 pub(crate) async fn of_rust(section: Section, servers: &Arc<Deployment>) {
     let both = Both::on(servers).await;
-    // Waits that are not measured: Java loads its classes for them.
+    // These waits are not measured: Java loads its classes for them.
     for (name, (holder, waiter)) in rounds(section, "first") {
         let guard = holder
             .ours(&both.locks, &name)
@@ -86,13 +86,13 @@ pub(crate) async fn of_java(section: Section, servers: &Arc<Deployment>) {
     record_on(servers.topology(), section, Promise::JavaCrashes, measured).await;
 }
 
-/// The pairs by turns, each time under another name.
+/// The pairs in turn, each time under another name.
 fn rounds(section: Section, what: &str) -> impl Iterator<Item = (String, (Kind, Kind))> {
     let pairs = section.pairs().iter().cycle().copied();
     (0..ROUNDS).zip(pairs).map(move |(round, pair)| (format!("{what}:{round}"), pair))
 }
 
-/// How late those were who entered, for the table.
+/// The delays of those who entered, for the table.
 async fn measured(crashes: JoinSet<Duration>) -> String {
     let mut times = crashes.join_all().await;
     times.sort_unstable();
@@ -104,23 +104,23 @@ async fn measured(crashes: JoinSet<Duration>) -> String {
     )
 }
 
-/// A Java process of its own, since it will be dead, and a client in it.
+/// A separate Java process, which will be killed, and a client in it.
 pub(crate) async fn another_java(servers: &Deployment) -> (Java, Redisson) {
     let java = Java::start().unwrap();
     let redisson = java.connect(&servers.configuration(LEASE)).await.unwrap();
     (java, redisson)
 }
 
-/// Has a thread of that client hold the lock.
+/// Makes a thread of that client hold the lock.
 pub(crate) async fn held_by(client: &Redisson, kind: Kind, name: &str) {
     let thread = client.thread_for(kind);
     thread.prepare(name).await.unwrap();
-    // Permits are not renewed: theirs has to last until the process is halted.
+    // Permits are not renewed: their lease must last until the process is halted.
     let lease = if kind.limit().is_some() { Lease::Fixed(2 * LEASE) } else { Lease::Watchdog };
     thread.acquire(name, lease).await.unwrap();
 }
 
-/// When the server will free the lock, whose holder is dead.
+/// The time at which the server will free the lock of a dead holder.
 async fn end_of_lease(servers: &Deployment, kind: Kind, name: &str) -> Instant {
     let server = servers.server_of(name).await;
     let asked = Instant::now();
@@ -138,22 +138,22 @@ async fn end_of_lease(servers: &Deployment, kind: Kind, name: &str) -> Instant {
     asked + Duration::from_millis(left)
 }
 
-/// How late somebody is who enters now. A busy machine may be late by itself, and so may a virtual machine that collects its garbage,
-/// so it is judged in the middle of several times: see [`measured`].
+/// The delay of an entry at this moment. A busy machine adds its own delay, and so does the garbage
+/// collection of a virtual machine, so the median of several is checked: see [`measured`].
 fn late(end: Instant) -> Duration {
     let now = Instant::now();
-    // The server rounds what is left to milliseconds.
+    // The server rounds the remaining lease to milliseconds.
     assert!(now + Duration::from_millis(1) >= end, "{:?} too early", end - now);
     let late = now.saturating_duration_since(end);
     assert!(late <= AT_WORST, "{late:?} after the end of the lease");
     late
 }
 
-/// A process that takes a lock and keeps it until it is killed: `src/bin/holder.rs`.
+/// A process that acquires a lock and keeps it until it is killed: `src/bin/holder.rs`.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// It has the lock when this returns.
+    /// Starts a process that has the lock when this returns.
     pub(crate) fn holds(servers: &Deployment, kind: Kind, name: &str) -> Self {
         let mut process = Self::asks(servers, kind, name, None);
         let mut line = String::new();
@@ -162,7 +162,7 @@ impl Process {
         process
     }
 
-    /// It may have to wait for the lock.
+    /// Starts a process that may have to wait for the lock.
     pub(crate) fn asks(
         servers: &Deployment,
         kind: Kind,
@@ -187,7 +187,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // An error means that it is dead already.
+        // An error means that the process is dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

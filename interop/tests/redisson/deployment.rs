@@ -10,7 +10,7 @@ use redis::FromRedisValue;
 
 use crate::support::{LONG, java};
 
-/// How the servers are run, and what both sides are told about them.
+/// The kind of deployment, and the configuration of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topology {
     /// A single server.
@@ -19,7 +19,7 @@ pub(crate) enum Topology {
     Sentinel,
     /// Three primaries with a replica each, and sharded messages: the default of both sides.
     ShardedCluster,
-    /// The same cluster with plain messages, which both sides have to be told.
+    /// The same cluster with plain messages, which both sides must be configured for.
     PlainCluster,
 }
 
@@ -27,7 +27,7 @@ impl Topology {
     pub(crate) const ALL: [Self; 4] =
         [Self::Server, Self::Sentinel, Self::ShardedCluster, Self::PlainCluster];
 
-    /// Of its section in the table.
+    /// The title of its section in the table.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Server => "A single server",
@@ -42,7 +42,7 @@ impl Topology {
     }
 }
 
-/// Servers of a test's own. They are stopped when it is dropped.
+/// Private servers of a test. They are stopped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Deployment {
     topology: Topology,
@@ -77,7 +77,7 @@ impl Deployment {
         self.topology
     }
 
-    /// How many replicas each primary has.
+    /// The number of replicas of each primary.
     pub(crate) fn replicas_each(&self) -> usize {
         match self.topology {
             Topology::Server => 0,
@@ -86,7 +86,7 @@ impl Deployment {
         }
     }
 
-    /// Where clients of both sides connect to.
+    /// The URL for the clients of both sides.
     pub(crate) fn url(&self) -> String {
         match &self.servers {
             Servers::One(server) => server.url(),
@@ -105,7 +105,7 @@ impl Deployment {
         java().connect(&self.configuration(lease)).await.unwrap()
     }
 
-    /// How clients of Redisson are configured.
+    /// The configuration of Redisson clients.
     pub(crate) fn configuration(&self, lease: Duration) -> Configuration {
         let configuration = Configuration::new(self.url(), lease);
         match self.topology {
@@ -114,7 +114,7 @@ impl Deployment {
         }
     }
 
-    /// A client of ours.
+    /// A lockcore client.
     pub(crate) async fn locks(&self, lease: Duration) -> Locks {
         let messages = match self.topology {
             Topology::PlainCluster => ClusterMessages::Plain,
@@ -123,7 +123,7 @@ impl Deployment {
         self.locks_with(messages, lease).await
     }
 
-    /// A client of ours with other messages than those of the deployment.
+    /// A lockcore client with other messages than those of the deployment.
     pub(crate) async fn locks_with(&self, messages: ClusterMessages, lease: Duration) -> Locks {
         let backend = RedisBackend::builder().url(self.url()).cluster_messages(messages);
         // A failover on a busy machine may take longer than the default.
@@ -165,12 +165,12 @@ impl Deployment {
         self.server_of(command[1]).await.query(command).await
     }
 
-    /// How many clients have subscribed to a channel.
+    /// The number of clients that have subscribed to a channel.
     pub(crate) async fn subscribers(&self, channel: &str) -> u32 {
         self.subscribers_of(self.pubsub(["NUMSUB", "SHARDNUMSUB"]), channel).await
     }
 
-    /// How many have by the account of a subcommand of `PUBSUB`.
+    /// The number of subscribers, according to a subcommand of `PUBSUB`.
     pub(crate) async fn subscribers_of(&self, subcommand: &str, channel: &str) -> u32 {
         let mut count = 0;
         for server in self.running() {
@@ -180,7 +180,7 @@ impl Deployment {
         count
     }
 
-    /// How many channels of that pattern somebody has subscribed to.
+    /// The number of channels of this pattern with a subscriber.
     pub(crate) async fn channels(&self, pattern: &str) -> usize {
         let mut count = 0;
         for server in self.running() {
@@ -206,7 +206,7 @@ impl Deployment {
         self.server_of(key).await;
     }
 
-    /// Removes all that is stored.
+    /// Removes all data.
     pub(crate) async fn clear(&self) {
         for server in self.running() {
             let role: Vec<redis::Value> = server.query(&["ROLE"]).await;
@@ -234,5 +234,5 @@ impl Deployment {
     }
 }
 
-/// Of a cluster.
+/// The number of primaries of a cluster.
 const PRIMARIES: usize = 3;

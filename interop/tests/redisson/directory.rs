@@ -1,4 +1,4 @@
-//! What a walk over the names in use, and a look at one, tell of the locks that Java holds.
+//! The names in use and the storage of a name, as reported for locks that Java holds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ async fn lists_all(servers: &Arc<Deployment>) {
     let both = Both::on(servers).await;
     let backend = RedisBackend::connect(servers.url()).await.unwrap();
     assert_eq!(names(&backend).await, BTreeSet::new());
-    // A thread that waits does nothing else.
+    // A waiting thread cannot do anything else.
     let [one, other, third] = [(); 3].map(|()| both.redisson.thread());
     for _ in 0..2 {
         one.acquire("reentrant", LONG_LEASE).await.unwrap();
@@ -99,7 +99,7 @@ async fn holders_are_right(backend: &RedisBackend, redisson: &Redisson) {
 }
 
 /// An `RSemaphore` and an `RCountDownLatch` are numbers, which anything could have stored. A walk
-/// passes them over, and who knows their names is told what they are.
+/// skips them, and a query by name reports what they are.
 async fn bare_numbers_are_told_by_name(backend: &RedisBackend, redisson: &Redisson) {
     let before = names(backend).await;
     let plain = redisson.thread_for(Kind::Plain(3));

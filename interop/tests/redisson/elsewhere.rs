@@ -1,4 +1,4 @@
-//! What depends on where commands and messages go, on Sentinel and on a Redis Cluster.
+//! Cases that depend on where commands and messages go, on Sentinel and on a Redis Cluster.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn both_sides_share_locks_on_a_cluster_with_plain_messages() {
     share_locks(Topology::PlainCluster).await;
 }
 
-/// Runs the cases on one deployment, which each of them finds empty.
+/// Runs the cases on one deployment, each of them without data.
 async fn share_locks(topology: Topology) {
     let servers = Arc::new(Deployment::start(topology).await);
     for section in [

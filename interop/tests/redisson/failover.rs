@@ -78,10 +78,10 @@ async fn both_sides_go_on(topology: Topology) {
     record_on(topology, Section::Failover, Promise::Failover, measured).await;
 }
 
-/// A hold of ours, and a thread of Java with the name that it holds.
+/// A lockcore hold, and a Java thread with the name that it holds.
 type Pair = (LockGuard, (JavaThread, String));
 
-/// Has each side hold a lock of each kind.
+/// Makes each side hold a lock of each kind.
 async fn hold(clients: &Clients) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for kind in KINDS {
@@ -97,7 +97,7 @@ async fn hold(clients: &Clients) -> Vec<Pair> {
     pairs
 }
 
-/// Has each side wait for what the other holds, and release it at once.
+/// Makes each side wait for the other's locks, and release each at once.
 fn wait(clients: &Clients) -> JoinSet<()> {
     let mut entries = JoinSet::new();
     for kind in KINDS {
@@ -113,7 +113,7 @@ fn wait(clients: &Clients) -> JoinSet<()> {
     entries
 }
 
-/// Releases all holds at once. How long it took at most, on each side.
+/// Releases all holds at once. Returns the longest time on each side.
 async fn release(holds: Vec<Pair>) -> [Duration; 2] {
     let (mut by_rust, mut by_java) = (JoinSet::new(), JoinSet::new());
     let start = Instant::now();
@@ -132,7 +132,7 @@ async fn release(holds: Vec<Pair>) -> [Duration; 2] {
     times.map(|times| times.into_iter().max().unwrap_or_default())
 }
 
-/// Resolves when the clients of Redisson send their commands to the new primary. Their waiters may
+/// Completes when the clients of Redisson send their commands to the new primary. Their waiters may
 /// listen before: a cluster delivers a plain message through any node. Until then, a release of
 /// theirs may fail.
 async fn java_follows(clients: &Clients) {
@@ -151,7 +151,7 @@ async fn all_listen(servers: &Deployment) {
     }
 }
 
-/// Resolves when a replica has all that was written so far.
+/// Completes when a replica has received all writes so far.
 async fn replicated(servers: &Deployment) {
     let client = redis::Client::open(servers.server_of(TAG).await.url()).unwrap();
     let mut primary = client.get_multiplexed_async_connection().await.unwrap();

@@ -1,4 +1,4 @@
-//! A lock that a client of ours keeps for a task that comes back, and Redisson wants.
+//! A lock that a lockcore client keeps for a task that returns, while Redisson wants it.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::support::{Both, SLACK, listened_to, soon};
 async fn java_gets_a_lock_that_rust_keeps() {
     let both = Both::start().await;
     let backend = RedisBackend::connect(both.servers.url()).await.unwrap();
-    // Without an end of the turn in the time of this test: Java has to be noticed.
+    // The turn does not end during this test: Java must be noticed.
     let builder = Locks::builder(backend).hand_over(Duration::from_secs(60));
     let keeping = builder.linger(Duration::from_millis(100)).build().unwrap();
     let java = both.redisson.thread();
-    // Waits that are not measured: Java loads its classes for them.
+    // These waits are not measured: Java loads its classes for them.
     java.acquire("kept:first", Lease::Watchdog).await.unwrap();
     java.release("kept:first").await.unwrap();
     for round in 0..5 {

@@ -72,7 +72,7 @@ pub(crate) async fn java_wakes_rust(servers: &Arc<Deployment>) {
         .await;
 }
 
-/// Of each task and each thread; there are four on each side.
+/// The count-downs of each task and each thread; there are four on each side.
 const COUNTS: u32 = 250;
 
 pub(crate) async fn count_down_together(servers: &Arc<Deployment>) {
@@ -200,7 +200,7 @@ async fn woken(both: Both, promise: Promise, after: Duration) {
         .await;
 }
 
-/// Resolves when `count` clients listen for the opening of the latch.
+/// Completes when `count` clients listen for the opening of the latch.
 async fn listened_to(servers: &Deployment, name: &str, count: u32) {
     subscribed(servers, &format!("redisson_countdownlatch__channel__{{{name}}}"), count).await;
 }

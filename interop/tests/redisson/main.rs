@@ -1,9 +1,9 @@
 //! lockcore and the real Redisson on one Redis: a single server, one with Sentinels, and a Redis
 //! Cluster. Run it with `./scripts/interop`: it needs a JDK and Maven.
 //!
-//! Every test has servers of its own (`deployment.rs`); the tests share one Java process, with
-//! Redisson clients of their own. When all of them have passed, the suite writes the table of what
-//! it measured (`report/`).
+//! Every test has its own servers (`deployment.rs`); the tests share one Java process, with
+//! separate Redisson clients. When all of them have passed, the suite writes the table of its
+//! measurements (`report/`).
 
 #![allow(
     clippy::unwrap_used,

@@ -76,7 +76,7 @@ pub(crate) async fn of_the_other_set_are_missed(servers: &Arc<Deployment>) {
     record_on(servers.topology(), Section::Reentrant, Promise::OtherMessages, measured).await;
 }
 
-/// A client of ours and a thread of Java's, who want the same lock.
+/// A lockcore client and a Java thread that want the same lock.
 struct Pair<'a> {
     servers: &'a Deployment,
     locks: &'a Locks,
@@ -87,7 +87,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// How long Java waits after our release.
+    /// How long Java waits after lockcore's release.
     async fn java_waits(&self, set: &str) -> Duration {
         let guard = self.locks.lock(&self.name).acquire().await.unwrap();
         let waiting = self.thread.acquire(&self.name, Lease::Watchdog);
@@ -101,7 +101,7 @@ impl Pair<'_> {
         waited
     }
 
-    /// How long we wait after Java's release.
+    /// How long lockcore waits after Java's release.
     async fn rust_waits(&self, sets: &[&str]) -> Duration {
         self.thread.acquire(&self.name, Lease::Watchdog).await.unwrap();
         let waiting = tokio::spawn(self.locks.lock(&self.name).acquire());
@@ -118,7 +118,7 @@ impl Pair<'_> {
         waited
     }
 
-    /// Resolves when somebody listens.
+    /// Completes when there is a subscriber.
     async fn listens(&self, set: &str) {
         let channel = format!("redisson_lock__channel:{{{}}}", self.name);
         until("the subscription", async || self.servers.subscribers_of(set, &channel).await > 0)

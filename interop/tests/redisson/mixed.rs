@@ -1,4 +1,5 @@
-//! One name that Java uses as one kind and Rust as another: Rust refuses, with an error that says so, and changes nothing.
+//! One name that Java uses as one kind and Rust as another: Rust refuses, with an error that says
+//! so, and changes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,10 @@ use crate::{
 
 const NAME: &str = "mixed";
 
-/// Whoever waits would have been told so by then.
+/// A waiter would have been refused within this time.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a name can be used as on our side.
+/// The ways to use a name in lockcore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Hold(Kind),
@@ -32,7 +33,7 @@ const SEMAPHORES: [Use; 2] = [Use::Hold(Kind::Permits(3)), Use::Hold(Kind::Plain
 const LATCHES: [Use; 3] = [Use::SetLatch, Use::CountDown, Use::WaitForLatch];
 
 impl Use {
-    /// Uses the name once; whoever `waits` does so for a while.
+    /// Uses the name once; with `waits`, waits for a while.
     async fn carry_out(self, locks: &Locks, waits: bool) -> Result<(), LockError> {
         let latch = locks.latch(NAME);
         match self {
@@ -47,7 +48,7 @@ impl Use {
     }
 }
 
-/// Has each of these refused, and what is stored left as it is. How many there were.
+/// Shows that each of these uses is refused and changes no data. Returns their number.
 async fn refused(both: &Both, uses: &[Use]) -> usize {
     let before = stored(&both.servers).await;
     for usage in uses {
@@ -67,7 +68,7 @@ async fn refused(both: &Both, uses: &[Use]) -> usize {
     uses.len()
 }
 
-/// What Java has stored under the name.
+/// The data that Java has stored under the name.
 async fn stored(servers: &Deployment) -> Vec<String> {
     let kind: String = servers.query(&["TYPE", NAME]).await;
     match kind.as_str() {
@@ -82,7 +83,8 @@ fn measured(refused: usize) -> String {
     )
 }
 
-/// While Java holds the name as each of these kinds, all the uses are refused; afterwards the name is free for them.
+/// While Java holds the name as each of these kinds, all the uses are refused; afterwards they
+/// succeed.
 async fn refused_while_held(promise: Promise, kinds: &[Kind], uses: &[Use]) {
     let both = Both::start().await;
     let mut count = 0;
@@ -167,7 +169,7 @@ async fn what_we_have_that_java_uses_as_something_else() {
         {
             let is_lock = |kind: Kind| matches!(kind, Kind::Reentrant | Kind::Fair);
             let is_read_write = |kind: Kind| matches!(kind, Kind::Read | Kind::Write);
-            // The same kind, or what Redisson lets in.
+            // The same kind, or a use that Redisson allows.
             if is_lock(ours) && (is_lock(theirs) || is_read_write(theirs))
                 || is_read_write(ours) && is_read_write(theirs)
                 || ours.limit().is_some() && theirs.limit().is_some()

@@ -1,4 +1,5 @@
-//! `Locks::plain_semaphore` and `RSemaphore`, whose permits have no lease: ours come back through us, Java's through nobody.
+//! `Locks::plain_semaphore` and `RSemaphore`, whose permits have no lease: lockcore returns its
+//! own, and nobody those of Java.
 
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ async fn the_permit_of_a_rust_holder_that_is_killed_comes_back_through_rust() {
     soon("Java's entry", waiting).await.unwrap();
     thread.release("crashed").await.unwrap();
 
-    // Who waited from before the death on does not have to ask again.
+    // A waiter from before the death does not have to ask again.
     let mut process = Process::holds(&both.servers, kind, "awaited");
     let waiting = tokio::spawn(both.locks.plain_semaphore("awaited", 1).acquire());
     listened_to(&both.servers, kind, "awaited", 1).await;

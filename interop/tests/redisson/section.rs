@@ -1,4 +1,4 @@
-//! [`Section`]: what is tested, and with what the tests that all kinds share do it.
+//! [`Section`]: the synchronizer under test, and the parameters of the tests that all kinds share.
 
 use lockcore_interop::Kind;
 
@@ -44,7 +44,7 @@ impl Section {
         matches!(self, Self::Semaphore | Self::PlainSemaphore)
     }
 
-    /// Holders, and waiters that they keep out.
+    /// Holders, and waiters that they exclude.
     pub(crate) fn pairs(self) -> &'static [(Kind, Kind)] {
         match self {
             Self::Reentrant => &[(Kind::Reentrant, Kind::Reentrant)],
@@ -58,7 +58,8 @@ impl Section {
         }
     }
 
-    /// What is acquired in turn where many contend: the kinds with their weights, and how much weight may be inside.
+    /// The acquisitions in turn of each contender: the kinds with their weights, and the weight
+    /// that may be inside.
     pub(crate) fn turns(self) -> (&'static [(Kind, u32)], u32) {
         match self {
             Self::Reentrant => (&[(Kind::Reentrant, 1)], 1),
@@ -71,7 +72,8 @@ impl Section {
     }
 }
 
-/// The tests that every synchronizer has which can be held: who is inside, who is woken, and who stays outside.
+/// The tests that all synchronizers with holds share: who is inside, who is woken, and who stays
+/// outside.
 macro_rules! tests_of_holds {
     ($section:expr) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

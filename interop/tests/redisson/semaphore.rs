@@ -21,7 +21,7 @@ async fn rust_sees_the_permits_of_java() {
     let both = Both::start().await;
     let thread = both.redisson.thread_for(Kind::Permits(PERMITS));
     assert!(thread.prepare("seen").await.unwrap(), "there was none");
-    // What a handle says counts only where there is none yet.
+    // The number in a handle only counts where there is none yet.
     let semaphore = both.locks.semaphore("seen", 50);
     assert_eq!(semaphore.available().await.unwrap(), PERMITS);
     for taken in 1..=2 {
@@ -89,7 +89,7 @@ async fn a_resize_in_rust_wakes_java() {
     assert_eq!(thread.permits("resized").await.unwrap(), 3);
     assert_eq!(thread.available_permits("resized").await.unwrap(), 1);
 
-    // Smaller than what is taken: nobody is let in until enough have come back.
+    // Fewer than are taken: nobody is let in until enough have been returned.
     semaphore.resize(1).await.unwrap();
     assert_eq!(thread.permits("resized").await.unwrap(), 1);
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the suites share.
+//! Helpers shared by the suites.
 
 use std::{
     future::Future,
@@ -11,13 +11,13 @@ use lockcore_interop::{Java, Kind, Redisson};
 
 use crate::deployment::Deployment;
 
-/// Longer than anything here takes on a busy machine: a test that waits so long has failed.
+/// The limit of a wait, more than any takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// The lease of the clients of both sides: short, since some tests wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 
-/// What a busy machine may add.
+/// The maximum extra delay of a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
 
 /// Servers, and a client of each side on them.
@@ -28,7 +28,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// On a single server of their own.
+    /// Starts both on a single private server.
     pub(crate) async fn start() -> Self {
         Self::on(&Deployment::server()).await
     }
@@ -45,13 +45,14 @@ impl Both {
     }
 }
 
-/// The Java process that all tests share but those that end one. It ends with this process, when its input does.
+/// The Java process that all tests share, except those that end one. It ends with this process,
+/// when its input does.
 pub(crate) fn java() -> Java {
     static JAVA: OnceLock<Java> = OnceLock::new();
     JAVA.get_or_init(|| Java::start().unwrap_or_else(|error| panic!("{error}"))).clone()
 }
 
-/// Waits for what must happen soon.
+/// Waits for an event that must come soon.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(LONG, future).await {
         Ok(output) => output,
@@ -59,7 +60,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Resolves when it is so. The server has no events for such things, so it is asked until then.
+/// Completes when `is_so` holds. The server has no events for that, so it is polled.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     soon(what, async {
         while !is_so().await {
@@ -69,7 +70,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn()
     .await;
 }
 
-/// Resolves when `count` clients listen for releases. Waiters for a fair lock have channels of their own: there, `count` of them wait and listen.
+/// Completes when `count` clients listen for releases. Waiters for a fair lock have separate
+/// channels: there, `count` of them wait and listen.
 pub(crate) async fn listened_to(servers: &Deployment, kind: Kind, name: &str, count: u32) {
     let channel = match kind {
         Kind::Fair => return queued_and_listening(servers, name, count).await,
@@ -80,12 +82,12 @@ pub(crate) async fn listened_to(servers: &Deployment, kind: Kind, name: &str, co
     subscribed(servers, &derived(channel, name), count).await;
 }
 
-/// Resolves when `count` clients have subscribed to the channel.
+/// Completes when `count` clients have subscribed to the channel.
 pub(crate) async fn subscribed(servers: &Deployment, channel: &str, count: u32) {
     until("the subscriptions", async || servers.subscribers(channel).await >= count).await;
 }
 
-/// Resolves when `count` wait in the queue of a fair lock.
+/// Completes when `count` waiters are in the queue of a fair lock.
 pub(crate) async fn queued(servers: &Deployment, name: &str, count: u32) {
     let queue = derived("redisson_lock_queue", name);
     let server = servers.server_of(&queue).await;
@@ -98,7 +100,7 @@ async fn queued_and_listening(servers: &Deployment, name: &str, count: u32) {
     until("the subscriptions", async || servers.channels(&channels).await >= count as usize).await;
 }
 
-/// What Redisson calls something of a name: a name with a tag keeps it.
+/// The name of a Redisson key that is derived from a name. A hash tag in the name is kept.
 fn derived(what: &str, name: &str) -> String {
     if name.contains('{') { format!("{what}:{name}") } else { format!("{what}:{{{name}}}") }
 }
@@ -109,12 +111,12 @@ pub(crate) async fn holders(lock: &Lock) -> Vec<(String, u32)> {
     state.holders().iter().map(|holder| (holder.owner().to_owned(), holder.hold_count())).collect()
 }
 
-/// What [`holders`] says when this is the only one, and has entered once.
+/// The result of [`holders`] when this is the only one, with a hold count of one.
 pub(crate) fn alone(guard: &LockGuard) -> [(String, u32); 1] {
     [(guard.wire_owner().to_owned(), 1)]
 }
 
-/// Milliseconds, as the table has them.
+/// Milliseconds, in the format of the table.
 pub(crate) fn ms(span: Duration) -> String {
     format!("{:.1} ms", span.as_secs_f64() * 1000.0)
 }

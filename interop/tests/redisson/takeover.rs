@@ -25,7 +25,7 @@ async fn java_enters_at_the_end_of_the_short_lease_that_a_named_owner_took_last(
     ] {
         let name = format!("takeover:{held:?}");
         let waiters = [both.redisson.thread_for(waiting), both.redisson.thread_for(waiting)];
-        // Waits that are not measured: Java loads its classes for them.
+        // These waits are not measured: Java loads its classes for them.
         waiters[0].acquire(&name, Lease::Watchdog).await.unwrap();
         waiters[0].release(&name).await.unwrap();
 

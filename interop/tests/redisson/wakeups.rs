@@ -20,7 +20,7 @@ pub(crate) fn rounds_on(topology: Topology) -> usize {
     if topology == Topology::Server { 99 } else { 33 }
 }
 
-/// At the median.
+/// The limit of the median.
 const LIMIT: Duration = Duration::from_millis(50);
 
 pub(crate) async fn rust_wakes_java(section: Section, servers: &Arc<Deployment>) {
@@ -63,13 +63,13 @@ pub(crate) async fn java_wakes_rust(section: Section, servers: &Arc<Deployment>)
     record_on(servers.topology(), section, Promise::JavaWakesRust, measured.within_limit()).await;
 }
 
-/// The pairs by turns, each time under another name.
+/// The pairs in turn, each time under another name.
 fn rounds(section: Section, topology: Topology) -> impl Iterator<Item = (String, (Kind, Kind))> {
     let pairs = section.pairs().iter().cycle().copied();
     (0..rounds_on(topology)).zip(pairs).map(|(round, pair)| (format!("wake:{round}"), pair))
 }
 
-/// How long waiters took, by what happened.
+/// The times of waiters, by event.
 #[derive(Debug, Default)]
 pub(crate) struct Measured(Vec<(String, Vec<Duration>)>);
 
@@ -91,7 +91,7 @@ impl Measured {
         }
     }
 
-    /// What was measured, for the table; every median has to be within the limit.
+    /// The measurements, for the table; every median must be within the limit.
     pub(crate) fn within_limit(self) -> String {
         let said = self.0.into_iter().map(|(what, mut waits)| {
             waits.sort_unstable();

@@ -1,4 +1,4 @@
-//! A hold that lasts longer than the first lease stays exclusive for the other side.
+//! A hold that lasts longer than its first lease still excludes the other side.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     support::{Both, LEASE, alone, holders, soon},
 };
 
-/// So long a waiter is refused; longer than two leases.
+/// How long a waiter is refused: longer than two leases.
 const WAIT: Duration = Duration::from_millis(3500);
 
-/// The lease of what Java's watchdog does not know.
+/// The lease of holds without Java's watchdog.
 const LONGER: Duration = Duration::from_millis(4500);
 
 pub(crate) async fn java_awaits_rust(section: Section) {

@@ -1,4 +1,4 @@
-//! What a waiter that crashes costs the other side: the time for which its place is kept.
+//! The cost of a crashed waiter for the other side: the time for which its place is kept.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const ROUNDS: u32 = 2;
 
-/// For how long either side keeps a place in the queue: `queue_timeout` and `fairLockWaitTimeout`.
+/// How long either side keeps a place in the queue: `queue_timeout` and `fairLockWaitTimeout`.
 const PLACE: Duration = Duration::from_secs(1);
 
 /// A lease shorter than that.
@@ -45,7 +45,7 @@ async fn a_rust_waiter_that_is_killed_keeps_java_for_no_longer_than_its_place() 
             thread.release(&name).await.unwrap();
         }
         locks.close().await.unwrap();
-        // Nobody wakes Java when the place lapses: it sleeps for what it saw left of the lease.
+        // Nobody wakes Java when the place lapses: it sleeps for the remaining lease that it saw.
         assert!(worst <= PLACE.max(lease) + SLACK, "{worst:?}");
         measured.push(format!("{} at a lease of {} ms", ms(worst), lease.as_millis()));
     }
@@ -68,7 +68,7 @@ async fn a_java_waiter_that_halts_keeps_rust_for_what_redisson_gives_it() {
         let java = Java::start().unwrap();
         let configuration = both.servers.configuration(LEASE).fair_wait(PLACE);
         let redisson = java.connect(&configuration).await.unwrap();
-        // Never answered.
+        // This request is never answered.
         drop(redisson.thread_for(Kind::Fair).acquire(&name, Lease::Watchdog));
         listened_to(&both.servers, Kind::Fair, &name, 1).await;
         let waiting = tokio::spawn(both.locks.fair_lock(&name).acquire());

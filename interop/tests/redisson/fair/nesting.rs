@@ -55,7 +55,8 @@ async fn nested_fair_holds_of_rust_pass_the_queue() {
         guards.push(soon("a nested hold", lock.acquire()).await.unwrap());
         assert_eq!(guards[0].hold_count(), depth);
     }
-    // This one asks for more lease than there is, so that the server is asked, and has to let it pass the queue as well.
+    // This acquisition asks for a longer lease, so that the server is asked, and must let it pass
+    // the queue as well.
     let longer = lock.clone().lease(Duration::from_secs(60)).acquire();
     guards.push(soon("a longer hold", longer).await.unwrap());
     assert_eq!(holders(&lock).await, [(guards[0].wire_owner().to_owned(), DEPTH + 1)]);

@@ -15,13 +15,13 @@ use crate::{
 const WAITERS: u32 = 6;
 const ROUNDS: u32 = 10;
 
-/// Who has entered, in order.
+/// The entries, in order.
 type Entries = Arc<Mutex<Vec<u32>>>;
 
 #[tokio::test]
 async fn both_sides_enter_in_the_order_in_which_they_asked() {
     let both = Both::start().await;
-    // Two clients on each side, so that none of them puts its own waiters in order.
+    // Two clients on each side, so that neither side orders its own waiters.
     let (other_java, other_rust) =
         (both.servers.redisson(LEASE).await, both.servers.locks(LEASE).await);
     for round in 0..ROUNDS {
@@ -38,7 +38,8 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
         let mut waiting = JoinSet::new();
         for number in 0..WAITERS {
             let entries = entries.clone();
-            // Java begins in two rounds, Rust in the next two: every side waits behind every holder first.
+            // Java begins in two rounds, Rust in the next two: each side is the first to wait
+            // behind every holder.
             if (number + round / 2) % 2 == 0 {
                 let client = if number < 2 { &both.redisson } else { &other_java };
                 waiting.spawn(of_java(
@@ -73,8 +74,8 @@ async fn both_sides_enter_in_the_order_in_which_they_asked() {
     record(Section::Fair, Promise::Order, measured).await;
 }
 
-/// Two of each three waiters are ours: the release of the first lets the second in, which is told
-/// so and asks nobody. Java is woken, and asks.
+/// Two of each three waiters are lockcore's: the release of the first grants the lock to the
+/// second, which makes no request. Java is woken, and asks.
 #[tokio::test]
 async fn those_who_are_let_in_by_a_release_keep_the_order_with_java() {
     let both = Both::start().await;

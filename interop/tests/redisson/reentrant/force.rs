@@ -1,4 +1,4 @@
-//! An operator of either side ends a hold of the other.
+//! An operator of one side ends a hold of the other.
 
 use std::time::Instant;
 

@@ -56,7 +56,7 @@ pub(crate) async fn of_rust(servers: &Arc<Deployment>) {
         guards.push(lock.acquire().await.unwrap());
         assert_eq!(guards[0].hold_count(), depth);
     }
-    // This one asks for more lease than there is, so that the server has to count it as well.
+    // This acquisition asks for a longer lease, so that the server has to count it as well.
     guards.push(lock.clone().lease(Duration::from_secs(60)).acquire().await.unwrap());
     while let Some(guard) = guards.pop() {
         assert!(!tries().await.unwrap(), "{} holds are left", guards.len() + 1);

@@ -1,4 +1,4 @@
-//! Nobody releases what belongs to the other side.
+//! Neither side releases the holds of the other.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     support::{Both, alone, holders, soon},
 };
 
-/// A hold that is not renewed, and ends before its holder knows what to do.
+/// A lease that is not renewed, and ends before its holder knows what to do.
 const SHORT: Duration = Duration::from_millis(300);
 
 #[tokio::test]
@@ -23,14 +23,14 @@ async fn java_cannot_release_our_hold() {
     let both = Both::start().await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("ours"));
 
-    // One that it never had.
+    // A hold that it never had.
     let guard = lock.acquire().await.unwrap();
     assert!(thread.release("ours").await.unwrap_err().is("IllegalMonitorStateException"));
     assert!(guard.is_held());
     assert_eq!(holders(&lock).await, alone(&guard));
     guard.release().await.unwrap();
 
-    // One that it had, and that has ended since.
+    // A hold that it had, and that has ended since.
     thread.acquire("ours", Lease::Fixed(SHORT)).await.unwrap();
     let guard = soon("the end of its lease", lock.acquire()).await.unwrap();
     assert!(thread.release("ours").await.unwrap_err().is("IllegalMonitorStateException"));
@@ -47,7 +47,7 @@ async fn we_cannot_release_the_hold_of_java() {
     let both = Both::start().await;
     let (thread, lock) = (both.redisson.thread(), both.locks.lock("theirs"));
 
-    // A hold that Java has taken over, since its lease had ended.
+    // A hold that Java has replaced, since its lease had ended.
     let late = lock.clone().lease(SHORT).acquire().await.unwrap();
     let owner =
         soon("the end of our lease", thread.acquire("theirs", Lease::Watchdog)).await.unwrap();
@@ -55,7 +55,7 @@ async fn we_cannot_release_the_hold_of_java() {
     assert!(matches!(released, Err(LockError::Lost { .. })), "{released:?}");
     assert_eq!(holders(&lock).await, [(owner.clone(), 1)]);
 
-    // And one that we never had, past everything that the core knows.
+    // And a hold that lockcore never had, bypassing the core.
     let backend = RedisBackend::connect(both.servers.url()).await.unwrap();
     let stranger = HoldId::unique("2f1b4b0e-6d1e-4c62-9f56-0d3b8f4e7a11:1");
     let request = ReleaseRequest::new(LockName::new("theirs").unwrap(), stranger);

@@ -1,4 +1,4 @@
-//! Holds of ours that the server stores without a script: a hash that `RESTORE` creates.
+//! lockcore holds that the server stores without a script: a hash created by `RESTORE`.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::{
     support::Both,
 };
 
-/// Of each side, for each name.
+/// The number of holds of each side, for each name.
 const HOLDS: u64 = 50;
 
 #[tokio::test]

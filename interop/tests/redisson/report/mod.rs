@@ -1,4 +1,4 @@
-//! The table of the results, which the suite writes when every row of it has been measured.
+//! The table of the results, which the suite writes when every row has been measured.
 
 mod promise;
 
@@ -26,13 +26,13 @@ type Rows = BTreeMap<(Topology, Section, Promise), String>;
 
 static MEASURED: Mutex<Rows> = Mutex::new(Rows::new());
 
-/// Enters what a test on a single server has measured, once it has passed.
+/// Records the result of a test on a single server, once it has passed.
 pub(crate) async fn record(section: Section, promise: Promise, measured: impl Into<String>) {
     record_on(Topology::Server, section, promise, measured).await;
 }
 
-/// Enters what a test has measured, once it has passed. The last row has the table written, so that a table always comes from
-/// one complete run.
+/// Records the result of a test, once it has passed. The last row writes the table, so that a table
+/// always comes from one complete run.
 pub(crate) async fn record_on(
     topology: Topology,
     section: Section,
@@ -65,7 +65,7 @@ fn all() -> impl Iterator<Item = (Topology, Section, Promise)> {
     })
 }
 
-/// Where the table goes: `LOCKCORE_INTEROP_TABLE`, or `docs/INTEROP.md`.
+/// The path of the table: `LOCKCORE_INTEROP_TABLE`, or `docs/INTEROP.md`.
 fn path() -> PathBuf {
     match env::var_os("LOCKCORE_INTEROP_TABLE") {
         Some(path) if !path.is_empty() => PathBuf::from(path),

@@ -2,7 +2,7 @@
 
 use crate::{deployment::Topology, section::Section};
 
-/// What is promised.
+/// A promise to be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
     Exclusion,
@@ -66,7 +66,7 @@ impl Section {
         }
     }
 
-    /// What depends on where the commands and the messages go.
+    /// The promises that depend on where the commands and the messages go.
     fn promises_elsewhere(self) -> Vec<Promise> {
         use Promise as P;
         let wakeups = [P::RustWakesJava, P::JavaWakesRust];
@@ -183,7 +183,7 @@ impl Section {
 }
 
 impl Promise {
-    /// As the table has it.
+    /// The text in the table.
     pub(crate) fn text(self, section: Section) -> &'static str {
         use Section as S;
         match (self, section) {

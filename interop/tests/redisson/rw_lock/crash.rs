@@ -1,4 +1,4 @@
-//! A reader that has died does not outlive its lease because the other side reads on.
+//! A dead reader does not outlive its lease because the other side keeps reading.
 
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ async fn a_dead_java_reader_does_not_stay_while_rust_reads() {
     .await;
 }
 
-/// Resolves when there are so many readers left, which the end of a lease brings about, and nobody else.
+/// Completes when `count` readers are left, which only the end of a lease can bring about.
 async fn readers_are(lock: &RwLock, count: usize) {
     let died = Instant::now();
     until("the end of the lease", async || lock.state().await.unwrap().holders().len() == count)

@@ -1,4 +1,4 @@
-//! Writers that go on as readers, and who is let in beside them.
+//! Writers that continue as readers, and the readers that are let in beside them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Each side sees the other's holds, and our side sees who waits.
+//! Each side sees the other's holds, and lockcore sees the waiters.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Nested holds on both sides: reading within reading, writing within writing, and reading within writing, which goes on when the writing
-//! has ended.
+//! Nested holds on both sides: reading within reading, writing within writing, and reading within
+//! writing, which continues when the writing has ended.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn nested_holds_of_java_count_for_both() {
     record(Section::ReadWrite, Promise::JavaNests, measured).await;
 }
 
-/// The modes and counts of whoever holds the lock, readers first.
+/// The modes and counts of the holders, readers first.
 async fn holds(lock: &RwLock) -> Vec<(Mode, u32)> {
     let state = lock.state().await.unwrap();
     let mut holds: Vec<_> =
@@ -60,7 +60,7 @@ async fn holds(lock: &RwLock) -> Vec<(Mode, u32)> {
     holds
 }
 
-/// Whether another reader of ours is let in, and whether another writer is.
+/// Whether another lockcore reader is let in, and whether another writer is.
 async fn lets_in(lock: &RwLock) -> (bool, bool) {
     let mut let_in = [false; 2];
     for (side, let_in) in [lock.read(), lock.write()].iter().zip(&mut let_in) {
