@@ -20,18 +20,19 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * What {@code benches/} measures of Redisson. The loops are here, so that the way into this process is not measured. The first
- * argument of every verb but the first is the client; names are a prefix and a number. Times are in nanoseconds.
+ * The measurements of Redisson for {@code benches/}. The loops run here, so that the communication
+ * with this process is not measured. The first argument of every verb but the first is the client;
+ * names are a prefix and a number. Times are in nanoseconds.
  */
 final class Benchmark {
     private static final int WARMING_UP = 0;
     private static final int MEASURING = 1;
     private static final int ENDING = 2;
 
-    /** Threads that acquire many names, to keep them. */
+    /** The number of threads that acquire many names and keep them. */
     private static final int HOLDERS = 16;
 
-    /** How many waiters begin at a time. */
+    /** The number of waiters that begin at a time. */
     private static final int AT_A_TIME = 64;
 
     private final Clients clients;
@@ -56,7 +57,7 @@ final class Benchmark {
                 "benchNest", this::nest);
     }
 
-    /** {@code url watchdogMs}: a client with Redisson's defaults, but for the time of the watchdog. */
+    /** {@code url watchdogMs}: a client with Redisson's defaults, except for the watchdog. */
     private String connect(String url, long watchdog) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdog);
@@ -71,7 +72,10 @@ final class Benchmark {
         return clients.add(config);
     }
 
-    /** {@code client one|each name tasks warmUpMs measuredMs}: what the threads have done, as {@code redisson.rs} reads it. */
+    /**
+     * {@code client one|each name tasks warmUpMs measuredMs}: the results of the threads, in the
+     * format of {@code redisson.rs}.
+     */
     private String load(Arguments arguments) throws Exception {
         RedissonClient client = clients.of(arguments);
         boolean isOne = arguments.text(1).equals("one");
@@ -139,13 +143,13 @@ final class Benchmark {
         return time / unit * unit;
     }
 
-    /** {@code client name}: when the lock was had. */
+    /** {@code client name}: the time of the grant. */
     private long acquire(Arguments arguments) {
         clients.of(arguments).getLock(arguments.text(1)).lock();
         return System.nanoTime();
     }
 
-    /** {@code client name}: when the release was begun. */
+    /** {@code client name}: the start of the release. */
     private long release(Arguments arguments) {
         RLock lock = clients.of(arguments).getLock(arguments.text(1));
         long begun = System.nanoTime();
@@ -153,7 +157,10 @@ final class Benchmark {
         return begun;
     }
 
-    /** {@code client prefix from count}: acquires as many names and keeps them, on a few threads. */
+    /**
+     * {@code client prefix from count}: acquires {@code count} names and keeps them, on a few
+     * threads.
+     */
     private boolean hold(Arguments arguments) throws Exception {
         RedissonClient client = clients.of(arguments);
         long from = arguments.number(2);
@@ -178,21 +185,22 @@ final class Benchmark {
         }
     }
 
-    /** {@code client prefix names count}: has as many wait for so many names. */
+    /** {@code client prefix names count}: starts {@code count} waiters for {@code names} names. */
     private boolean waitFor(Arguments arguments) {
         RedissonClient client = clients.of(arguments);
         for (long number = 0; number < arguments.number(3); number++) {
             RLock lock = client.getLock(arguments.text(1) + "-" + number % arguments.number(2));
             lock.lockAsync(number);
             if (number % AT_A_TIME == 0) {
-                // Those before have been sent: more than that at a time would wait too long for a connection, and fail.
+                // Those before have been sent: more than that at a time would wait too long for a
+                // connection, and fail.
                 lock.isLocked();
             }
         }
         return true;
     }
 
-    /** {@code client prefix count}: has one wait for each of as many names. */
+    /** {@code client prefix count}: starts one waiter for each of {@code count} names. */
     private boolean await(Arguments arguments) {
         RedissonClient client = clients.of(arguments);
         for (long number = 0; number < arguments.number(2); number++) {
@@ -208,7 +216,7 @@ final class Benchmark {
         return true;
     }
 
-    /** When those had them, by the wall clock. */
+    /** The times of those grants, by the wall clock. */
     private String grants() {
         List<String> stamps = new ArrayList<>();
         for (CompletableFuture<Long> granted = grants.poll(); granted != null; granted = grants.poll()) {
@@ -217,7 +225,10 @@ final class Benchmark {
         return String.join(" ", stamps);
     }
 
-    /** {@code client samples pairs}: the time of a pair inside a hold, for each sample of so many pairs. */
+    /**
+     * {@code client samples pairs}: the time of a pair inside a hold, for each sample of that many
+     * pairs.
+     */
     private String nest(Arguments arguments) {
         RLock lock = clients.of(arguments).getLock("nested");
         List<String> times = new ArrayList<>();
@@ -234,7 +245,7 @@ final class Benchmark {
         return String.join(" ", times);
     }
 
-    /** What one thread has done. */
+    /** The results of one thread. */
     private static final class Pairs {
         private final Map<Long, Long> waits = new TreeMap<>();
         private long measured;

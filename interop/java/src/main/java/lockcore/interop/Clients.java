@@ -8,7 +8,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** The Redisson instances, by their ids: each is a client of its own, as another process would be. */
+/** The Redisson instances, by id: each is a separate client, as if in another process. */
 final class Clients {
     private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
 
@@ -29,8 +29,8 @@ final class Clients {
     }
 
     /**
-     * {@code connect url watchdogMs fairWaitMs shardedSubscriptionMode}: the id of a new client, with which the owners of its holds
-     * begin. A wait of 0 is that of Redisson.
+     * {@code connect url watchdogMs fairWaitMs shardedSubscriptionMode}: the id of a new client,
+     * the prefix of the owners of its holds. A wait of 0 selects Redisson's default.
      */
     private String connect(Arguments arguments) {
         Config config = new Config();
@@ -44,14 +44,16 @@ final class Clients {
         return add(config);
     }
 
-    /** A new client: its id. */
+    /** Adds a new client, and returns its id. */
     String add(Config config) {
         RedissonClient client = Redisson.create(config);
         clients.put(client.getId(), client);
         return client.getId();
     }
 
-    /** {@code close client}: an orderly end of the client; its holds stay, as Redisson leaves them. */
+    /**
+     * {@code close client}: shuts the client down cleanly; its holds stay, as Redisson leaves them.
+     */
     private boolean close(String id) {
         RedissonClient client = clients.remove(id);
         if (client != null) {
@@ -60,7 +62,7 @@ final class Clients {
         return client != null;
     }
 
-    /** {@code versions}: of Redisson and of Java. */
+    /** {@code versions}: those of Redisson and of Java. */
     private static String versions() {
         return Redisson.class.getPackage().getImplementationVersion() + " " + Runtime.version();
     }

@@ -1,6 +1,6 @@
 package lockcore.interop;
 
-/** What a verb does, on the thread of its request. */
+/** The action of a verb, on the thread of its request. */
 @FunctionalInterface
 interface Command {
     /** Returns the value of the reply, which its {@code toString} writes. */

@@ -9,15 +9,18 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * {@code contend client holds name keys rounds limit}: acquires again and again, and does inside what too many at a time would spoil.
+ * {@code contend client holds name keys rounds limit}: acquires repeatedly, and does work inside
+ * that too many at a time would spoil.
  *
- * <p>{@code holds} are the kinds that are acquired in turn, each with its weight: {@code read:1,write:1000}. No more than
- * {@code limit} may be inside, by weight; a hold that weighs so much is one that excludes everybody.
+ * <p>{@code holds} are the kinds that are acquired in turn, each with its weight: {@code
+ * read:1,write:1000}. No more than {@code limit} may be inside, by weight; a hold with that weight
+ * excludes everybody.
  *
- * <p>The Rust suite does the very same with the same keys: {@code <keys>:inside} adds up who is inside, {@code <keys>:last} is the
- * side of the last hold, and {@code <keys>:work} is how many holds there were that exclude everybody: read and written back without any
- * help of Redis. Those that do not must find it unchanged. Answers {@code overlaps switches most}: how often it was not as it must be,
- * how often the hold before was the other side's, and how many were inside together at most.
+ * <p>The Rust suite does the same with the same keys: {@code <keys>:inside} is the sum of the
+ * weights inside, {@code <keys>:last} is the side of the last hold, and {@code <keys>:work} counts
+ * the holds that exclude everybody: it is read and written back in two steps. Other holds must find
+ * it unchanged. The answer is {@code overlaps switches most}: how often the work was spoilt, how
+ * often the previous hold was the other side's, and the maximum number inside together.
  */
 record Contention(Clients clients) {
     private static final String SIDE = "java";

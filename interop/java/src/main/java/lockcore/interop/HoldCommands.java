@@ -3,8 +3,8 @@ package lockcore.interop;
 import java.util.Map;
 
 /**
- * The verbs of every {@link Synchronizer}. The first three arguments are the client, the kind and the name; leases and waits are
- * in milliseconds.
+ * The verbs of every {@link Synchronizer}. The first three arguments are the client, the kind and
+ * the name; leases and waits are in milliseconds.
  */
 record HoldCommands(Clients clients) {
     Map<String, Command> commands() {

@@ -5,8 +5,8 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * What only an {@link RLock} has. The first three arguments are the client, the kind and the name; {@code lockAndGetToken client name}
- * has no kind.
+ * The verbs that only an {@link RLock} has. The first three arguments are the client, the kind and
+ * the name; {@code lockAndGetToken client name} has no kind.
  */
 record LockCommands(Clients clients) {
     Map<String, Command> commands() {

@@ -12,7 +12,8 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * Redisson, driven by lines on stdin. A request is one line with fields separated by tabs, and is answered by one line:
+ * Redisson, driven by lines on stdin. A request is one line with fields separated by tabs, and is
+ * answered by one line:
  *
  * <pre>
  *   id thread verb argument ...      in
@@ -20,9 +21,10 @@ import java.util.concurrent.Executors;
  *   id error ExceptionClass message  out
  * </pre>
  *
- * Requests of one thread name run one after the other on one Java thread, which is their owner for Redisson; those of
- * different names run concurrently. The verb {@code halt} ends the process at once, without an answer and without any
- * clean-up, as a crash would. The end of stdin ends it as well.
+ * Requests with the same thread name run one after the other on one Java thread, which is their
+ * owner for Redisson; those with different names run concurrently. The verb {@code halt} ends the
+ * process at once, without an answer and without any clean-up, like a crash. The end of stdin ends
+ * it as well.
  */
 public final class Main {
     private final Map<String, Command> commands = new HashMap<>();

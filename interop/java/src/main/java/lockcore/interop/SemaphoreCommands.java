@@ -4,7 +4,10 @@ import java.util.Map;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 
-/** What only semaphores have. The first three arguments are the client, the kind, {@code permits} or {@code plain}, and the name. */
+/**
+ * The verbs that only semaphores have. The first three arguments are the client, the kind, {@code
+ * permits} or {@code plain}, and the name.
+ */
 record SemaphoreCommands(Clients clients) {
     Map<String, Command> commands() {
         return Map.of(
@@ -27,7 +30,10 @@ record SemaphoreCommands(Clients clients) {
         return isLeased(arguments) ? leased(arguments).availablePermits() : plain(arguments).availablePermits();
     }
 
-    /** Gives back permits that somebody else has taken: an {@link RSemaphore} does not ask whose they are. */
+    /**
+     * Returns permits that another client has taken: an {@link RSemaphore} does not track their
+     * owners.
+     */
     private boolean releasePermits(Arguments arguments) {
         plain(arguments).release(Math.toIntExact(arguments.number(3)));
         return true;

@@ -6,18 +6,23 @@ import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** Where a client connects to. The URLs are those of lockcore, so that both sides are given the same one. */
+/**
+ * The servers of a client. The URLs have lockcore's format, so that both sides get the same one.
+ */
 final class Servers {
     private static final String SENTINEL = "redis+sentinel://";
     private static final String CLUSTER = "redis+cluster://";
 
-    /** How often a client looks for changes of a cluster, in ms; Redisson's default is 5 s. */
+    /** The interval in ms of checks for changes of a cluster; Redisson's default is 5 s. */
     private static final int SCAN_INTERVAL = 1000;
 
     private Servers() {
     }
 
-    /** {@code redis://host:port}, {@code redis+sentinel://host:port,host:port/name} or {@code redis+cluster://host:port,host:port}. */
+    /**
+     * {@code redis://host:port}, {@code redis+sentinel://host:port,host:port/name} or {@code
+     * redis+cluster://host:port,host:port}.
+     */
     static void configure(Config config, String url, ShardedSubscriptionMode mode) {
         if (url.startsWith(SENTINEL)) {
             String[] group = url.substring(SENTINEL.length()).split("/");
@@ -36,7 +41,7 @@ final class Servers {
         return Stream.of(list.split(",")).map(address -> "redis://" + address).toArray(String[]::new);
     }
 
-    /** The work under the locks reads what was written, which a replica may not have yet. */
+    /** The work under the locks reads recent writes, which a replica may not have yet. */
     private static void replicated(BaseMasterSlaveServersConfig<?> servers) {
         servers.setReadMode(ReadMode.MASTER);
         servers.setMasterConnectionMinimumIdleSize(2);

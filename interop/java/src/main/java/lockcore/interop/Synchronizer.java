@@ -11,18 +11,24 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
-/** What can be held, of any kind: a lock, or one permit of a semaphore. Leases and waits are in milliseconds. */
+/**
+ * Something that can be held: a lock, or one permit of a semaphore. Leases and waits are in
+ * milliseconds.
+ */
 interface Synchronizer {
-    /** Waits as long as it takes. What a lease of -1 means is up to the kind. */
+    /** Waits as long as it takes. The meaning of a lease of -1 depends on the kind. */
     void acquire(long lease) throws InterruptedException;
 
     /** Waits for at most {@code wait}. */
     boolean tryAcquire(long wait, long lease) throws InterruptedException;
 
-    /** Gives back what this thread has acquired last. */
+    /** Releases the last acquisition of this thread. */
     void release();
 
-    /** The one of a kind: those of {@link LockCommands#named}, {@code permits} and {@code plain}. */
+    /**
+     * The synchronizer of a kind: those of {@link LockCommands#named}, {@code permits} and {@code
+     * plain}.
+     */
     static Synchronizer named(RedissonClient client, String kind, String name) {
         return switch (kind) {
             case "permits" -> new LeasedPermit(client, name);
@@ -31,7 +37,7 @@ interface Synchronizer {
         };
     }
 
-    /** With a lease of -1, the watchdog renews that of the client. */
+    /** With a lease of -1, the watchdog renews the lease of the client. */
     record Lock(RLock lock) implements Synchronizer {
         @Override
         public void acquire(long lease) {
@@ -49,7 +55,7 @@ interface Synchronizer {
         }
     }
 
-    /** A permit of an {@link RPermitExpirableSemaphore}. With a lease of -1 it has no end. */
+    /** A permit of an {@link RPermitExpirableSemaphore}. With a lease of -1 it never expires. */
     record LeasedPermit(RedissonClient client, String name) implements Synchronizer {
         /** The ids of the permits of a thread, by client and name. */
         private static final ThreadLocal<Map<String, Deque<String>>> HELD = ThreadLocal.withInitial(HashMap::new);
@@ -82,7 +88,7 @@ interface Synchronizer {
         }
     }
 
-    /** A permit of an {@link RSemaphore}, which knows no leases. */
+    /** A permit of an {@link RSemaphore}, which has no leases. */
     record PlainPermit(RSemaphore semaphore) implements Synchronizer {
         @Override
         public void acquire(long lease) throws InterruptedException {
