@@ -6,7 +6,7 @@
 //! lockcore-faults smoke [--seed N] [--jobs N]                 a part of it, in a few minutes
 //! lockcore-faults run 1 39 [--seed N]                         some faults
 //! lockcore-faults soak [MINUTES] [--seed N]                   faults at random
-//! lockcore-faults bugs [NAME]                                 breaks the library, to test the tests
+//! lockcore-faults bugs [NAME]                                 seeded bugs, which tests must catch
 //! lockcore-faults list                                        lists the faults
 //! ```
 //! `--on single|sentinel|cluster|quorum|postgres|etcd` says where locks are kept; a single Redis

@@ -38,7 +38,7 @@ struct Events {
     granted_at: BTreeMap<String, Instant>,
     /// By name and token: the grants.
     grants: BTreeMap<(String, u64), Granted>,
-    /// Since when the latch is open.
+    /// When the latch was last opened; `None` while it is closed.
     opened_at: Option<Instant>,
     /// When the latch was last closed.
     closed_at: Option<Instant>,

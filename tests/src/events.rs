@@ -66,12 +66,12 @@ pub struct Event {
     pub client: String,
     /// The number of the acquisition in that process; 0 for events without one.
     pub op: u64,
-    /// What happened.
+    /// The kind of event, with its details.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened.
+/// The kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "e")]
 #[non_exhaustive]

@@ -67,7 +67,7 @@ fn between<'a>(line: &'a str, start: &str, end: char) -> Vec<&'a str> {
     line.split(start).skip(1).filter_map(|rest| Some(rest.split_once(end)?.0)).collect()
 }
 
-/// What the document links to, directly and by definition.
+/// The link targets of the document, direct and by definition.
 fn targets(document: &Path) -> Vec<String> {
     let lines = text(document);
     let direct = lines.iter().flat_map(|line| between(line, "](", ')'));

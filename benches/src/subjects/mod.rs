@@ -46,9 +46,9 @@ pub(crate) enum Subject {
     Rueidislock,
     /// In Go.
     Redislock,
-    /// Of PostgreSQL.
+    /// The advisory locks of PostgreSQL.
     AdvisoryLock,
-    /// Of etcd.
+    /// The lock service of etcd.
     EtcdLock,
 }
 

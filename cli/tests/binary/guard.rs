@@ -44,14 +44,14 @@ fn blocks_signals(pid: &str) -> bool {
     blocked.is_some_and(|mask| mask & 1 << 14 != 0)
 }
 
-/// When the store may grant `name` to somebody else.
+/// The time at which the store may grant `name` to another owner.
 async fn end_of_lease(server: &RedisServer, name: &str) -> Instant {
     let asked = Instant::now();
     let left: i64 = server.query(&["PTTL", name]).await;
     asked + Duration::from_millis(u64::try_from(left).expect("a lease"))
 }
 
-/// When the process was gone.
+/// Waits for the end of the process, and returns its time.
 fn end_of(pid: &str) -> Instant {
     let mut last_seen = Instant::now();
     until("the end of the command", || {

@@ -37,7 +37,7 @@ pub(crate) struct Etcd {
     cluster: EtcdCluster,
 }
 
-/// What clients have left at the cluster.
+/// The data that clients have left at the cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Left {
     /// The keys of holds and places, and the leases.

@@ -2,7 +2,7 @@
 
 use super::Finding;
 
-/// What exists on a server and in its clients while no lock is used.
+/// The state of a server and its clients while no lock is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// The keys of locks, without those of tokens.

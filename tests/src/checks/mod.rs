@@ -40,7 +40,7 @@ pub use self::{
 pub struct Finding {
     /// The checker that found it.
     pub check: &'static str,
-    /// What was found, and where.
+    /// The violation, and where it is in the log.
     pub message: String,
 }
 

@@ -93,7 +93,7 @@ pub async fn a_refusal_of_a_free_lock_tells_when_to_ask_again<F: Fixture>(fixtur
     }
 }
 
-/// C18: a request without a queue timeout gets no place.
+/// C18: a request that does not ask for a place gets none.
 pub async fn a_try_takes_no_place<F: Fixture>(fixture: &F) {
     let scene = Scene::fair(fixture).await;
     let holds = [stranger(), stranger(), stranger()];

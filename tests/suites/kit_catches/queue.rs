@@ -63,7 +63,7 @@ impl Flawed {
         Some(AcquireOutcome::Held { remaining })
     }
 
-    /// Until when others were told to wait for the place or the older hold that a grant replaces.
+    /// The announced end of what a grant replaces: of its place, or of an older hold of its owner.
     pub(super) fn announced(&self, cell: &Cell, request: &AcquireRequest) -> Option<Instant> {
         let older = cell.hold.as_ref().filter(|stored| {
             stored.id.owner() == request.hold.owner() && !self.has(Flaw::TakeoverWakesNobody)

@@ -112,7 +112,8 @@ impl Flawed {
         }
     }
 
-    /// Until when others were told to wait for the place or the older hold that a grant replaces.
+    /// The announced end of what a grant replaces: of a writer's place, or of an older hold of its
+    /// owner.
     fn announced_shared(&self, shared: &Shared, request: &AcquireRequest) -> Option<Instant> {
         let older = shared.holds.iter().filter(|stored| {
             self.gives_way(stored, request) && !self.has(Flaw::TakeoverWakesNobody)

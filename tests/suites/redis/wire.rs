@@ -112,7 +112,7 @@ async fn a_foreign_holder_is_waited_for_and_its_message_heard() {
         "woken by the message, not by the end of the lease"
     );
 
-    // What Redisson would do with the hold of another owner.
+    // Redisson's release of another owner's hold.
     assert_eq!(release_as_redisson(&server, "theirs", FOREIGNER).await, -1);
     assert!(guard.is_held());
     guard.release().await.unwrap();

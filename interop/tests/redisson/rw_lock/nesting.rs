@@ -60,7 +60,7 @@ async fn holds(lock: &RwLock) -> Vec<(Mode, u32)> {
     holds
 }
 
-/// Whether another lockcore reader is let in, and whether another writer is.
+/// Tries another lockcore reader and another writer. Returns `true` for each that is let in.
 async fn lets_in(lock: &RwLock) -> (bool, bool) {
     let mut let_in = [false; 2];
     for (side, let_in) in [lock.read(), lock.write()].iter().zip(&mut let_in) {
