@@ -7,7 +7,7 @@
 //! A record is a key under a lease of its own, which the next record replaces. Leases are whole
 //! seconds and may be longer than they were asked for, so the value begins with the lifetime.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use etcd_client::{DeleteOptions, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::{join_all, try_join_all};
@@ -18,11 +18,11 @@ use lockcore::{
 
 use crate::{
     error,
-    keep::tidy,
+    keep::{NewLease, tidy},
     keys::{Keys, Used, record_key, record_prefix, used_by},
     members::Members,
     record::seconds,
-    requests::{GrantLease, TimeToLive, Transact},
+    requests::{TimeToLive, Transact},
     seen::gets,
 };
 
@@ -143,7 +143,7 @@ async fn is_in_use(
 
 /// Writes a record under a lease of its own, and ends that of the record before.
 pub(crate) async fn put_client(
-    members: &Members,
+    members: &Arc<Members>,
     prefix: &str,
     id: &str,
     record: &str,
@@ -151,17 +151,17 @@ pub(crate) async fn put_client(
 ) -> Result<(), BackendError> {
     const DOING: &str = "writing the record of a client";
     let seconds = seconds(lifetime);
-    let granted = members.call(DOING, &GrantLease { lease: 0, seconds }).await?;
-    let lease = granted.ok_or_else(|| error::unexpected(DOING))?.lease;
-    let options = PutOptions::new().with_lease(lease).with_prev_key();
+    let mut lease = NewLease::grant(members, DOING, seconds).await?;
+    let options = PutOptions::new().with_lease(lease.id).with_prev_key();
     let put = TxnOp::put(record_key(prefix, id), format!("{seconds} {record}"), Some(options));
     let answer = members.call(DOING, &Transact(Txn::new().and_then([put]))).await?;
     let answer = answer.ok_or_else(|| error::unexpected(DOING))?;
+    lease.is_used = true;
     let before = answer.op_responses().into_iter().find_map(|answer| match answer {
         TxnOpResponse::Put(mut answer) => answer.take_prev_key().map(|pair| pair.lease()),
         _ => None,
     });
-    tidy(members, before.filter(|before| *before != lease && *before != 0)).await;
+    tidy(members, before.filter(|before| *before != lease.id && *before != 0)).await;
     Ok(())
 }
 
