@@ -45,7 +45,7 @@ const MAX_LEAD: u64 = 1_000;
 pub(super) struct ServerClock {
     state: Mutex<ClockState>,
     /// Cleared when the server has refused an acquisition without a script for good. Shared by the
-    /// connections to the server.
+    /// connections to the server, unless it is not one that may be asked for that.
     can_restore: Arc<AtomicBool>,
 }
 
