@@ -77,7 +77,7 @@ pub(super) enum TokenSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     Now,
-    /// See [`Restored::WithoutToken`].
+    /// See [`Restored::WithoutToken`] and [`Restored::Unprotected`].
     AfterUndo {
         is_new: bool,
     },
@@ -194,9 +194,9 @@ impl ServerClock {
                 self.can_restore.store(false, Ordering::Relaxed);
                 Err(Retry::Now)
             }
-            Restored::Unprotected => {
+            Restored::Unprotected { is_new } => {
                 self.can_restore.store(false, Ordering::Relaxed);
-                Err(Retry::AfterUndo { is_new: false })
+                Err(Retry::AfterUndo { is_new })
             }
             Restored::WithoutToken { is_new } => Err(Retry::AfterUndo { is_new }),
             // No reply to a script: the connection is given up.

@@ -285,6 +285,32 @@ async fn a_user_without_the_right_is_served_by_scripts() {
     assert!(refusals <= 3, "{stats}");
 }
 
+/// Without the right to `MULTI`, the commands take effect one by one.
+#[tokio::test]
+async fn a_token_that_an_attempt_without_a_transaction_has_made_expires() {
+    if server_lacks(Feature::LastingRestore) {
+        return;
+    }
+    let server = RedisServer::start();
+    set_user(&server, "worker", "~* &* +@all -multi").await;
+    soon("an attempt without a script", async {
+        loop {
+            let worker = connect_as(&server, "worker").await.unwrap();
+            let last = enters(&worker, &lock()).await;
+            assert_eq!(releases(&worker, &lock()).await, ReleaseOutcome::Released);
+            let _: i64 = server.query(&["DEL", TOKEN]).await;
+            let before = restored(&server).await;
+            assert!(enters(&worker, &lock()).await > last);
+            assert!((1..=DAY).contains(&pttl(&server, TOKEN).await));
+            assert_eq!(releases(&worker, &lock()).await, ReleaseOutcome::Released);
+            if restored(&server).await > before {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
 /// A server before Redis 7.0 would begin a lease anew when it reads a `RESTORE` from its file.
 #[tokio::test]
 async fn a_restart_of_the_server_does_not_prolong_a_hold() {
