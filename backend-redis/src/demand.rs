@@ -1,8 +1,8 @@
 //! The demand for an exclusive lock: its holder hears that others want it.
 //!
-//! `acquire.lua` publishes each refusal. Those who were refused before the holder listened have
-//! subscribed to the releases meanwhile, as waiters of Redisson do. So the holder also asks once
-//! whether anybody has.
+//! `acquire.lua` publishes each refusal, and so does a batch for those who expect to be refused.
+//! Those who were refused before the holder listened have subscribed to the releases meanwhile, as
+//! waiters of Redisson do. So the holder also asks once whether anybody has.
 
 use futures_util::future::join_all;
 use lockcore::{

@@ -166,12 +166,14 @@
 //!
 //! - `client` is used for `SETINFO` only and can be left out.
 //! - `cluster|info` can be left out.
-//! - `info` can be left out. Then the backend cannot check whether the server evicts keys.
+//! - `info` can be left out. Then the backend cannot check whether the server evicts keys, and
+//!   acquires by scripts only.
 //! - `pubsub|numsub` is not needed. With it, a client that listens to the demand for a lock hears
 //!   at once of those who wait already. On a cluster with sharded messages, `pubsub|shardnumsub`
 //!   has the same effect.
 //! - `restore`, `multi` and `exec` are not needed. With these and `incrby`, a lock that this client
-//!   released a moment ago is acquired without a script, which costs the server less.
+//!   released a moment ago is acquired without a script, which costs the server less. That is so
+//!   from Redis 7.0 on, and on every Valkey.
 //! - `pexpireat` is not needed. With it, the release of a fair lock grants it to the next waiter.
 //! - `config|get`, `scan`, `hscan` and, on a cluster, `cluster|nodes` are for
 //!   [`RedisBackend::diagnose`] only, which says what it could not look at.

@@ -11,6 +11,13 @@
 //! see [`RecentTokens`](crate::server::RecentTokens). What it cannot decide, a script does: if the
 //! lock is held after all, or if the server refuses one of the commands, nothing has been stored
 //! but a later last token, and the request is sent again as a script.
+//!
+//! A server writes its commands to the append-only file and to its replicas. From Redis 7.0 on, and
+//! in every Valkey, `RESTORE` is written with the time at which the key ends (`ABSTTL`), as seen in
+//! the files of Redis 7.0.15 and 8.0.2 and of Valkey 8.1.1. Redis 6.0 writes it as it came, with a
+//! time that begins anew when the file is read: a holder that crashed would free its lock only a
+//! lease after a restart of the server (C3). What scripts set is written as `PEXPIREAT` by all of
+//! them. So a server that is older, or does not say how old it is, is asked by scripts only.
 
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};
@@ -84,8 +91,9 @@ pub(crate) enum Restored {
     /// The lock may be acquired, but without a token that can be used: the last one was lost. If
     /// there was none, the command has made one, which has no expiry.
     WithoutToken { is_new: bool },
-    /// The server has refused the transaction, and carried out the commands without it.
-    Unprotected,
+    /// The server has refused the transaction, and carried out the commands without it. If there was
+    /// no last token, one of them has made one, which has no expiry.
+    Unprotected { is_new: bool },
     /// The server has refused to end the transaction, and will not carry out anything else on this
     /// connection.
     Unfinished,
@@ -100,6 +108,13 @@ pub(crate) struct Sent {
     pub(crate) last: u64,
     /// The number of tokens to issue.
     pub(crate) tokens: u64,
+}
+
+impl Sent {
+    /// Returns `true` if the reply to `INCRBY` says that there was no last token.
+    fn is_first(self, reply: &Value) -> bool {
+        matches!(reply, Value::Int(last) if u64::try_from(*last) == Ok(self.tokens))
+    }
 }
 
 /// Takes the replies to [`add_commands`].
@@ -133,7 +148,12 @@ pub(crate) fn take_replies(
         (Value::ServerError(begun), Value::ServerError(_)) => match queued.iter().all(is_error) {
             true => Restored::refused(&begun),
             // Without a transaction, each command took effect on its own.
-            false => Restored::Unprotected,
+            false => {
+                let results = queued.chunks_exact(2).zip(sent);
+                let is_new = |(results, sent): (&[Value], Sent)| sent.is_first(&results[1]);
+                let outcomes = results.map(|each| Restored::Unprotected { is_new: is_new(each) });
+                return outcomes.collect();
+            }
         },
         _ => Restored::Stray,
     };
@@ -146,13 +166,11 @@ impl Restored {
         match results {
             [Value::Okay, Value::Int(last)] => match u64::try_from(*last) {
                 Ok(last) if last >= sent.last + sent.tokens => Self::Granted { last },
-                last => Self::WithoutToken { is_new: last == Ok(sent.tokens) },
+                _ => Self::WithoutToken { is_new: sent.is_first(&results[1]) },
             },
             [Value::Okay, Value::ServerError(_)] => Self::WithoutToken { is_new: false },
             // The lock is held, but its last token was lost.
-            [Value::ServerError(_), Value::Int(last)]
-                if u64::try_from(*last) == Ok(sent.tokens) =>
-            {
+            [Value::ServerError(_), issued] if sent.is_first(issued) => {
                 Self::WithoutToken { is_new: true }
             }
             [Value::ServerError(refusal), Value::Int(_) | Value::ServerError(_)] => {
@@ -276,8 +294,16 @@ mod tests {
         }
         // The server has refused `MULTI` and `EXEC`, and carried the others out.
         let refused = || error("NOPERM No permissions to run the 'multi' command");
-        let replies = [refused(), Value::Okay, Value::Int(8), refused()];
-        assert_eq!(outcome(replies), Restored::Unprotected);
+        let held = error("BUSYKEY Target key name already exists.");
+        for (hold, token, is_new) in [
+            (Value::Okay, Value::Int(8), false),
+            (Value::Okay, Value::Int(1), true),
+            (held, Value::Int(1), true),
+            (Value::Okay, refused(), false),
+        ] {
+            let replies = [refused(), hold, token, refused()];
+            assert_eq!(outcome(replies), Restored::Unprotected { is_new });
+        }
     }
 
     #[test]

@@ -584,3 +584,17 @@ async fn a_waiter_tells_what_it_knows_and_comes_at_the_end_of_the_lease() {
     assert_eq!(expected.iter().filter(|held_for| held_for.is_some()).count(), 1, "{expected:?}");
     assert_eq!(expected.last(), Some(&None));
 }
+
+/// A backend that looks only whether the lock is held would keep an owner out of its own hold.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_name_tells_nothing() {
+    let (store, expecting) = (MemoryBackend::new(), Arc::new(Expecting::default()));
+    let (holder, locks) =
+        (Locks::new(store.clone()), Locks::new(Hooked::new(store, expecting.clone())));
+    let held = holder.lock("a").lease(35 * SECOND).acquire().await.unwrap();
+    let lock = locks.lock("a").owned_by(&Owner::named("job-17"));
+    drop(lock.acquire().await.unwrap());
+    let expected = std::mem::take(&mut *expecting.0.lock().unwrap());
+    assert_eq!(expected[..], [None; 6], "before and after it listens, every 10 s, and in the end");
+    drop(held);
+}

@@ -1,5 +1,9 @@
 -- Makes sure that later tokens are greater than a given one.
 --
+-- Without the key, the last token may be as late as the clock, so that tokens begin again there.
+-- Clients that know an earlier token, or propose one, go by the key alone: see token.lua and
+-- `restore.rs`.
+--
 -- The lock is not among the keys: a request that needs one key only is carried out while its slot
 -- moves to another node.
 --
@@ -14,5 +18,9 @@ if last >= raised then
     return 0
 end
 local time = redis.call('TIME')
-store_token(KEYS[1], raised, stored, time[1] * 1000000 + time[2], ARGV[2])
+local micros = time[1] * 1000000 + time[2]
+if not stored then
+    raised = math.max(raised, micros)
+end
+store_token(KEYS[1], raised, stored, micros, ARGV[2])
 return 1

@@ -50,6 +50,14 @@ impl Identity {
     pub(crate) fn software(&self) -> Option<(String, String)> {
         self.software.as_deref().cloned()
     }
+
+    /// Returns `true` if the server certainly passes a key that `RESTORE` creates on with the time
+    /// at which it ends: see [`restore`](crate::restore).
+    pub(super) fn passes_on_when_keys_end(&self) -> bool {
+        let Some((name, version)) = self.software.as_deref() else { return false };
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        matches!(name.as_str(), "redis" | "valkey") && major >= Some(7)
+    }
 }
 
 /// What a server says about itself.
@@ -234,6 +242,20 @@ mod tests {
         }
         assert!(is_cluster_node("cluster_enabled:1\r\n"));
         assert!(!is_cluster_node("cluster_enabled:0\r\n"));
+    }
+
+    #[test]
+    fn only_known_servers_from_seven_on_pass_on_when_restored_keys_end() {
+        let does = |info: &str| Identity::of(info).passes_on_when_keys_end();
+        for version in ["7.0.0", "7.0.15", "7.4.0", "8.0.2", "10.1.0", "255.255.255"] {
+            assert!(does(&format!("redis_version:{version}\r\n")), "{version}");
+        }
+        for version in ["5.0.14", "6.0.16", "6.2.19", "6.3.4", "unstable", ""] {
+            assert!(!does(&format!("redis_version:{version}\r\n")), "{version}");
+        }
+        assert!(does("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n"));
+        assert!(!does("redis_version:7.4.0\r\ndragonfly_version:df-v1.30.0\r\n"));
+        assert!(!does("role:master\r\n") && !Identity::default().passes_on_when_keys_end());
     }
 
     #[test]

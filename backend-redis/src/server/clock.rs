@@ -45,7 +45,7 @@ const MAX_LEAD: u64 = 1_000;
 pub(super) struct ServerClock {
     state: Mutex<ClockState>,
     /// Cleared when the server has refused an acquisition without a script for good. Shared by the
-    /// connections to the server.
+    /// connections to the server, unless it is not one that may be asked for that.
     can_restore: Arc<AtomicBool>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum TokenSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     Now,
-    /// See [`Restored::WithoutToken`].
+    /// See [`Restored::WithoutToken`] and [`Restored::Unprotected`].
     AfterUndo {
         is_new: bool,
     },
@@ -194,9 +194,9 @@ impl ServerClock {
                 self.can_restore.store(false, Ordering::Relaxed);
                 Err(Retry::Now)
             }
-            Restored::Unprotected => {
+            Restored::Unprotected { is_new } => {
                 self.can_restore.store(false, Ordering::Relaxed);
-                Err(Retry::AfterUndo { is_new: false })
+                Err(Retry::AfterUndo { is_new })
             }
             Restored::WithoutToken { is_new } => Err(Retry::AfterUndo { is_new }),
             // No reply to a script: the connection is given up.

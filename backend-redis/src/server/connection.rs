@@ -139,13 +139,17 @@ impl CommandConnection {
         let (runtime, queue) = (Handle::current(), SendQueue::default());
         let unacknowledged = Unacknowledged::default();
         let splits_batches = opener.splits_batches.clone();
+        let can_restore = match identity.passes_on_when_keys_end() {
+            true => opener.can_restore.clone(),
+            false => Arc::default(),
+        };
         let successor = life.clone().end_with(opener.address.clone(), place);
         let successor = runtime.spawn(successor).abort_handle();
         let connection = Self {
             inner,
             runtime,
             queue,
-            clock: ServerClock::new(opener.can_restore.clone()),
+            clock: ServerClock::new(can_restore),
             unacknowledged,
             identity,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),

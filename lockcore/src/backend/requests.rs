@@ -113,10 +113,13 @@ pub struct AcquireRequest {
     /// [`Mode::Exclusive`].
     pub least_token: Option<FencingToken>,
     /// The remaining time of the hold in the way, as far as the client knows: the store has refused
-    /// an earlier request of it, and nothing was heard since. If the lock is not free, a backend
-    /// may answer [`Held`](AcquireOutcome::Held) with this time, and need not look how long it is
-    /// held and by what kind of lock. So many waiters can ask with one command whether a wake-up
-    /// was lost. `Some` only in [`Mode::Exclusive`].
+    /// an earlier request of it, and nothing was heard since. If another owner holds the lock, a
+    /// backend may answer [`Held`](AcquireOutcome::Held) with this time, and need not look how long
+    /// it is held and by what kind of lock. So many waiters can ask with one command whether a
+    /// wake-up was lost.
+    ///
+    /// `Some` only in [`Mode::Exclusive`], and for an outermost hold of an owner without a name
+    /// that no earlier request can have brought about. So whoever holds the lock is another owner.
     pub held_for: Option<Duration>,
 }
 

@@ -98,23 +98,47 @@ pub async fn a_refusal_changes_nothing<F: Fixture>(fixture: &F) {
     holder.releases().await;
 }
 
-/// C2: a waiter that states how long it expects the lock to be held is refused while it is held,
-/// and gets it as soon as it is free.
+/// C2: waiters that state how long they expect their locks to be held are refused while the locks
+/// are held, and get them as soon as they are free, also if they ask at the same time.
 pub async fn who_expects_a_refusal_gets_a_free_lock<F: Fixture>(fixture: &F) {
-    let (scene, holds) = (Scene::of(fixture).await, [stranger(), stranger()]);
-    let (holder, other) = (scene.one(&holds[0]), scene.two(&holds[1]));
-    let expecting = || other.acquire_request(LASTING).held_for(Some(LASTING / 2));
-    holder.enters_for(LASTING / 10).await;
-    for _ in 0..2 {
-        match other.send(expecting()).await {
-            AcquireOutcome::Held { remaining: Some(left) } if left <= LASTING / 2 => {}
-            other => panic!("it should have been refused, was answered {other:?}"),
+    let (scene, names) = (Scene::of(fixture).await, ["a", "b", "c", "d"].map(unique_name));
+    let [holders, others] = [(); 2].map(|()| [(); 4].map(|()| stranger()));
+    let holder = |at: usize| scene.one(&holders[at]).under(&names[at]);
+    let other = |at: usize| scene.two(&others[at]).under(&names[at]);
+    let ask = async |at: usize| {
+        let expecting = other(at).acquire_request(LASTING).held_for(Some(LASTING / 2));
+        other(at).send(expecting).await
+    };
+    let assert_answered = |at: usize, outcome: &AcquireOutcome, is_free: bool| match outcome {
+        AcquireOutcome::Held { remaining: Some(left) } if *left <= LASTING / 2 => {
+            assert!(!is_free, "lock {at} is free, was answered {outcome:?}");
+        }
+        _ => assert!(is_free && outcome.token().is_some(), "lock {at} was answered {outcome:?}"),
+    };
+    for at in 0..names.len() {
+        holder(at).enters_for(LASTING / 10).await;
+        assert_answered(at, &ask(at).await, false);
+    }
+    // All are held; then one is free, which was not the first to be asked for; then the others.
+    for is_free in [[false; 4], [false, false, true, false]] {
+        if is_free[2] {
+            holder(2).releases().await;
+        }
+        let (a, b, c, d) = tokio::join!(ask(0), ask(1), ask(2), ask(3));
+        for (at, outcome) in [a, b, c, d].iter().enumerate() {
+            assert_answered(at, outcome, is_free[at]);
         }
     }
-    holder.releases().await;
-    let granted = other.send(expecting()).await;
-    assert!(granted.token().is_some(), "the lock is free, was answered {granted:?}");
-    other.releases().await;
+    for at in [0, 1, 3] {
+        holder(at).releases().await;
+    }
+    let (a, b, d) = tokio::join!(ask(0), ask(1), ask(3));
+    for (at, outcome) in [(0, a), (1, b), (3, d)] {
+        assert_answered(at, &outcome, true);
+    }
+    for at in 0..names.len() {
+        other(at).releases().await;
+    }
 }
 
 /// C2: a refused request leaves no hold that could be renewed or released, then or later.

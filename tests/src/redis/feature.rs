@@ -27,13 +27,16 @@ pub enum Feature {
     PauseModes,
     /// Sharded channels in a cluster: `SSUBSCRIBE` and `SPUBLISH`.
     ShardedChannels,
+    /// Acquisitions without a script. `RESTORE` creates a key that ends at the same time after a
+    /// restart.
+    LastingRestore,
 }
 
 impl Feature {
     fn since(self) -> Version {
         match self {
             Self::ChannelRights | Self::PauseModes => Version::new(6, 2, 0),
-            Self::ShardedChannels => COMPLETE,
+            Self::ShardedChannels | Self::LastingRestore => COMPLETE,
         }
     }
 
@@ -42,6 +45,7 @@ impl Feature {
             Self::ChannelRights => "rights to channels (6.2)",
             Self::PauseModes => "CLIENT PAUSE with a mode (6.2)",
             Self::ShardedChannels => "sharded channels (7.0)",
+            Self::LastingRestore => "RESTORE that lasts as long after a restart (7.0)",
         }
     }
 
@@ -100,7 +104,8 @@ mod tests {
 
     #[test]
     fn only_servers_before_seven_lack_something() {
-        for feature in [Feature::ChannelRights, Feature::PauseModes, Feature::ShardedChannels] {
+        let later = [Feature::ShardedChannels, Feature::LastingRestore];
+        for feature in [Feature::ChannelRights, Feature::PauseModes].into_iter().chain(later) {
             assert!(!feature.is_in(Version::new(6, 0, 16)), "{feature:?}");
             assert!(feature.is_in(COMPLETE), "{feature:?}");
             assert!(feature.is_in(Version::new(8, 1, 1)), "{feature:?}");

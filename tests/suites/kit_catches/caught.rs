@@ -92,6 +92,7 @@ const C2: Flaws = &[
     ),
     (Flaw::RefusalIsCounted, &["a_refusal_changes_nothing"]),
     (Flaw::RefusesWhoExpectsIt, &["who_expects_a_refusal_gets_a_free_lock"]),
+    (Flaw::RefusesWhoExpectsItIfAnyIsHeld, &["who_expects_a_refusal_gets_a_free_lock"]),
     (Flaw::RefusalQueues, &["who_was_refused_has_nothing", "a_timeout_leaves_nothing"]),
     (
         Flaw::WaitsInsteadOfRefusing,

@@ -21,6 +21,7 @@ pub(crate) enum Flaw {
     RefusalExtendsTheLease,
     RefusalIsCounted,
     RefusesWhoExpectsIt,
+    RefusesWhoExpectsItIfAnyIsHeld,
     RefusalQueues,
     WaitsInsteadOfRefusing,
 

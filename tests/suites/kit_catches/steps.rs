@@ -23,7 +23,7 @@ impl Flawed {
             return self
                 .with(&request.name, |cell, now| self.acquire_shared(cell, request, token, now));
         }
-        let elsewhere = self.awaited_elsewhere(request);
+        let elsewhere = self.awaited_elsewhere(request).or(self.held_elsewhere(request));
         self.with(&request.name, |cell, now| {
             let announced = self.announced(cell, request);
             let ahead =
@@ -90,6 +90,14 @@ impl Flawed {
             _ if request.count > 1 && !self.has(Flaw::GrowthGrants) => AcquireOutcome::NotHeld,
             _ => self.grant(cell, request, token, now),
         }
+    }
+
+    /// For the flaw that answers all waiters that expect a refusal together.
+    fn held_elsewhere(&self, request: &AcquireRequest) -> Option<AcquireOutcome> {
+        let remaining = request.held_for.filter(|_| self.has(Flaw::RefusesWhoExpectsItIfAnyIsHeld));
+        let is_held = |cell: &Cell| cell.hold.is_some();
+        let refusal = remaining.map(|_| AcquireOutcome::Held { remaining });
+        refusal.filter(|_| self.store().cells.values().any(is_held))
     }
 
     /// For the flaws that do not release a hold.

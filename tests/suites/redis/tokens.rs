@@ -361,6 +361,30 @@ async fn a_token_that_another_client_has_raised_is_followed_by_who_remembers_an_
     }
 }
 
+/// The last token was that of another client, and is lost. A raised token that is between the two
+/// must not take its place.
+#[tokio::test]
+async fn a_raised_token_in_place_of_a_lost_one_is_not_behind_the_clock() {
+    let server = RedisServer::start();
+    let [backend, other] = [connect(&server).await, connect(&server).await];
+    for proposes in [false, true] {
+        enters(&backend, &lock()).await;
+        releases(&backend, &lock()).await;
+        let own = u64::from(enters(&backend, &lock()).await);
+        releases(&backend, &lock()).await;
+        let last = u64::from(enters(&other, &lock()).await);
+        releases(&other, &lock()).await;
+        assert!(last > own);
+        let _: i64 = server.query(&["DEL", TOKEN]).await;
+        let raised = FencingToken::from(own + (last - own) / 2);
+        other.raise_token(&lock().name, raised).await.unwrap();
+        let proposed = proposes.then(|| FencingToken::from(u64::from(raised) + 1));
+        let token = u64::from(enters(&backend, &lock().least_token(proposed)).await);
+        assert!(token > last, "{token} was granted after {last}");
+        releases(&backend, &lock()).await;
+    }
+}
+
 #[tokio::test]
 async fn a_token_that_scripts_cannot_count_on_from_is_refused() {
     let server = RedisServer::start();

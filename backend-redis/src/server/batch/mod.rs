@@ -11,7 +11,8 @@
 //!   and up to four others as scripts of their own. More than four share a script, with the
 //!   releases, and more than 32 of any sort do.
 //! - Waiters that ask whether a wake-up was lost expect to be refused. One command looks whether all
-//!   of their locks are there. If not, they ask in the usual way.
+//!   of their locks are there, and a message for each lock tells its holder that it is wanted. If
+//!   one is not there, they ask in the usual way.
 //! - For each lock, requests take effect in the order in which they were made. A batch is taken
 //!   from the head of the queue and ends before the first request that would be carried out out of
 //!   order. It is sent before the next batch is taken. So the release that undoes an acquisition

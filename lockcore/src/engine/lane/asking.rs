@@ -36,6 +36,8 @@ impl<W, H> Lane<W, H> {
     pub(super) fn ask(&mut self, ticket: Ticket, now: Moment, fx: &mut Effects<H>) -> Step {
         let Some(waiter) = self.queue.get(ticket) else { return Step::Refused };
         let Asker { mode, has_fresh_owner, takes_over, is_patient, .. } = waiter.asker;
+        // The hold that refused it may be one of its own owner, at another client.
+        let has_name = waiter.asker.owner.name().is_some();
         if !has_fresh_owner {
             let others = self.queue.of_owner(&waiter.asker.owner);
             let mut others = others.iter().filter_map(|other| self.queue.get(*other));
@@ -64,7 +66,7 @@ impl<W, H> Lane<W, H> {
             waiter.withdraw_offer();
             waiter.asking = Asking::Since { news: if mode == Mode::Fair { own } else { news } };
         }
-        let knows_end = is_patient && mode == Mode::Exclusive;
+        let knows_end = is_patient && mode == Mode::Exclusive && !has_name;
         let held_until = self.refusal.end.filter(|end| knows_end && now < *end);
         Step::Ask { tokens, turn_since: self.turns.since(), held_until }
     }
