@@ -2,8 +2,8 @@
 //!
 //! A recorder is code of the user: nothing here is called while a lane is locked, and a panic of
 //! the recorder ends here. Each metric is registered when it is used for the first time, and its
-//! handle is kept, so that nothing is looked up after that. Those that alerts count from zero are
-//! registered with the client.
+//! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
+//! registered when the client is created.
 
 use std::{
     fmt,
@@ -29,13 +29,13 @@ use crate::{
     state::LockState,
 };
 
-/// How many groups of names are measured apart. The names of all further ones are one group.
+/// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
 
-/// The group of the names whose own would be one too many.
+/// The group of all names beyond that number.
 const OTHER: &str = "other";
 
-/// The way in which an acquisition ended. The number is the place in `ENTRIES`.
+/// How an acquisition ended. The number is the index in `ENTRIES`.
 #[derive(Clone, Copy)]
 pub(super) enum AcquireEnd {
     Granted = 0,
@@ -57,9 +57,9 @@ impl From<Entrance> for AcquireEnd {
     }
 }
 
-/// The result of an acquisition, of which nothing else matters here.
+/// The result of an acquisition, as far as it is measured.
 pub(super) trait Entered {
-    /// How its owner got in. `None` if it was refused.
+    /// How the owner got in. `None` if the acquisition was refused.
     fn how(&self) -> Option<Entrance>;
 }
 
@@ -69,7 +69,7 @@ impl<T: Entered> Entered for Option<T> {
     }
 }
 
-/// What the backend answered. The number is the place in `ANSWERS`.
+/// The backend's answer. The number is the index in `ANSWERS`.
 #[derive(Clone, Copy)]
 pub(crate) enum AnswerEnd {
     Ok = 0,
@@ -111,7 +111,7 @@ impl MeasuredAnswer for bool {}
 
 type GroupOf = dyn Fn(&LockName) -> &'static str + Send + Sync;
 
-/// The groups of names that are measured apart, if there are any.
+/// The groups of names that are measured separately, if there are any.
 #[derive(Clone, Default)]
 pub(crate) struct Grouping(Option<Arc<GroupOf>>);
 
@@ -133,13 +133,13 @@ pub(crate) struct ClientMetrics(Arc<Meters>);
 
 struct Meters {
     grouping: Grouping,
-    /// The names without a group.
+    /// For the names without a group.
     all: NameGroup,
     groups: RwLock<HashMap<&'static str, Arc<NameGroup>, FxBuildHasher>>,
     calls: [OnceLock<[Histogram; ANSWERS.len()]>; OPERATIONS.len()],
     renewals: [Counter; RENEWALS.len()],
     margin: Histogram,
-    /// The useful ones and the spurious ones.
+    /// Useful wake-ups and spurious ones.
     wakeups: [Counter; 2],
 }
 
@@ -171,7 +171,7 @@ impl ClientMetrics {
         }))
     }
 
-    /// Does something with the metrics of a name.
+    /// Runs `measure` on the metrics of a name.
     fn of(&self, name: &LockName, measure: impl FnOnce(&NameGroup)) {
         let Some(grouping) = &self.0.grouping.0 else { return foreign(|| measure(&self.0.all)) };
         foreign(|| measure(&self.group(grouping(name))));
@@ -190,7 +190,7 @@ impl ClientMetrics {
         let made = Arc::new(NameGroup::new(Some(label)));
         made.lost();
         let mut groups = self.0.groups.write().unwrap_or_else(PoisonError::into_inner);
-        // Other threads may have made some meanwhile, this one included.
+        // Other threads may have added groups meanwhile, this one included.
         if groups.len() >= MOST_GROUPS && label != OTHER && !groups.contains_key(label) {
             drop(groups);
             return self.group(OTHER);
@@ -225,12 +225,12 @@ impl ClientMetrics {
         Timed::new(call, MeasuredCall { measure: self, operation })
     }
 
-    /// An owner that is inside entered once more, at once.
+    /// An owner that is inside entered once more, without a request.
     pub(super) fn nested(&self, name: &LockName, mode: Mode) {
         self.entered(name, mode, AcquireEnd::Nested, Duration::ZERO);
     }
 
-    /// A hold has its first guard.
+    /// A hold got its first guard.
     pub(super) fn began(&self, name: &LockName, mode: Mode) {
         self.meter(name, mode, |meter| meter.held.increment(1.0));
     }
@@ -268,14 +268,14 @@ impl ClientMetrics {
         foreign(|| counter.increment(1));
     }
 
-    /// What was left of a lease when its renewal was answered.
+    /// Records what was left of a lease when its renewal was answered.
     pub(super) fn margin(&self, left: Duration, lease: Duration) {
         let ratio = left.as_secs_f64() / lease.as_secs_f64().max(f64::MIN_POSITIVE);
         foreign(|| self.0.margin.record(ratio.clamp(0.0, 1.0)));
     }
 }
 
-/// An acquisition that is measured.
+/// An acquisition whose time is measured.
 pub(super) struct MeasuredAcquisition<'a> {
     measure: &'a ClientMetrics,
     name: &'a LockName,
@@ -299,7 +299,7 @@ impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> 
     }
 }
 
-/// A call of the backend that is measured.
+/// A call of the backend whose time is measured.
 pub(super) struct MeasuredCall<'a> {
     measure: &'a ClientMetrics,
     operation: BackendCall,
@@ -331,7 +331,7 @@ impl TimeReport for MeasuredCall<'_> {
 impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'_> {
     fn done(&self, answer: &Result<T, BackendError>, took: Duration) {
         let answered = answer.as_ref().map_or(AnswerEnd::Error, T::answered);
-        // Nobody was asked: there is no answer whose time could be of interest.
+        // The store was not asked, so there is no response time to record.
         if took.is_zero() && !matches!(answered, AnswerEnd::Error) {
             return;
         }
@@ -339,7 +339,7 @@ impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'
     }
 }
 
-/// What is counted of a waiter, from its first wait until this is dropped.
+/// The counts of a waiter, from its first wait until this value is dropped.
 #[derive(Default)]
 pub(super) struct WaiterMetrics {
     waiting: Option<Gauge>,
@@ -353,7 +353,7 @@ impl fmt::Debug for WaiterMetrics {
 }
 
 impl WaiterMetrics {
-    /// It waits, perhaps not for the first time.
+    /// The waiter waits, perhaps not for the first time.
     pub(super) fn waits(&mut self, measure: &ClientMetrics, name: &LockName, mode: Mode) {
         if self.waiting.is_none() {
             measure.meter(name, mode, |meter| {
@@ -363,12 +363,12 @@ impl WaiterMetrics {
         }
     }
 
-    /// The backend told that the lock may be free.
+    /// The backend reported that the lock may be free.
     pub(super) fn woken(&mut self) {
         self.is_woken = true;
     }
 
-    /// It got in, or was refused again, perhaps after it was woken.
+    /// The waiter got in, or was refused again, perhaps after it was woken.
     pub(super) fn asked(&mut self, measure: &ClientMetrics, got_in: bool) {
         if std::mem::take(&mut self.is_woken) {
             let [useful, spurious] = &measure.0.wakeups;

@@ -1,6 +1,7 @@
 //! [`NameGroup`] and [`ModeMeters`]: handles of metrics, and how they are registered.
 //!
-//! A recorder is code of the user. A panic in it ends here, and what it was to make does nothing.
+//! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
+//! does nothing.
 
 use std::sync::OnceLock;
 
@@ -37,7 +38,7 @@ pub(super) struct ModeMeters {
     pub(super) held: Gauge,
 }
 
-/// Runs code of the recorder that makes a handle: one that does nothing, if that panics.
+/// Runs the recorder's code that makes a handle. If the code panics, the handle does nothing.
 fn made<T>(make: impl FnOnce() -> T, noop: fn() -> T) -> T {
     let mut made = None;
     foreign(|| made = Some(make()));
@@ -72,10 +73,11 @@ pub(super) fn histogram(name: &'static str, labels: &[(&'static str, &'static st
     made(register, Histogram::noop)
 }
 
-/// The value in `cell`, made if need be: not while others wait for it, since the recorder makes it.
+/// The value in `cell`, created if necessary. It is created while no thread waits for the cell,
+/// because the recorder's code creates it.
 pub(super) fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> Option<&T> {
     if cell.get().is_none() {
-        // Another thread may have been faster, with the same.
+        // Another thread may have set the same value first.
         let _ = cell.set(make());
     }
     cell.get()
@@ -118,7 +120,7 @@ impl NameGroup {
         Self { label, modes: Default::default(), lost: OnceLock::new() }
     }
 
-    /// The labels, and that of the group.
+    /// The labels, and the label of the group.
     fn labels(&self, labels: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
         let group = self.label.map(|label| ("group", label));
         labels.iter().copied().chain(group).collect()

@@ -1,4 +1,4 @@
-//! [`Timed`]: a future whose time is taken.
+//! [`Timed`]: a future whose duration is measured.
 
 use std::{
     future::Future,
@@ -9,21 +9,20 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Hears how long a future took.
+/// Receives the duration of a future.
 pub(super) trait TimeReport {
-    /// It was dropped before it was done.
+    /// The future was dropped before it was done.
     fn dropped(&self, took: Duration);
 }
 
-/// Hears of the output as well.
+/// Receives the output as well.
 pub(super) trait OutputReport<T>: TimeReport {
-    /// It is done.
+    /// The future is done.
     fn done(&self, output: &T, took: Duration);
 }
 
-/// Takes the time of a future, for as long as something is waited for: one that is done when it is
-/// polled for the first time took none, and no clock is read for it. One that is dropped before
-/// that has not begun.
+/// Measures how long a future waits. A future that is done at its first poll took no time, and no
+/// clock is read for it. A future that is dropped before its first poll has not begun.
 pub(super) struct Timed<F, R: TimeReport> {
     future: F,
     stopwatch: Stopwatch<R>,

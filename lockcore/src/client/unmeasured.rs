@@ -1,11 +1,11 @@
-//! [`ClientMetrics`] and what belongs to it where nothing is measured: all of it is empty.
+//! [`ClientMetrics`] and its companions when nothing is measured: all of them are empty.
 
 use std::time::Duration;
 
 use super::outcome::{BackendCall, RenewalEnd};
 use crate::{LockName, LossReason, Mode};
 
-/// The groups of names that are measured apart.
+/// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Grouping(());
 
@@ -13,12 +13,12 @@ pub(crate) struct Grouping(());
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics;
 
-/// An answer of the backend: whatever it is.
+/// Any answer of the backend.
 pub(crate) trait MeasuredAnswer {}
 
 impl<T> MeasuredAnswer for T {}
 
-/// What is counted of a waiter.
+/// The counts of a waiter.
 #[derive(Debug, Default)]
 pub(super) struct WaiterMetrics(());
 
