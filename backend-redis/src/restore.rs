@@ -7,10 +7,10 @@
 //! after its hold may be out of order.
 //!
 //! Only a script can ask for the time, or look at the last token before it stores the next one. So
-//! this way is for a lock whose last token the client knows and which is not far behind the clock:
-//! see [`RecentTokens`](crate::server::RecentTokens). What it cannot decide, a script does: if the
-//! lock is held after all, or if the server refuses one of the commands, nothing has been stored
-//! but a later last token, and the request is sent again as a script.
+//! this way is for a lock whose last token the client knows and is not far behind the clock: see
+//! [`RecentTokens`](crate::server::RecentTokens). A script decides the other cases: if the lock is
+//! held after all, or if the server refuses one of the commands, nothing has been stored but a
+//! later last token, and the request is sent again as a script.
 
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Cmd, Pipeline, ServerError, Value};
