@@ -63,7 +63,7 @@ struct Channel {
     subscribers: Vec<Arc<Subscriber>>,
     /// The watch of the present stream, if it was requested.
     watch: Option<i64>,
-    /// The server has said that it watches.
+    /// Set once the server has confirmed the watch.
     is_heard: bool,
     /// Set if something may have been missed.
     has_missed: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Subscriber {
     queued: Option<String>,
     pending: Mutex<bool>,
     woken: Notify,
-    /// The server has said that it watches.
+    /// Notified once the server has confirmed the watch.
     heard: Notify,
 }
 

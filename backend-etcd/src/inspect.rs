@@ -60,7 +60,7 @@ fn state_of(entry: &Entry) -> (i64, i64) {
     (entry.lease, entry.changed)
 }
 
-/// What is stored under a name.
+/// The stored state of a name.
 struct Found {
     holds: Vec<Entry>,
     places: Vec<Entry>,
