@@ -118,8 +118,8 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
             Err(Failure::usage("no command was given; `lockctl --help` lists them"))
         }
         _ => {
-            // The first paragraph. The rest repeats how the program is used. Passwords come off first, as
-            // the end of a URL with several spaces could not be found afterwards.
+            // The first paragraph. The rest repeats how the program is used. Passwords are removed
+            // first: the end of a URL with several spaces could not be found afterwards.
             let text = output::without_passwords(&error.render().to_string());
             let lines = text.lines().take_while(|line| !line.starts_with("Usage:"));
             let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();

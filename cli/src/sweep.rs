@@ -18,7 +18,7 @@ pub(crate) struct Sweep {
     backend: Arc<dyn Backend>,
     clients: Arc<Clients>,
     names: Vec<LockName>,
-    /// How many of the names were looked at.
+    /// The number of names that were looked at.
     done: usize,
 }
 
@@ -60,7 +60,7 @@ impl Sweep {
         self.names.len()
     }
 
-    /// How many of the names were looked at.
+    /// The number of names that were looked at.
     pub(crate) fn done(&self) -> usize {
         self.done
     }

@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     longest_left: f64,
 }
 
-/// What happened to a name between two looks.
+/// The changes of a name between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// New holders.

@@ -75,7 +75,7 @@ impl Drop for Screen {
     }
 }
 
-/// What is drawn on an empty screen.
+/// A canvas on an empty screen.
 fn canvas() -> io::Result<Canvas> {
     Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }

@@ -10,7 +10,7 @@ const LONGEST_OVERLAP: Duration = Duration::from_secs(10);
 /// The longest time between SIGTERM and SIGKILL is this fraction of the lease.
 const SHARE: u32 = 3;
 
-/// What to do about a lease.
+/// The advice about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Do nothing before this time has passed.
@@ -53,7 +53,7 @@ impl Danger {
         kill_after.saturating_mul(SHARE)
     }
 
-    /// What to do if `left` is left until the deadline.
+    /// The advice if `left` is left until the deadline.
     pub(super) fn advice(&self, left: Duration) -> Advice {
         match left.checked_sub(self.grace + self.margin) {
             None | Some(Duration::ZERO) => Advice::End,
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(danger.advice(Duration::ZERO), Advice::End);
         assert_eq!(danger.patience(None, Duration::ZERO), Duration::ZERO);
         assert_eq!(danger.patience(None, secs(5)), secs(3));
-        // Whatever the deadline was thought to be.
+        // Whatever the assumed deadline was.
         assert_eq!(danger.patience(Some(LossReason::LeaseEnded), secs(30)), Duration::ZERO);
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Held {
     pid: u32,
 }
 
-/// What a hold covers.
+/// The kind of a hold, which decides what it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum HeldKind {
