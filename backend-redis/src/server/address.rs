@@ -31,7 +31,7 @@ pub(crate) trait Locate: fmt::Debug + Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) info: ConnectionInfo,
-    /// The Sentinel that named the place, if one did.
+    /// The Sentinel that named the place, if one did, and the failover that made it the primary.
     pub(crate) named_by: Option<String>,
     pub(crate) epoch: Option<u64>,
 }
