@@ -312,7 +312,8 @@ impl Cluster {
 
     /// The node that serves a slot.
     fn owner(self: &Arc<Self>, slot: u16) -> Result<NodeAddress, BackendError> {
-        self.map().owner(slot).cloned().ok_or_else(|| {
+        let owner = self.topology.borrow().owner(slot).cloned();
+        owner.ok_or_else(|| {
             self.refresh_soon();
             let message = format!("no node of the cluster serves slot {slot}");
             BackendError::new(BackendErrorKind::Unavailable, message).not_applied()

@@ -13,6 +13,7 @@ use tracing::{Instrument, Span};
 use super::{
     held::Held,
     lanes::{HoldFacts, LaneCell, WaiterSlot},
+    measure::{Beginning, WaiterMetrics},
     place::QueuePlace,
     shared::Client,
     waiting::{Contender, TurnEnd},
@@ -30,7 +31,7 @@ use crate::{
 const LONGEST_LIMIT: Duration = Duration::from_secs(86_400);
 
 /// The acquisition that the user asked for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Acquisition {
     pub(crate) client: Arc<Client>,
     pub(crate) name: LockName,
@@ -41,6 +42,8 @@ pub(crate) struct Acquisition {
     /// The owner given with `owned_by`.
     pub(crate) owner: Option<Owner>,
     pub(crate) site: &'static Location<'static>,
+    /// For the metrics.
+    pub(crate) beginning: Beginning,
 }
 
 impl Acquisition {
@@ -54,7 +57,7 @@ impl Acquisition {
             Either::Left(held) => return Ok(Some(held)),
             Either::Right(asking) => asking,
         };
-        self.client.measure.acquiring(&self.name, self.mode, asking).await
+        self.client.measure.acquiring(self, asking).await
     }
 
     /// Enters at once, or returns a future that asks. The future is boxed because an acquisition
@@ -107,7 +110,7 @@ impl Acquisition {
             };
             Err(error.map_or_else(timeout, |error| *error))
         });
-        self.client.measure.acquiring(&self.name, self.mode, asking).await
+        self.client.measure.acquiring(self, asking).await
     }
 
     /// Enters the hold of an owner that is inside already, if that takes no further work.
@@ -320,7 +323,8 @@ impl Acquisition {
         let (queued, step) = arrived?;
         if let Some(ticket) = queued {
             let place = QueuePlace::new(self, cell.clone(), ticket, asker.is_patient);
-            *waiting = Some(Contender::new(asker, place));
+            let counts = WaiterMetrics::new(self, self.beginning.or(now), now);
+            *waiting = Some(Contender::new(asker, place, counts));
         }
         Ok((cell, step))
     }

@@ -202,7 +202,7 @@ impl Contender<'_> {
         match held {
             Some(held) => {
                 self.disarm_undo();
-                Ok(Some(TurnEnd::Entered(self.enters(held, Entrance::Granted))))
+                Ok(Some(TurnEnd::Entered(self.enters(held, Entrance::Granted, now))))
             }
             None if is_closed => {
                 self.arm_undo(request, now);
@@ -250,7 +250,7 @@ impl Contender<'_> {
         now: Moment,
     ) -> Option<TurnEnd> {
         (self.backoff, self.last_error, self.failing_since) = (Backoff::default(), None, None);
-        self.counts.asked(&self.client().measure, false);
+        self.counts.refused();
         match request.queue {
             // It may have a place in the backend's queue now.
             Some(_) => self.arm_undo(request, now),

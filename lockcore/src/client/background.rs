@@ -41,6 +41,11 @@ impl Background {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// `true` while the task certainly runs.
+    pub(super) fn up(&self) -> &Arc<AtomicBool> {
+        &self.is_up
+    }
+
     /// Returns `true` if the task certainly runs.
     pub(super) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::SeqCst)
@@ -90,8 +95,11 @@ impl Background {
 
     /// Stops the task at once, with everything that it does.
     pub(super) fn stop(&self) {
-        let running = self.running().take();
-        if let Some((_, task)) = running {
+        let mut running = self.running();
+        self.is_up.store(false, Ordering::SeqCst);
+        let stopped = running.take();
+        drop(running);
+        if let Some((_, task)) = stopped {
             task.abort();
         }
     }

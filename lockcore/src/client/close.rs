@@ -65,6 +65,7 @@ impl Client {
         let _ = tokio::time::timeout(CUT_OFF, self.leaving.none()).await;
         self.leftover().remove().await;
         self.background.dismiss();
+        self.measure.publish();
         if !is_done {
             let message = "releases that began before `close()` are not confirmed yet";
             let error = BackendError::new(BackendErrorKind::Timeout, message);
@@ -90,6 +91,7 @@ impl Client {
                 self.with(&cell, |lane, fx| lane.end_release(release.number, fx));
             }
         }
+        self.measure.publish();
     }
 
     /// The backend freed `name` in a forced release: this client's holds of it are over.

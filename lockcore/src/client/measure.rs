@@ -2,32 +2,41 @@
 //!
 //! A recorder is code of the user: nothing here is called while a lane is locked, and a panic of
 //! the recorder ends here. Each metric is registered when it is used for the first time, and its
-//! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
-//! registered when the client is created.
+//! handle is kept, so that nothing is looked up after that. Those that alerts count from zero are
+//! registered with the client.
+//!
+//! What happens often is entered into a ledger. The background task tells the recorder within a
+//! second. Where no background task runs, whoever makes an entry does so.
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use hashbrown::HashMap;
-use metrics::{Counter, Gauge, Histogram};
+use metrics::{Counter, Histogram};
 use rustc_hash::FxBuildHasher;
 
 use super::{
+    acquire::Acquisition,
+    calendar::Calendar,
     foreign::foreign,
+    ledger::Urgency,
+    measured_call::{AnswerEnd, MeasuredCall},
     meters::{
-        ANSWERS, ModeMeters, NameGroup, OPERATIONS, RENEWALS, counter, describe, histogram, kept,
+        CallMeters, HELD, HOLD, ModeEntries, NameGroup, OPERATIONS, RENEWALS, WAITING, counter,
+        describe, histogram, kept,
     },
     outcome::{BackendCall, Entrance, RenewalEnd},
     timed::{OutputReport, TimeReport, Timed},
 };
-use crate::{
-    BackendError, LockError, LockName, LossReason, Mode,
-    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome, Wakeups},
-    state::LockState,
-};
+use crate::{LockError, LockName, LossReason, Mode, time::Moment};
+
+pub(crate) use super::measured_call::MeasuredAnswer;
 
 /// The most groups of names that are measured separately. All further groups are counted as one.
 const MOST_GROUPS: usize = 100;
@@ -69,46 +78,6 @@ impl<T: Entered> Entered for Option<T> {
     }
 }
 
-/// The backend's answer. The number is the index in `ANSWERS`.
-#[derive(Clone, Copy)]
-pub(crate) enum AnswerEnd {
-    Ok = 0,
-    Refused = 1,
-    NotHeld = 2,
-    Error = 3,
-    Unanswered = 4,
-}
-
-/// An answer of the backend.
-pub(crate) trait MeasuredAnswer {
-    fn answered(&self) -> AnswerEnd {
-        AnswerEnd::Ok
-    }
-}
-
-impl MeasuredAnswer for AcquireOutcome {
-    fn answered(&self) -> AnswerEnd {
-        match self.token() {
-            Some(_) => AnswerEnd::Ok,
-            None => AnswerEnd::Refused,
-        }
-    }
-}
-
-impl MeasuredAnswer for ReleaseOutcome {
-    fn answered(&self) -> AnswerEnd {
-        match self {
-            Self::NotHeld => AnswerEnd::NotHeld,
-            _ => AnswerEnd::Ok,
-        }
-    }
-}
-
-impl MeasuredAnswer for Vec<RenewOutcome> {}
-impl MeasuredAnswer for Box<dyn Wakeups> {}
-impl MeasuredAnswer for LockState {}
-impl MeasuredAnswer for bool {}
-
 type GroupOf = dyn Fn(&LockName) -> &'static str + Send + Sync;
 
 /// The groups of names that are measured separately, if there are any.
@@ -129,18 +98,26 @@ impl fmt::Debug for Grouping {
 
 /// The metrics of a client.
 #[derive(Clone)]
-pub(crate) struct ClientMetrics(Arc<Meters>);
+pub(crate) struct ClientMetrics(Arc<Measures>);
 
-struct Meters {
+struct Measures {
     grouping: Grouping,
     /// For the names without a group.
     all: NameGroup,
     groups: RwLock<HashMap<&'static str, Arc<NameGroup>, FxBuildHasher>>,
-    calls: [OnceLock<[Histogram; ANSWERS.len()]>; OPERATIONS.len()],
+    calls: [OnceLock<Box<CallMeters>>; OPERATIONS.len()],
     renewals: [Counter; RENEWALS.len()],
     margin: Histogram,
     /// Useful wake-ups and spurious ones.
     wakeups: [Counter; 2],
+    /// Wakes the background task.
+    calendar: Arc<Calendar>,
+    /// The background task runs.
+    is_up: Arc<AtomicBool>,
+    /// There are entries that the recorder was not told of.
+    has_entries: AtomicBool,
+    /// They are many.
+    is_urgent: AtomicBool,
 }
 
 impl fmt::Debug for ClientMetrics {
@@ -150,7 +127,12 @@ impl fmt::Debug for ClientMetrics {
 }
 
 impl ClientMetrics {
-    pub(super) fn new(grouping: Grouping) -> Self {
+    /// The task of `calendar` tells the recorder, while it `is_up`.
+    pub(super) fn new(
+        grouping: Grouping,
+        calendar: &Arc<Calendar>,
+        is_up: &Arc<AtomicBool>,
+    ) -> Self {
         foreign(describe);
         let renewals =
             RENEWALS.map(|outcome| counter("lockcore_renewals_total", &[("outcome", outcome)]));
@@ -160,7 +142,7 @@ impl ClientMetrics {
         if grouping.0.is_none() {
             all.lost();
         }
-        Self(Arc::new(Meters {
+        Self(Arc::new(Measures {
             grouping,
             all,
             groups: RwLock::default(),
@@ -168,13 +150,19 @@ impl ClientMetrics {
             renewals,
             margin: histogram("lockcore_deadline_margin_ratio", &[]),
             wakeups,
+            calendar: calendar.clone(),
+            is_up: is_up.clone(),
+            has_entries: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
         }))
     }
 
-    /// Runs `measure` on the metrics of a name.
-    fn of(&self, name: &LockName, measure: impl FnOnce(&NameGroup)) {
-        let Some(grouping) = &self.0.grouping.0 else { return foreign(|| measure(&self.0.all)) };
-        foreign(|| measure(&self.group(grouping(name))));
+    /// Does something with the metrics of a name.
+    fn of<T>(&self, name: &LockName, measure: impl FnOnce(&NameGroup) -> T) -> Option<T> {
+        let Some(grouping) = &self.0.grouping.0 else { return Some(measure(&self.0.all)) };
+        let mut group = None;
+        foreign(|| group = Some(self.group(grouping(name))));
+        group.as_deref().map(measure)
     }
 
     fn group(&self, label: &'static str) -> Arc<NameGroup> {
@@ -198,41 +186,89 @@ impl ClientMetrics {
         groups.entry(label).or_insert(made).clone()
     }
 
-    fn meter(&self, name: &LockName, mode: Mode, measure: impl FnOnce(&ModeMeters)) {
-        self.of(name, |group| {
-            if let Some(meter) = group.meter(mode) {
-                measure(meter);
-            }
-        });
+    /// Makes an entry for the metrics of a name.
+    fn enter(&self, name: &LockName, mode: Mode, entry: impl FnOnce(&mut ModeEntries)) {
+        if let Some(urgency) = self.of(name, |group| group.enter(mode, entry)) {
+            self.entered(urgency);
+        }
     }
 
-    fn entered(&self, name: &LockName, mode: Mode, entry: AcquireEnd, took: Duration) {
-        self.meter(name, mode, |meter| meter.acquire[entry as usize].record(took));
+    /// An entry was made: the recorder is to be told.
+    fn entered(&self, urgency: Urgency) {
+        let Measures { calendar, is_up, has_entries, is_urgent, .. } = &*self.0;
+        if urgency == Urgency::Now || !is_up.load(Ordering::SeqCst) {
+            return self.publish();
+        }
+        let flag = if urgency == Urgency::Soon { is_urgent } else { has_entries };
+        if !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Relaxed) {
+            calendar.wake();
+        }
     }
 
-    /// Measures an acquisition.
+    /// Whether the recorder has to be told something within a second.
+    pub(super) fn has_entries(&self) -> bool {
+        self.0.has_entries.load(Ordering::Relaxed)
+    }
+
+    /// Tells the recorder if there are many entries.
+    pub(super) fn publish_if_urgent(&self) {
+        if self.0.is_urgent.load(Ordering::Relaxed) {
+            self.publish();
+        }
+    }
+
+    /// Tells the recorder what was entered.
+    pub(super) fn publish(&self) {
+        let Measures { all, groups, calls, has_entries, is_urgent, .. } = &*self.0;
+        // Before the look: an entry that this misses says so again.
+        has_entries.store(false, Ordering::Relaxed);
+        is_urgent.store(false, Ordering::Relaxed);
+        all.publish();
+        // The recorder may use locks of a new group.
+        let groups: Vec<_> = {
+            let groups = groups.read().unwrap_or_else(PoisonError::into_inner);
+            groups.values().cloned().collect()
+        };
+        groups.iter().for_each(|group| group.publish());
+        calls.iter().filter_map(OnceLock::get).for_each(|call| call.publish());
+    }
+
+    fn ended_so(&self, name: &LockName, mode: Mode, end: AcquireEnd, took: Duration) {
+        self.enter(name, mode, |entries| entries.times[end as usize].add(took));
+    }
+
+    /// Measures what `acquisition` does in this future.
     pub(super) fn acquiring<'a, F>(
-        &'a self,
-        name: &'a LockName,
-        mode: Mode,
-        acquisition: F,
+        &self,
+        acquisition: &'a Acquisition,
+        acquiring: F,
     ) -> Timed<F, MeasuredAcquisition<'a>> {
-        Timed::new(acquisition, MeasuredAcquisition { measure: self, name, mode })
+        Timed::new(acquiring, MeasuredAcquisition(acquisition))
     }
 
     /// Measures a call of the backend.
     pub(super) fn call<F>(&self, operation: BackendCall, call: F) -> Timed<F, MeasuredCall<'_>> {
-        Timed::new(call, MeasuredCall { measure: self, operation })
+        Timed::new(call, MeasuredCall::new(self, operation))
+    }
+
+    pub(super) fn answered(&self, operation: BackendCall, end: AnswerEnd, took: Duration) {
+        let at = operation as usize;
+        if let Some(meters) = kept(&self.0.calls[at], || Box::new(CallMeters::of(at))) {
+            self.entered(meters.enter(|entries| entries.times[end as usize].add(took)));
+        }
     }
 
     /// An owner that is inside entered once more, without a request.
     pub(super) fn nested(&self, name: &LockName, mode: Mode) {
-        self.entered(name, mode, AcquireEnd::Nested, Duration::ZERO);
+        self.ended_so(name, mode, AcquireEnd::Nested, Duration::ZERO);
     }
 
-    /// A hold got its first guard.
-    pub(super) fn began(&self, name: &LockName, mode: Mode) {
-        self.meter(name, mode, |meter| meter.held.increment(1.0));
+    /// A hold has its first guard.
+    pub(super) fn began(&self, name: &LockName, mode: Mode, how: Entrance, took: Duration) {
+        self.enter(name, mode, |entries| {
+            entries.times[AcquireEnd::from(how) as usize].add(took);
+            entries.gauges[HELD] += 1;
+        });
     }
 
     /// The last guard of a hold is gone.
@@ -249,16 +285,16 @@ impl ClientMetrics {
         };
         self.of(name, |group| {
             if let Some(lost) = group.lost() {
-                lost[reason].increment(1);
+                foreign(|| lost[reason].increment(1));
             }
         });
         self.ended(name, mode, end, held_for);
     }
 
     fn ended(&self, name: &LockName, mode: Mode, end: usize, held_for: Duration) {
-        self.meter(name, mode, |meter| {
-            meter.held.decrement(1.0);
-            meter.hold[end].record(held_for);
+        self.enter(name, mode, |entries| {
+            entries.gauges[HELD] -= 1;
+            entries.times[HOLD + end].add(held_for);
         });
     }
 
@@ -275,91 +311,95 @@ impl ClientMetrics {
     }
 }
 
-/// An acquisition whose time is measured.
-pub(super) struct MeasuredAcquisition<'a> {
-    measure: &'a ClientMetrics,
-    name: &'a LockName,
-    mode: Mode,
+/// An acquisition that is measured.
+pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
+
+impl MeasuredAcquisition<'_> {
+    fn ended(&self, end: AcquireEnd, has_waited: bool) {
+        let Acquisition { client, name, mode, beginning, .. } = self.0;
+        let took = match beginning.get().filter(|_| has_waited) {
+            Some(beginning) => client.clock.now().since(beginning),
+            None => Duration::ZERO,
+        };
+        client.measure.ended_so(name, *mode, end, took);
+    }
 }
 
 impl TimeReport for MeasuredAcquisition<'_> {
-    fn dropped(&self, took: Duration) {
-        self.measure.entered(self.name, self.mode, AcquireEnd::Cancelled, took);
+    fn waits(&mut self) {}
+
+    fn dropped(&self) {
+        self.ended(AcquireEnd::Cancelled, true);
     }
 }
 
 impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> {
-    fn done(&self, acquired: &Result<T, LockError>, took: Duration) {
-        let entry = match acquired {
-            Ok(acquired) => acquired.how().map_or(AcquireEnd::Refused, AcquireEnd::from),
+    fn done(&self, acquired: &Result<T, LockError>, has_waited: bool) {
+        let end = match acquired.as_ref().map(T::how) {
+            // It was measured with the beginning of its hold.
+            Ok(Some(Entrance::Granted | Entrance::HandedOver)) => return,
+            Ok(Some(Entrance::Nested)) => AcquireEnd::Nested,
+            Ok(None) => AcquireEnd::Refused,
             Err(LockError::Timeout { .. }) => AcquireEnd::Timeout,
             Err(_) => AcquireEnd::Error,
         };
-        self.measure.entered(self.name, self.mode, entry, took);
+        self.ended(end, has_waited);
     }
 }
 
-/// A call of the backend whose time is measured.
-pub(super) struct MeasuredCall<'a> {
-    measure: &'a ClientMetrics,
-    operation: BackendCall,
-}
+/// When an acquisition began: when it first came to its lane, in nanoseconds from the origin of the
+/// clock plus one. Zero until then. Only its own task has it.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning(AtomicU64);
 
-impl MeasuredCall<'_> {
-    fn answered(&self, answered: AnswerEnd, took: Duration) {
-        let at = self.operation as usize;
-        let register = || {
-            ANSWERS.map(|outcome| {
-                let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
-                histogram("lockcore_backend_seconds", &labels)
-            })
-        };
-        foreign(|| {
-            if let Some(call) = kept(&self.measure.0.calls[at], register) {
-                call[answered as usize].record(took);
-            }
-        });
+impl Beginning {
+    /// It is `now`, unless it was before.
+    pub(super) fn or(&self, now: Moment) -> Moment {
+        self.get().unwrap_or_else(|| {
+            let nanos = u64::try_from(now.since(Moment::ORIGIN).as_nanos()).unwrap_or(u64::MAX);
+            self.0.store(nanos.saturating_add(1), Ordering::Relaxed);
+            now
+        })
+    }
+
+    fn get(&self) -> Option<Moment> {
+        let nanos = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Moment::ORIGIN.after(Duration::from_nanos(nanos)))
     }
 }
 
-impl TimeReport for MeasuredCall<'_> {
-    fn dropped(&self, took: Duration) {
-        self.answered(AnswerEnd::Unanswered, took);
-    }
-}
-
-impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'_> {
-    fn done(&self, answer: &Result<T, BackendError>, took: Duration) {
-        let answered = answer.as_ref().map_or(AnswerEnd::Error, T::answered);
-        // The store was not asked, so there is no response time to record.
-        if took.is_zero() && !matches!(answered, AnswerEnd::Error) {
-            return;
-        }
-        self.answered(answered, took);
-    }
-}
-
-/// The counts of a waiter, from its first wait until this value is dropped.
-#[derive(Default)]
-pub(super) struct WaiterMetrics {
-    waiting: Option<Gauge>,
+/// What is counted of a waiter until this is dropped.
+pub(super) struct WaiterMetrics<'a> {
+    acquisition: &'a Acquisition,
+    since: Moment,
+    /// It has begun before, and begins anew.
+    is_anew: bool,
+    is_waiting: bool,
     is_woken: bool,
 }
 
-impl fmt::Debug for WaiterMetrics {
+impl fmt::Debug for WaiterMetrics<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaiterMetrics").field("is_woken", &self.is_woken).finish_non_exhaustive()
+        f.debug_struct("WaiterMetrics").field("since", &self.since).finish_non_exhaustive()
     }
 }
 
-impl WaiterMetrics {
-    /// The waiter waits, perhaps not for the first time.
-    pub(super) fn waits(&mut self, measure: &ClientMetrics, name: &LockName, mode: Mode) {
-        if self.waiting.is_none() {
-            measure.meter(name, mode, |meter| {
-                meter.waiting.increment(1.0);
-                self.waiting = Some(meter.waiting.clone());
-            });
+impl<'a> WaiterMetrics<'a> {
+    /// A waiter that comes `now`, for an acquisition that began at `since`.
+    pub(super) fn new(acquisition: &'a Acquisition, since: Moment, now: Moment) -> Self {
+        let is_anew = since < now;
+        Self { acquisition, since, is_anew, is_waiting: false, is_woken: false }
+    }
+
+    fn enter(&self, entry: impl FnOnce(&mut ModeEntries)) {
+        let Acquisition { client, name, mode, .. } = self.acquisition;
+        client.measure.enter(name, *mode, entry);
+    }
+
+    /// It waits, perhaps not for the first time.
+    pub(super) fn waits(&mut self) {
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            self.enter(|entries| entries.gauges[WAITING] += 1);
         }
     }
 
@@ -368,20 +408,40 @@ impl WaiterMetrics {
         self.is_woken = true;
     }
 
-    /// The waiter got in, or was refused again, perhaps after it was woken.
-    pub(super) fn asked(&mut self, measure: &ClientMetrics, got_in: bool) {
+    /// It was refused again, perhaps after it was woken.
+    pub(super) fn refused(&mut self) {
+        self.asked(false);
+    }
+
+    fn asked(&mut self, got_in: bool) {
         if std::mem::take(&mut self.is_woken) {
-            let [useful, spurious] = &measure.0.wakeups;
+            let [useful, spurious] = &self.acquisition.client.measure.0.wakeups;
             let counter = if got_in { useful } else { spurious };
             foreign(|| counter.increment(1));
         }
     }
+
+    /// It got in, with the first guard of a hold.
+    pub(super) fn begins(&mut self, how: Entrance, has_waited: bool, now: Moment) {
+        self.asked(true);
+        let took = match has_waited || self.is_anew {
+            true => now.since(self.since),
+            false => Duration::ZERO,
+        };
+        let waited = i64::from(std::mem::take(&mut self.is_waiting));
+        // All of it in one entry.
+        self.enter(|entries| {
+            entries.times[AcquireEnd::from(how) as usize].add(took);
+            entries.gauges[WAITING] -= waited;
+            entries.gauges[HELD] += 1;
+        });
+    }
 }
 
-impl Drop for WaiterMetrics {
+impl Drop for WaiterMetrics<'_> {
     fn drop(&mut self) {
-        if let Some(waiting) = self.waiting.take() {
-            foreign(|| waiting.decrement(1.0));
+        if self.is_waiting {
+            self.enter(|entries| entries.gauges[WAITING] -= 1);
         }
     }
 }

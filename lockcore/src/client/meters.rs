@@ -1,13 +1,17 @@
-//! [`NameGroup`] and [`ModeMeters`]: handles of metrics, and how they are registered.
+//! [`NameGroup`] and [`Meters`]: handles of metrics, how they are registered, and how the recorder
+//! is told.
 //!
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
 //! does nothing.
 
-use std::sync::OnceLock;
+use std::{array, sync::OnceLock, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit};
 
-use super::foreign::foreign;
+use super::{
+    foreign::foreign,
+    ledger::{Entries, Ledger, Urgency},
+};
 use crate::Mode;
 
 pub(super) const MODES: [&str; 5] = ["exclusive", "fair", "read", "write", "permit"];
@@ -26,16 +30,70 @@ static METADATA: Metadata<'static> =
 /// The metrics of a group of names.
 pub(super) struct NameGroup {
     label: Option<&'static str>,
-    modes: [OnceLock<ModeMeters>; MODES.len()],
+    modes: [OnceLock<Box<ModeMeters>>; MODES.len()],
     lost: OnceLock<[Counter; REASONS.len()]>,
 }
 
-/// The metrics of a mode.
-pub(super) struct ModeMeters {
-    pub(super) acquire: [Histogram; ENTRIES.len()],
-    pub(super) hold: [Histogram; ENDS.len()],
-    pub(super) waiting: Gauge,
-    pub(super) held: Gauge,
+/// Some histograms and gauges, with what they are to be told.
+pub(super) struct Meters<const TIMES: usize, const GAUGES: usize> {
+    histograms: [Histogram; TIMES],
+    gauges: [Gauge; GAUGES],
+    ledger: Ledger<TIMES, GAUGES>,
+}
+
+/// The metrics of a mode: the histograms are those of [`ENTRIES`], and those of [`ENDS`] from
+/// [`HOLD`] on.
+type ModeMeters = Meters<{ ENTRIES.len() + ENDS.len() }, 2>;
+pub(super) type ModeEntries = Entries<{ ENTRIES.len() + ENDS.len() }, 2>;
+
+pub(super) const HOLD: usize = ENTRIES.len();
+pub(super) const WAITING: usize = 0;
+pub(super) const HELD: usize = 1;
+
+/// The metrics of a call of the backend, for each of [`ANSWERS`].
+pub(super) type CallMeters = Meters<{ ANSWERS.len() }, 0>;
+
+impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
+    fn new(histograms: [Histogram; TIMES], gauges: [Gauge; GAUGES]) -> Self {
+        Self { histograms, gauges, ledger: Ledger::default() }
+    }
+
+    pub(super) fn enter(&self, entry: impl FnOnce(&mut Entries<TIMES, GAUGES>)) -> Urgency {
+        self.ledger.enter(entry)
+    }
+
+    /// Tells the recorder what was entered.
+    pub(super) fn publish(&self) {
+        let mut changes = [0; GAUGES];
+        for entries in self.ledger.take() {
+            for (times, histogram) in entries.times.iter().zip(&self.histograms) {
+                if times.zeros > 0 {
+                    foreign(|| histogram.record_many(Duration::ZERO, times.zeros));
+                }
+                times.others().for_each(|took| foreign(|| histogram.record(took)));
+            }
+            changes.iter_mut().zip(entries.gauges).for_each(|(sum, change)| *sum += change);
+        }
+        for (change, gauge) in changes.into_iter().zip(&self.gauges) {
+            // By how much, not what it is: other clients have the same.
+            match change {
+                0 => {}
+                1.. => foreign(|| gauge.increment(change as f64)),
+                _ => foreign(|| gauge.decrement(-change as f64)),
+            }
+        }
+    }
+}
+
+impl CallMeters {
+    /// `at` is the place of the operation in [`OPERATIONS`].
+    pub(super) fn of(at: usize) -> Self {
+        let histogram = |outcome| {
+            let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
+            histogram("lockcore_backend_seconds", &labels)
+        };
+        Self::new(ANSWERS.map(histogram), [])
+    }
 }
 
 /// Runs the recorder's code that makes a handle. If the code panics, the handle does nothing.
@@ -133,7 +191,8 @@ impl NameGroup {
         })
     }
 
-    pub(super) fn meter(&self, mode: Mode) -> Option<&ModeMeters> {
+    /// Makes an entry for the metrics of a mode.
+    pub(super) fn enter(&self, mode: Mode, entry: impl FnOnce(&mut ModeEntries)) -> Urgency {
         let at = match mode {
             Mode::Exclusive => 0,
             Mode::Fair => 1,
@@ -141,17 +200,23 @@ impl NameGroup {
             Mode::Write => 3,
             Mode::Permit { .. } => 4,
         };
-        kept(&self.modes[at], || self.register(MODES[at]))
+        let meters = kept(&self.modes[at], || Box::new(self.register(MODES[at])));
+        meters.map_or(Urgency::Usual, |meters| meters.enter(entry))
+    }
+
+    /// Tells the recorder what was entered.
+    pub(super) fn publish(&self) {
+        self.modes.iter().filter_map(OnceLock::get).for_each(|meters| meters.publish());
     }
 
     fn register(&self, mode: &'static str) -> ModeMeters {
         let with = |outcome| self.labels(&[("mode", mode), ("outcome", outcome)]);
         let alone = self.labels(&[("mode", mode)]);
-        ModeMeters {
-            acquire: ENTRIES.map(|entry| histogram("lockcore_acquire_seconds", &with(entry))),
-            hold: ENDS.map(|end| histogram("lockcore_hold_seconds", &with(end))),
-            waiting: gauge("lockcore_waiting", &alone),
-            held: gauge("lockcore_held", &alone),
-        }
+        let histograms = array::from_fn(|at| match ENTRIES.get(at) {
+            Some(entry) => histogram("lockcore_acquire_seconds", &with(entry)),
+            None => histogram("lockcore_hold_seconds", &with(ENDS[at - HOLD])),
+        });
+        let gauges = ["lockcore_waiting", "lockcore_held"].map(|name| gauge(name, &alone));
+        Meters::new(histograms, gauges)
     }
 }

@@ -18,12 +18,16 @@ mod foreign;
 mod held;
 mod inspect;
 mod lanes;
+#[cfg(feature = "metrics")]
+mod ledger;
 mod listener;
 #[cfg(feature = "metrics")]
 mod measure;
 #[cfg(not(feature = "metrics"))]
 #[path = "unmeasured.rs"]
 mod measure;
+#[cfg(feature = "metrics")]
+mod measured_call;
 #[cfg(feature = "metrics")]
 mod meters;
 mod nested;
@@ -51,7 +55,7 @@ pub(crate) use self::{
     cleanup::OnDrop,
     condition::ConditionPlace,
     held::Held,
-    measure::Grouping,
+    measure::{Beginning, Grouping},
     outcome::BackendCall,
     shared::{Client, Settings},
     tally::{Counting, Tally},

@@ -85,7 +85,7 @@ impl Acquisition {
                 // The owner may have another write hold by now: the acquisition starts over.
                 _ => return Ok(None),
             }
-            match self.ask_within(cell, write, asker, now).await {
+            match self.ask_within(cell, write, asker, (start, now)).await {
                 Ok(Some(held)) => return Ok(Some(held)),
                 // Late or refused: the write hold is gone, and the next look notices that.
                 Ok(None) => {}
@@ -102,13 +102,14 @@ impl Acquisition {
         }
     }
 
-    /// Asks the backend once for a read hold beside the write hold of its owner.
+    /// Asks the backend once for a read hold beside the write hold of its owner. The acquisition
+    /// began at `start`.
     async fn ask_within(
         &self,
         cell: &Arc<LaneCell>,
         write: HoldNumber,
         asker: &Asker,
-        sent: Moment,
+        (start, sent): (Moment, Moment),
     ) -> Result<Option<Held>, LockError> {
         let client = &self.client;
         let Some(within) = cell.look_at(write, |hold| hold.facts.id.clone()) else {
@@ -138,7 +139,7 @@ impl Acquisition {
                 let Some(number) = number else { return Err(self.closed()) };
                 undo.disarm();
                 let held = Held::new(client, cell, number, self.lease);
-                Ok(held.map(|held| held.begun(Entrance::Granted)))
+                Ok(held.map(|held| held.begun(Entrance::Granted, now.since(start))))
             }
             Ok(AcquireOutcome::Held { .. }) => {
                 undo.disarm();

@@ -91,9 +91,9 @@ impl Acquisition {
 impl Held {
     /// A hold began, and this is its first guard. Each hold is [released](Self::report_end),
     /// [lost](Client::report_loss) or [closed](Client::report_closed) once.
-    pub(super) fn begun(mut self, how: Entrance) -> Self {
+    pub(super) fn begun(mut self, how: Entrance, took: Duration) -> Self {
         self.set_how(how);
-        self.client.measure.began(self.cell.name(), self.mode);
+        self.client.measure.began(self.cell.name(), self.mode, how, took);
         self
     }
 

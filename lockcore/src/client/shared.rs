@@ -110,15 +110,16 @@ impl Client {
     ) -> Arc<Self> {
         let described = settings.description.clone();
         let presence = Presence::new(described, settings.lease, clock.now());
+        let (calendar, background) = (Arc::default(), Background::default());
         Arc::new(Self {
             backend,
             clock,
-            measure: ClientMetrics::new(grouping),
+            measure: ClientMetrics::new(grouping, &calendar, background.up()),
             waiters: Waiters::new(settings.limits),
             lanes: LaneMap::new(settings.hand_over),
             settings,
-            calendar: Arc::default(),
-            background: Background::default(),
+            calendar,
+            background,
             serve,
             prefix: prefix(),
             drawn: AtomicU64::new(0),
@@ -311,5 +312,6 @@ impl Drop for Client {
     fn drop(&mut self) {
         // The background task ends.
         self.calendar.wake();
+        self.measure.publish();
     }
 }

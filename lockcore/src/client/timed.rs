@@ -1,48 +1,41 @@
-//! [`Timed`]: a future whose duration is measured.
+//! [`Timed`]: a future that reports what becomes of it.
 
 use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
-use tokio::time::Instant;
-
-/// Receives the duration of a future.
+/// Hears when a future waits, and if it is dropped.
 pub(super) trait TimeReport {
-    /// The future was dropped before it was done.
-    fn dropped(&self, took: Duration);
+    /// It waits for the first time. One that never does takes no time, and one that is dropped
+    /// before that has not begun.
+    fn waits(&mut self);
+
+    /// It was dropped while it waited.
+    fn dropped(&self);
 }
 
 /// Receives the output as well.
 pub(super) trait OutputReport<T>: TimeReport {
-    /// The future is done.
-    fn done(&self, output: &T, took: Duration);
+    /// It is done, perhaps without having waited.
+    fn done(&self, output: &T, has_waited: bool);
 }
 
-/// Measures how long a future waits. A future that is done at its first poll took no time, and no
-/// clock is read for it. A future that is dropped before its first poll has not begun.
+/// A future with a report of it.
 pub(super) struct Timed<F, R: TimeReport> {
     future: F,
-    stopwatch: Stopwatch<R>,
+    reporter: Reporter<R>,
 }
 
-struct Stopwatch<R: TimeReport> {
+struct Reporter<R: TimeReport> {
     report: R,
-    progress: TimerState,
-}
-
-#[derive(Clone, Copy)]
-enum TimerState {
-    New,
-    Since(Instant),
-    Over,
+    is_waiting: bool,
 }
 
 impl<F, R: TimeReport> Timed<F, R> {
     pub(super) fn new(future: F, report: R) -> Self {
-        Self { future, stopwatch: Stopwatch { report, progress: TimerState::New } }
+        Self { future, reporter: Reporter { report, is_waiting: false } }
     }
 }
 
@@ -54,26 +47,23 @@ where
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let Self { future, stopwatch } = self.get_mut();
+        let Self { future, reporter } = self.get_mut();
         let Poll::Ready(output) = Pin::new(future).poll(context) else {
-            if let TimerState::New = stopwatch.progress {
-                stopwatch.progress = TimerState::Since(Instant::now());
+            if !std::mem::replace(&mut reporter.is_waiting, true) {
+                reporter.report.waits();
             }
             return Poll::Pending;
         };
-        let took = match std::mem::replace(&mut stopwatch.progress, TimerState::Over) {
-            TimerState::Since(start) => start.elapsed(),
-            TimerState::New | TimerState::Over => Duration::ZERO,
-        };
-        stopwatch.report.done(&output, took);
+        let has_waited = std::mem::take(&mut reporter.is_waiting);
+        reporter.report.done(&output, has_waited);
         Poll::Ready(output)
     }
 }
 
-impl<R: TimeReport> Drop for Stopwatch<R> {
+impl<R: TimeReport> Drop for Reporter<R> {
     fn drop(&mut self) {
-        if let TimerState::Since(start) = self.progress {
-            self.report.dropped(start.elapsed());
+        if self.is_waiting {
+            self.report.dropped();
         }
     }
 }

@@ -1,9 +1,17 @@
 //! [`ClientMetrics`] and its companions when nothing is measured: all of them are empty.
 
-use std::time::Duration;
+use std::{
+    marker::PhantomData,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use super::outcome::{BackendCall, RenewalEnd};
-use crate::{LockName, LossReason, Mode};
+use super::{
+    acquire::Acquisition,
+    calendar::Calendar,
+    outcome::{BackendCall, Entrance, RenewalEnd},
+};
+use crate::{LockName, LossReason, Mode, time::Moment};
 
 /// The groups of names that are measured separately.
 #[derive(Clone, Debug, Default)]
@@ -18,17 +26,29 @@ pub(crate) trait MeasuredAnswer {}
 
 impl<T> MeasuredAnswer for T {}
 
-/// The counts of a waiter.
+/// When an acquisition began.
 #[derive(Debug, Default)]
-pub(super) struct WaiterMetrics(());
+pub(crate) struct Beginning(());
+
+/// What is counted of a waiter.
+#[derive(Debug)]
+pub(super) struct WaiterMetrics<'a>(PhantomData<&'a ()>);
 
 impl ClientMetrics {
-    pub(super) fn new(_: Grouping) -> Self {
+    pub(super) fn new(_: Grouping, _: &Arc<Calendar>, _: &Arc<AtomicBool>) -> Self {
         Self
     }
 
-    pub(super) fn acquiring<F>(&self, _: &LockName, _: Mode, acquisition: F) -> F {
-        acquisition
+    pub(super) fn has_entries(&self) -> bool {
+        false
+    }
+
+    pub(super) fn publish_if_urgent(&self) {}
+
+    pub(super) fn publish(&self) {}
+
+    pub(super) fn acquiring<F>(&self, _: &Acquisition, acquiring: F) -> F {
+        acquiring
     }
 
     pub(super) fn call<F>(&self, _: BackendCall, call: F) -> F {
@@ -37,7 +57,7 @@ impl ClientMetrics {
 
     pub(super) fn nested(&self, _: &LockName, _: Mode) {}
 
-    pub(super) fn began(&self, _: &LockName, _: Mode) {}
+    pub(super) fn began(&self, _: &LockName, _: Mode, _: Entrance, _: Duration) {}
 
     pub(super) fn released(&self, _: &LockName, _: Mode, _: Duration) {}
 
@@ -48,10 +68,22 @@ impl ClientMetrics {
     pub(super) fn margin(&self, _: Duration, _: Duration) {}
 }
 
-impl WaiterMetrics {
-    pub(super) fn waits(&mut self, _: &ClientMetrics, _: &LockName, _: Mode) {}
+impl Beginning {
+    pub(super) fn or(&self, now: Moment) -> Moment {
+        now
+    }
+}
+
+impl WaiterMetrics<'_> {
+    pub(super) fn new(_: &Acquisition, _: Moment, _: Moment) -> Self {
+        Self(PhantomData)
+    }
+
+    pub(super) fn waits(&mut self) {}
 
     pub(super) fn woken(&mut self) {}
 
-    pub(super) fn asked(&mut self, _: &ClientMetrics, _: bool) {}
+    pub(super) fn refused(&mut self) {}
+
+    pub(super) fn begins(&mut self, _: Entrance, _: bool, _: Moment) {}
 }

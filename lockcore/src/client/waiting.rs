@@ -57,12 +57,12 @@ pub(super) struct Contender<'a> {
     /// Set if the acquisition was not done at once.
     pub(super) has_waited: bool,
     has_warned: bool,
-    /// Its metrics.
-    pub(super) counts: WaiterMetrics,
+    /// What is counted of it.
+    pub(super) counts: WaiterMetrics<'a>,
 }
 
 impl<'a> Contender<'a> {
-    pub(super) fn new(asker: &'a Asker, place: QueuePlace<'a>) -> Self {
+    pub(super) fn new(asker: &'a Asker, place: QueuePlace<'a>, counts: WaiterMetrics<'a>) -> Self {
         Self {
             asker,
             number: None,
@@ -73,7 +73,7 @@ impl<'a> Contender<'a> {
             last_error: None,
             has_waited: false,
             has_warned: false,
-            counts: WaiterMetrics::default(),
+            counts,
         }
     }
 
@@ -136,8 +136,7 @@ impl<'a> Contender<'a> {
 
     fn waits(&mut self) {
         self.has_waited = true;
-        let Acquisition { client, name, mode, .. } = self.acquisition();
-        self.counts.waits(&client.measure, name, *mode);
+        self.counts.waits();
     }
 
     fn step(&self, now: Moment) -> Step {
@@ -155,13 +154,14 @@ impl<'a> Contender<'a> {
             let is_open = !acquisition.client.is_closed();
             is_open.then(|| lane.take_over(ticket, take, now, fx)).flatten()
         })?;
-        Some(self.enters(held, Entrance::HandedOver))
+        Some(self.enters(held, Entrance::HandedOver, now))
     }
 
-    /// The acquisition got in, with the first guard of a hold.
-    pub(super) fn enters(&mut self, held: Held, how: Entrance) -> Held {
-        self.counts.asked(&self.client().measure, true);
-        held.begun(how)
+    /// It got in, with the first guard of a hold.
+    pub(super) fn enters(&mut self, mut held: Held, how: Entrance, now: Moment) -> Held {
+        self.counts.begins(how, self.has_waited, now);
+        held.set_how(how);
+        held
     }
 
     /// Resolves when the engine wants another step. Cancel safe.
@@ -264,7 +264,7 @@ impl<'a> Contender<'a> {
             is_open.then(|| lane.told(ticket, granted, acquisition.lease, facts, now, fx)).flatten()
         })?;
         self.disarm_undo();
-        Some(self.enters(held, Entrance::Granted))
+        Some(self.enters(held, Entrance::Granted, now))
     }
 
     /// Leaves because the time is up. Returns when that is done, with the last error of the backend

@@ -14,6 +14,7 @@ use super::{
     background::Job,
     calendar::Calendar,
     lanes::{LaneCell, Stay},
+    measure::ClientMetrics,
     outcome::{BackendCall, RenewalEnd},
     report::deadline_of_lease,
     shared::Client,
@@ -32,33 +33,53 @@ const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 /// The body of the background task of a client.
 pub(super) fn serve(client: Weak<Client>, jobs: UnboundedReceiver<Job>) -> Job {
     Box::pin(async move {
-        let Some((calendar, clock, record)) = client
-            .upgrade()
-            .map(|client| (client.calendar.clone(), client.clock.clone(), client.leftover()))
+        let Some((tools, record)) =
+            client.upgrade().map(|client| (Tools::of(&client), client.leftover()))
         else {
             return;
         };
         // Requests that write the record of the client. They are not awaited for long at the end.
         let mut writes = JoinSet::new();
-        serve_until_gone(client, &calendar, &clock, jobs, &mut writes).await;
+        serve_until_gone(client, &tools, jobs, &mut writes).await;
         record.remove().await;
     })
 }
 
+/// The parts of a client that the background task keeps.
+struct Tools {
+    calendar: Arc<Calendar>,
+    clock: Clock,
+    measure: ClientMetrics,
+}
+
+impl Tools {
+    fn of(client: &Client) -> Self {
+        let Client { calendar, clock, measure, .. } = client;
+        Self { calendar: calendar.clone(), clock: clock.clone(), measure: measure.clone() }
+    }
+}
+
+impl Drop for Tools {
+    /// Whatever ends the task, be it the end of its runtime.
+    fn drop(&mut self) {
+        self.measure.publish();
+    }
+}
+
 async fn serve_until_gone(
     client: Weak<Client>,
-    calendar: &Calendar,
-    clock: &Clock,
+    tools: &Tools,
     mut jobs: UnboundedReceiver<Job>,
     writes: &mut JoinSet<()>,
 ) {
-    // Renewals end with this task, since nothing is held any more.
+    // Renewals end with this task: nothing is held any more.
+    let Tools { calendar, clock, measure } = tools;
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
     let mut suspended = clock.suspended();
     let mut tick = None;
     loop {
-        let due = next_due(calendar, clock, &mut tick);
+        let due = next_due(tools, &mut tick);
         tokio::select! {
             biased;
             () = due => {
@@ -72,6 +93,7 @@ async fn serve_until_gone(
                 if tick.take_if(|tick| *tick <= clock.now()).is_some() {
                     // A panic, for example in the backend, must not end this task.
                     let _ = catch_unwind(AssertUnwindSafe(|| client.tick(writes)));
+                    measure.publish();
                 }
             }
             job = jobs.recv() => match job {
@@ -81,7 +103,7 @@ async fn serve_until_gone(
                 // All handles and guards are gone, and the work that they left is on its way.
                 None => break,
             },
-            () = calendar.earlier() => {}
+            () = calendar.earlier() => measure.publish_if_urgent(),
             Some(_) = work.join_next() => {}
             Some(_) = renewals.join_next() => {}
             Some(_) = writes.join_next() => {}
@@ -90,15 +112,13 @@ async fn serve_until_gone(
     while work.join_next().await.is_some() {}
 }
 
-/// Resolves when a lane is due, and every second while any lane has an appointment or anybody
-/// waits. `tick` is the end of the current second.
-fn next_due(
-    calendar: &Calendar,
-    clock: &Clock,
-    tick: &mut Option<Moment>,
-) -> impl Future<Output = ()> + use<> {
+/// Resolves when a lane is due, and every second while there is one, somebody waits or something
+/// was measured. `tick` is when the second is over.
+fn next_due(tools: &Tools, tick: &mut Option<Moment>) -> impl Future<Output = ()> + use<> {
+    let Tools { calendar, clock, measure } = tools;
     let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
-    let due = calendar.look_next(next).or_else(|| calendar.is_watched().then_some(next));
+    let ticks = calendar.is_watched() || measure.has_entries();
+    let due = calendar.look_next(next).or_else(|| ticks.then_some(next));
     if due.is_none() {
         *tick = None;
     }

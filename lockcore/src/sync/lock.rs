@@ -5,7 +5,7 @@ use std::{future::Future, panic::Location, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     Condition, LockError, LockGuard, LockName, LockState, Mode, Owner,
     backend::Replicas,
-    client::{Acquisition, BackendCall, Client},
+    client::{Acquisition, BackendCall, Beginning, Client},
     engine::MAX_HOLD_COUNT,
     sync::guard::{done, while_held},
     time::{Lease, lease},
@@ -463,6 +463,7 @@ impl Lock {
         }
         let (client, owner) = (self.client.clone(), self.owner.clone());
         let Self { mode, replicas, .. } = *self;
-        Ok(Acquisition { client, name, mode, lease, replicas, owner, site })
+        let beginning = Beginning::default();
+        Ok(Acquisition { client, name, mode, lease, replicas, owner, site, beginning })
     }
 }

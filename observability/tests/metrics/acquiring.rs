@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockcore::{BackendErrorKind, LockError, Locks, Mode, Owner};
 use lockcore_memory::MemoryBackend;
 use lockcore_testkit::{Fault, Faulty, Op, poll_times};
-use tokio::{task::yield_now, time::sleep};
+use tokio::time::sleep;
 
 use crate::figures::Figures;
 
@@ -21,14 +21,17 @@ fn a_free_lock_is_granted_and_its_owner_nests() {
         let locks = Locks::new(MemoryBackend::new());
         let lock = locks.lock("a").owned_by(&Owner::new());
         let outer = lock.acquire().await.unwrap();
+        figures.settle().await;
         assert_eq!(figures.values(&acquired("exclusive", "granted")), [0.0]);
         let inner = lock.acquire_timeout(SECOND).await.unwrap();
+        figures.settle().await;
         assert_eq!(figures.values(&acquired("exclusive", "nested")), [0.0]);
         drop(inner);
         // A nested acquisition that has to ask for more lease.
         let longer = lock.clone().lease(SECOND * 3600).acquire().await.unwrap();
-        assert_eq!(figures.count(&acquired("exclusive", "nested")), 2);
         drop((longer, outer));
+        figures.settle().await;
+        assert_eq!(figures.count(&acquired("exclusive", "nested")), 2);
         assert_eq!(figures.count(&acquired("exclusive", "granted")), 1);
     });
 }
@@ -41,6 +44,7 @@ fn each_mode_has_its_own_figures() {
         locks.rw_lock("rw").write().acquire().await.unwrap().release().await.unwrap();
         locks.rw_lock("rw").read().acquire().await.unwrap().release().await.unwrap();
         drop(locks.semaphore("permits", 3).acquire().await.unwrap());
+        figures.settle().await;
         for mode in ["fair", "write", "read", "permit"] {
             assert_eq!(figures.count(&acquired(mode, "granted")), 1, "{mode}");
         }
@@ -58,9 +62,11 @@ fn a_reader_inside_its_own_write_lock_is_granted() {
         let write = lock.write().owned_by(&owner).acquire().await.unwrap();
         let read = lock.read().owned_by(&owner).acquire().await.unwrap();
         assert_eq!(read.mode(), Mode::Read);
+        figures.settle().await;
         assert_eq!(figures.count(&acquired("read", "granted")), 1);
         assert_eq!(figures.sum("lockcore_held{mode=read}"), 1.0);
         drop((write, read));
+        figures.settle().await;
         figures.assert_at_rest("both guards are gone");
     });
 }
@@ -71,22 +77,22 @@ fn a_task_that_waits_is_counted_until_the_lock_is_handed_over() {
         let locks = Locks::new(MemoryBackend::new());
         let guard = locks.lock("a").acquire().await.unwrap();
         let [first, second] = [(); 2].map(|()| tokio::spawn(locks.lock("a").acquire()));
-        sleep(SECOND / 100).await;
+        sleep(SECOND * 2).await;
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 2.0);
         drop(guard);
         // It asks for several tokens, since another one waits.
-        let guard = first.await.unwrap().unwrap();
-        assert_eq!(figures.count(&acquired("exclusive", "handed_over")), 0);
-        assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 1.0);
-        drop(guard);
+        drop(first.await.unwrap().unwrap());
         let guard = second.await.unwrap().unwrap();
+        figures.settle().await;
+        assert_eq!(figures.count(&acquired("exclusive", "granted")), 2);
         let [wait] = figures.values(&acquired("exclusive", "handed_over"))[..] else {
             panic!("{:?}", figures.keys())
         };
-        assert!((0.010..0.02).contains(&wait), "{wait}");
+        assert!((2.0..2.01).contains(&wait), "{wait}");
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 0.0);
         assert_eq!(figures.sum("lockcore_held{mode=exclusive}"), 1.0, "not two");
         drop(guard);
+        figures.settle().await;
         figures.assert_at_rest("the last guard is gone");
     });
 }
@@ -98,9 +104,11 @@ fn an_attempt_is_refused_and_a_time_out_is_one() {
         let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
         let _guard = other.lock("a").acquire().await.unwrap();
         assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+        figures.settle().await;
         assert_eq!(figures.count(&acquired("exclusive", "refused")), 1);
         let error = locks.lock("a").acquire_timeout(SECOND * 2).await.unwrap_err();
         assert!(matches!(error, LockError::Timeout { .. }), "{error}");
+        figures.settle().await;
         assert_eq!(figures.values(&acquired("exclusive", "timeout")), [2.0]);
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 0.0);
     });
@@ -114,6 +122,7 @@ fn an_error_is_one() {
         let locks = Locks::new(backend);
         faults.next(Op::Acquire, Fault::Refuse(BackendErrorKind::Auth));
         locks.lock("a").acquire().await.unwrap_err();
+        figures.settle().await;
         assert_eq!(figures.count(&acquired("exclusive", "error")), 1);
         figures.assert_at_rest("the acquisition failed");
     });
@@ -126,19 +135,21 @@ fn a_waiter_that_is_dropped_is_cancelled() {
         let (locks, other) = (Locks::new(store.clone()), Locks::new(store));
         let guard = other.lock("a").acquire().await.unwrap();
         let waiter = tokio::spawn(locks.lock("a").acquire());
-        sleep(SECOND).await;
+        sleep(SECOND * 2).await;
         assert_eq!(figures.sum("lockcore_waiting{mode=exclusive}"), 1.0);
         waiter.abort();
         assert!(waiter.await.unwrap_err().is_cancelled());
+        figures.settle().await;
         let [wait] = figures.values(&acquired("exclusive", "cancelled"))[..] else {
             panic!("{:?}", figures.keys())
         };
-        assert!((0.99..=1.0).contains(&wait), "{wait}");
+        assert!((1.99..=2.0).contains(&wait), "{wait}");
         drop(guard);
-        yield_now().await;
+        figures.settle().await;
         figures.assert_at_rest("the waiter was dropped");
         // One that was never polled has not begun.
         assert!(poll_times(0, locks.lock("a").acquire()).await.is_none());
+        figures.settle().await;
         assert_eq!(figures.count(&acquired("exclusive", "cancelled")), 1);
     });
 }
@@ -164,6 +175,7 @@ fn a_wake_up_is_useful_if_the_lock_was_free() {
             },);
         first.and(second).unwrap();
         assert_eq!(figures.sum("lockcore_wakeups_total{outcome=useful}"), 2.0);
+        figures.settle().await;
         figures.assert_at_rest("both had it");
     });
 }

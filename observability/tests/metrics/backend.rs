@@ -27,28 +27,33 @@ fn every_operation_and_every_answer_has_its_figures() {
         faults.every(Op::ForceRelease, Fault::Delay(SECOND / 1000));
         let counts = |operation, outcome| figures.count(&call(operation, outcome));
         locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        figures.settle().await;
         assert_eq!((counts("acquire", "ok"), counts("release", "ok")), (1, 1));
 
         let guard = locks.lock("a").acquire().await.unwrap();
-        sleep(SECOND * 11).await;
+        sleep(SECOND * 12).await;
         assert_eq!(counts("renew", "ok"), 1);
         locks.lock("a").state().await.unwrap();
-        assert_eq!(counts("inspect", "ok"), 1);
         locks.lock("b").force_release().await.unwrap();
+        figures.settle().await;
+        assert_eq!(counts("inspect", "ok"), 1);
         assert_eq!(counts("force_release", "ok"), 1);
 
         other.lock("a").force_release().await.unwrap();
         guard.release().await.unwrap_err();
+        figures.settle().await;
         assert_eq!(counts("release", "not_held"), 1);
 
         let guard = other.lock("a").acquire().await.unwrap();
         locks.lock("a").acquire_timeout(SECOND).await.unwrap_err();
+        figures.settle().await;
         assert!(counts("acquire", "refused") > 0);
         assert_eq!(counts("subscribe", "ok"), 1);
         drop(guard);
 
         faults.next(Op::Acquire, Fault::Refuse(BackendErrorKind::Auth));
         locks.lock("c").acquire().await.unwrap_err();
+        figures.settle().await;
         assert_eq!(counts("acquire", "error"), 1);
     });
 }
@@ -61,6 +66,7 @@ fn an_answer_takes_as_long_as_it_takes() {
         let locks = Locks::new(backend);
         faults.next(Op::Acquire, Fault::DelayReply(SECOND * 2));
         let guard = locks.lock("a").acquire().await.unwrap();
+        figures.settle().await;
         assert_eq!(figures.values(&call("acquire", "ok")), [2.0]);
         let granted = "lockcore_acquire_seconds{mode=exclusive,outcome=granted}";
         assert_eq!(figures.values(granted), [2.0]);
@@ -87,6 +93,7 @@ fn a_call_that_is_given_up_was_not_answered() {
         let locks = Locks::new(backend);
         faults.next(Op::Acquire, Fault::NeverAnswer);
         assert!(poll_times(1, locks.lock("a").acquire()).await.is_none());
+        figures.settle().await;
         assert_eq!(figures.count(&call("acquire", "unanswered")), 1);
         // A renewal that nobody answers is given up when the next one is due.
         let guard = locks.lock("b").acquire().await.unwrap();

@@ -37,7 +37,7 @@ fn the_gauges_are_right_wherever_an_acquisition_is_dropped() {
                 done += 1;
             }
             freed.await.unwrap().unwrap();
-            sleep(SECOND).await;
+            sleep(SECOND * 2).await;
             figures.assert_at_rest(&format!("dropped after {polls} polls"));
         }
         assert!((1..POLLS).contains(&done), "some were dropped before the end, not all: {done}");
@@ -55,7 +55,7 @@ fn a_fair_waiter_leaves_no_trace_either() {
             let held = other.fair_lock("a").acquire().await.unwrap();
             assert!(poll_times(polls, locks.fair_lock("a").acquire()).await.is_none());
             held.release().await.unwrap();
-            sleep(SECOND).await;
+            sleep(SECOND * 2).await;
             figures.assert_at_rest(&format!("dropped after {polls} polls"));
         }
     });

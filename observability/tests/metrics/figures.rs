@@ -4,12 +4,16 @@ use std::{
     collections::BTreeMap,
     future::Future,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
+
+/// A figure is no older than a second.
+const SETTLED: Duration = Duration::from_millis(1010);
 
 /// The values of one metric, by its key as Prometheus writes it: what was recorded, or all that was
 /// added.
@@ -47,6 +51,11 @@ impl Figures {
         let key = format!("{}{{{}}}", key.name(), labels.join(","));
         self.values.lock().unwrap().entry(key.clone()).or_default();
         Arc::new(Handle { key, values: self.values.clone() })
+    }
+
+    /// Waits until the figures are those of now: the client tells the recorder within a second.
+    pub(crate) async fn settle(&self) {
+        tokio::time::sleep(SETTLED).await;
     }
 
     /// What was recorded: `name{label=value,..}`, with the labels in alphabetic order.

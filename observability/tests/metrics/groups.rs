@@ -31,6 +31,7 @@ fn names_are_no_label_unless_the_user_groups_them() {
         let granted = |group| {
             format!("lockcore_acquire_seconds{{group={group},mode=exclusive,outcome=granted}}")
         };
+        figures.settle().await;
         assert_eq!(figures.count(&granted("order")), 2);
         assert_eq!(figures.count(&granted("rest")), 1);
         assert_eq!(figures.keys().iter().filter(|key| key.contains("order:")).count(), 0);
@@ -51,6 +52,7 @@ fn there_are_never_more_groups_than_a_hundred() {
         let held = figures.keys().into_iter().filter(|key| key.starts_with("lockcore_held{"));
         assert_eq!(held.count(), 101);
         let other = "lockcore_acquire_seconds{group=other,mode=exclusive,outcome=granted}";
+        figures.settle().await;
         assert_eq!(figures.count(other), 50);
     });
 }

@@ -13,3 +13,4 @@ mod figures;
 mod groups;
 mod holding;
 mod recorders;
+mod telling;

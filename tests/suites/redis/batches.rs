@@ -369,7 +369,9 @@ async fn a_release_overtakes_no_acquisition_that_was_dropped() {
 #[tokio::test]
 async fn a_server_that_is_killed_or_silent_fails_each_request() {
     let mut server = RedisServer::start();
-    let backend = impatient(&server).connect().await.unwrap();
+    // The releases that undo 900 requests have to be answered in the same time.
+    let patience = Duration::from_secs(1);
+    let backend = impatient(&server).response_timeout(patience).connect().await.unwrap();
     let requests: Vec<_> =
         (0..900).map(|number| exclusive(&format!("n:{number}"), number)).collect();
     warm(&backend, &requests[..9]).await;

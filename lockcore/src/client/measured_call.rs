@@ -1,0 +1,95 @@
+//! [`MeasuredCall`]: a call of the backend, for the metrics.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    measure::ClientMetrics,
+    outcome::BackendCall,
+    timed::{OutputReport, TimeReport},
+};
+use crate::{
+    BackendError,
+    backend::{AcquireOutcome, ReleaseOutcome, RenewOutcome, Wakeups},
+    state::LockState,
+};
+
+/// What the backend answered. The number is the place in `ANSWERS`.
+#[derive(Clone, Copy)]
+pub(crate) enum AnswerEnd {
+    Ok = 0,
+    Refused = 1,
+    NotHeld = 2,
+    Error = 3,
+    Unanswered = 4,
+}
+
+/// An answer of the backend.
+pub(crate) trait MeasuredAnswer {
+    fn answered(&self) -> AnswerEnd {
+        AnswerEnd::Ok
+    }
+}
+
+impl MeasuredAnswer for AcquireOutcome {
+    fn answered(&self) -> AnswerEnd {
+        match self.token() {
+            Some(_) => AnswerEnd::Ok,
+            None => AnswerEnd::Refused,
+        }
+    }
+}
+
+impl MeasuredAnswer for ReleaseOutcome {
+    fn answered(&self) -> AnswerEnd {
+        match self {
+            Self::NotHeld => AnswerEnd::NotHeld,
+            _ => AnswerEnd::Ok,
+        }
+    }
+}
+
+impl MeasuredAnswer for Vec<RenewOutcome> {}
+impl MeasuredAnswer for Box<dyn Wakeups> {}
+impl MeasuredAnswer for LockState {}
+impl MeasuredAnswer for bool {}
+
+/// A call of the backend that is measured.
+pub(super) struct MeasuredCall<'a> {
+    measure: &'a ClientMetrics,
+    operation: BackendCall,
+    /// Since when it waits.
+    since: Option<Instant>,
+}
+
+impl<'a> MeasuredCall<'a> {
+    pub(super) fn new(measure: &'a ClientMetrics, operation: BackendCall) -> Self {
+        Self { measure, operation, since: None }
+    }
+
+    fn answered(&self, answered: AnswerEnd) {
+        let took = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.measure.answered(self.operation, answered, took);
+    }
+}
+
+impl TimeReport for MeasuredCall<'_> {
+    fn waits(&mut self) {
+        self.since = Some(Instant::now());
+    }
+
+    fn dropped(&self) {
+        self.answered(AnswerEnd::Unanswered);
+    }
+}
+
+impl<T: MeasuredAnswer> OutputReport<Result<T, BackendError>> for MeasuredCall<'_> {
+    fn done(&self, answer: &Result<T, BackendError>, has_waited: bool) {
+        let answered = answer.as_ref().map_or(AnswerEnd::Error, T::answered);
+        // Nobody was asked: there is no answer whose time could be of interest.
+        if has_waited || matches!(answered, AnswerEnd::Error) {
+            self.answered(answered);
+        }
+    }
+}
