@@ -2,8 +2,8 @@
 //!
 //! A recorder is code of the user: nothing here is called while a lane is locked, and a panic of
 //! the recorder ends here. Each metric is registered when it is used for the first time, and its
-//! handle is kept, so that nothing is looked up after that. Those that alerts count from zero are
-//! registered with the client.
+//! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
+//! registered when the client is created.
 //!
 //! What happens often is entered into a ledger. The background task tells the recorder within a
 //! second. Where no background task runs, whoever makes an entry does so.
@@ -157,7 +157,7 @@ impl ClientMetrics {
         }))
     }
 
-    /// Does something with the metrics of a name.
+    /// Runs `measure` on the metrics of a name.
     fn of<T>(&self, name: &LockName, measure: impl FnOnce(&NameGroup) -> T) -> Option<T> {
         let Some(grouping) = &self.0.grouping.0 else { return Some(measure(&self.0.all)) };
         let mut group = None;
@@ -263,7 +263,7 @@ impl ClientMetrics {
         self.ended_so(name, mode, AcquireEnd::Nested, Duration::ZERO);
     }
 
-    /// A hold has its first guard.
+    /// A hold got its first guard.
     pub(super) fn began(&self, name: &LockName, mode: Mode, how: Entrance, took: Duration) {
         self.enter(name, mode, |entries| {
             entries.times[AcquireEnd::from(how) as usize].add(took);
@@ -311,7 +311,7 @@ impl ClientMetrics {
     }
 }
 
-/// An acquisition that is measured.
+/// An acquisition whose time is measured.
 pub(super) struct MeasuredAcquisition<'a>(&'a Acquisition);
 
 impl MeasuredAcquisition<'_> {
@@ -396,7 +396,7 @@ impl<'a> WaiterMetrics<'a> {
         client.measure.enter(name, *mode, entry);
     }
 
-    /// It waits, perhaps not for the first time.
+    /// The waiter waits, perhaps not for the first time.
     pub(super) fn waits(&mut self) {
         if !std::mem::replace(&mut self.is_waiting, true) {
             self.enter(|entries| entries.gauges[WAITING] += 1);

@@ -30,7 +30,7 @@ impl<T> MeasuredAnswer for T {}
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(());
 
-/// What is counted of a waiter.
+/// The counts of a waiter.
 #[derive(Debug)]
 pub(super) struct WaiterMetrics<'a>(PhantomData<&'a ()>);
 

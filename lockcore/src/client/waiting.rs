@@ -57,7 +57,7 @@ pub(super) struct Contender<'a> {
     /// Set if the acquisition was not done at once.
     pub(super) has_waited: bool,
     has_warned: bool,
-    /// What is counted of it.
+    /// Its metrics.
     pub(super) counts: WaiterMetrics<'a>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Contender<'a> {
         Some(self.enters(held, Entrance::HandedOver, now))
     }
 
-    /// It got in, with the first guard of a hold.
+    /// The acquisition got in, with the first guard of a hold.
     pub(super) fn enters(&mut self, mut held: Held, how: Entrance, now: Moment) -> Held {
         self.counts.begins(how, self.has_waited, now);
         held.set_how(how);

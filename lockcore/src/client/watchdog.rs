@@ -72,7 +72,7 @@ async fn serve_until_gone(
     mut jobs: UnboundedReceiver<Job>,
     writes: &mut JoinSet<()>,
 ) {
-    // Renewals end with this task: nothing is held any more.
+    // Renewals end with this task, since nothing is held any more.
     let Tools { calendar, clock, measure } = tools;
     let mut renewals = JoinSet::new();
     let mut work = JoinSet::new();
