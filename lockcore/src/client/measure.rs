@@ -5,8 +5,8 @@
 //! handle is kept, so that nothing is looked up after that. Metrics that alerts count from zero are
 //! registered when the client is created.
 //!
-//! What happens often is entered into a ledger. The background task tells the recorder within a
-//! second. Where no background task runs, whoever makes an entry does so.
+//! Frequent events are entered into a ledger, which the background task reports to the recorder
+//! within a second. Where no background task runs, the thread that makes an entry reports it.
 
 use std::{
     fmt,
@@ -112,11 +112,11 @@ struct Measures {
     wakeups: [Counter; 2],
     /// Wakes the background task.
     calendar: Arc<Calendar>,
-    /// The background task runs.
+    /// Set while the background task runs.
     is_up: Arc<AtomicBool>,
-    /// There are entries that the recorder was not told of.
+    /// Set if there are entries that the recorder was not told of.
     has_entries: AtomicBool,
-    /// They are many.
+    /// Set if there are many of these entries.
     is_urgent: AtomicBool,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// The task of `calendar` tells the recorder, while it `is_up`.
+    /// Makes the metrics. The task of `calendar` reports to the recorder while it `is_up`.
     pub(super) fn new(
         grouping: Grouping,
         calendar: &Arc<Calendar>,
@@ -193,7 +193,7 @@ impl ClientMetrics {
         }
     }
 
-    /// An entry was made: the recorder is to be told.
+    /// An entry was made, which has to be reported to the recorder.
     fn entered(&self, urgency: Urgency) {
         let Measures { calendar, is_up, has_entries, is_urgent, .. } = &*self.0;
         if urgency == Urgency::Now || !is_up.load(Ordering::SeqCst) {
@@ -205,22 +205,22 @@ impl ClientMetrics {
         }
     }
 
-    /// Whether the recorder has to be told something within a second.
+    /// Returns `true` if there are entries to report within a second.
     pub(super) fn has_entries(&self) -> bool {
         self.0.has_entries.load(Ordering::Relaxed)
     }
 
-    /// Tells the recorder if there are many entries.
+    /// Reports to the recorder if there are many entries.
     pub(super) fn publish_if_urgent(&self) {
         if self.0.is_urgent.load(Ordering::Relaxed) {
             self.publish();
         }
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         let Measures { all, groups, calls, has_entries, is_urgent, .. } = &*self.0;
-        // Before the look: an entry that this misses says so again.
+        // Before the look, because an entry that this misses sets it again.
         has_entries.store(false, Ordering::Relaxed);
         is_urgent.store(false, Ordering::Relaxed);
         all.publish();
@@ -336,7 +336,7 @@ impl TimeReport for MeasuredAcquisition<'_> {
 impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> {
     fn done(&self, acquired: &Result<T, LockError>, has_waited: bool) {
         let end = match acquired.as_ref().map(T::how) {
-            // It was measured with the beginning of its hold.
+            // The acquisition was measured at the beginning of its hold.
             Ok(Some(Entrance::Granted | Entrance::HandedOver)) => return,
             Ok(Some(Entrance::Nested)) => AcquireEnd::Nested,
             Ok(None) => AcquireEnd::Refused,
@@ -347,13 +347,13 @@ impl<T: Entered> OutputReport<Result<T, LockError>> for MeasuredAcquisition<'_> 
     }
 }
 
-/// When an acquisition began: when it first came to its lane, in nanoseconds from the origin of the
-/// clock plus one. Zero until then. Only its own task has it.
+/// The time when an acquisition first came to its lane, in nanoseconds from the origin of the clock
+/// plus one, or zero before that. Only its own task uses it.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(AtomicU64);
 
 impl Beginning {
-    /// It is `now`, unless it was before.
+    /// The beginning, which is set to `now` if there was none.
     pub(super) fn or(&self, now: Moment) -> Moment {
         self.get().unwrap_or_else(|| {
             let nanos = u64::try_from(now.since(Moment::ORIGIN).as_nanos()).unwrap_or(u64::MAX);
@@ -368,11 +368,11 @@ impl Beginning {
     }
 }
 
-/// What is counted of a waiter until this is dropped.
+/// The counts of a waiter, until this value is dropped.
 pub(super) struct WaiterMetrics<'a> {
     acquisition: &'a Acquisition,
     since: Moment,
-    /// It has begun before, and begins anew.
+    /// Set if the acquisition has begun before, and starts over.
     is_anew: bool,
     is_waiting: bool,
     is_woken: bool,
@@ -408,7 +408,7 @@ impl<'a> WaiterMetrics<'a> {
         self.is_woken = true;
     }
 
-    /// It was refused again, perhaps after it was woken.
+    /// The waiter was refused again, perhaps after it was woken.
     pub(super) fn refused(&mut self) {
         self.asked(false);
     }
@@ -421,7 +421,7 @@ impl<'a> WaiterMetrics<'a> {
         }
     }
 
-    /// It got in, with the first guard of a hold.
+    /// The waiter got in, with the first guard of a hold.
     pub(super) fn begins(&mut self, how: Entrance, has_waited: bool, now: Moment) {
         self.asked(true);
         let took = match has_waited || self.is_anew {
@@ -429,7 +429,7 @@ impl<'a> WaiterMetrics<'a> {
             false => Duration::ZERO,
         };
         let waited = i64::from(std::mem::take(&mut self.is_waiting));
-        // All of it in one entry.
+        // Everything goes into one entry.
         self.enter(|entries| {
             entries.times[AcquireEnd::from(how) as usize].add(took);
             entries.gauges[WAITING] -= waited;

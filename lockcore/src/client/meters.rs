@@ -1,5 +1,5 @@
-//! [`NameGroup`] and [`Meters`]: handles of metrics, how they are registered, and how the recorder
-//! is told.
+//! [`NameGroup`] and [`Meters`]: handles of metrics, their registration, and the reports to the
+//! recorder.
 //!
 //! A recorder is code of the user. A panic in it ends here, and the handle that it failed to make
 //! does nothing.
@@ -34,7 +34,7 @@ pub(super) struct NameGroup {
     lost: OnceLock<[Counter; REASONS.len()]>,
 }
 
-/// Some histograms and gauges, with what they are to be told.
+/// Some histograms and gauges, with their unreported entries.
 pub(super) struct Meters<const TIMES: usize, const GAUGES: usize> {
     histograms: [Histogram; TIMES],
     gauges: [Gauge; GAUGES],
@@ -62,7 +62,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
         self.ledger.enter(entry)
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         let mut changes = [0; GAUGES];
         for entries in self.ledger.take() {
@@ -75,7 +75,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
             changes.iter_mut().zip(entries.gauges).for_each(|(sum, change)| *sum += change);
         }
         for (change, gauge) in changes.into_iter().zip(&self.gauges) {
-            // By how much, not what it is: other clients have the same.
+            // Reported as a change and not as a value, because other clients use the same gauge.
             match change {
                 0 => {}
                 1.. => foreign(|| gauge.increment(change as f64)),
@@ -86,7 +86,7 @@ impl<const TIMES: usize, const GAUGES: usize> Meters<TIMES, GAUGES> {
 }
 
 impl CallMeters {
-    /// `at` is the place of the operation in [`OPERATIONS`].
+    /// `at` is the index of the operation in [`OPERATIONS`].
     pub(super) fn of(at: usize) -> Self {
         let histogram = |outcome| {
             let labels = [("operation", OPERATIONS[at]), ("outcome", outcome)];
@@ -204,7 +204,7 @@ impl NameGroup {
         meters.map_or(Urgency::Usual, |meters| meters.enter(entry))
     }
 
-    /// Tells the recorder what was entered.
+    /// Reports the entries to the recorder.
     pub(super) fn publish(&self) {
         self.modes.iter().filter_map(OnceLock::get).for_each(|meters| meters.publish());
     }

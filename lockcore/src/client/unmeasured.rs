@@ -26,7 +26,7 @@ pub(crate) trait MeasuredAnswer {}
 
 impl<T> MeasuredAnswer for T {}
 
-/// When an acquisition began.
+/// The beginning of an acquisition.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning(());
 

@@ -60,7 +60,7 @@ impl Tools {
 }
 
 impl Drop for Tools {
-    /// Whatever ends the task, be it the end of its runtime.
+    /// Runs whatever ends the task, even the end of its runtime.
     fn drop(&mut self) {
         self.measure.publish();
     }
@@ -112,8 +112,8 @@ async fn serve_until_gone(
     while work.join_next().await.is_some() {}
 }
 
-/// Resolves when a lane is due, and every second while there is one, somebody waits or something
-/// was measured. `tick` is when the second is over.
+/// Resolves when a lane is due, and every second while any lane has an appointment, anybody waits
+/// or something was measured. `tick` is the end of the current second.
 fn next_due(tools: &Tools, tick: &mut Option<Moment>) -> impl Future<Output = ()> + use<> {
     let Tools { calendar, clock, measure } = tools;
     let next = *tick.get_or_insert_with(|| clock.now().after(SUSPENSION_CHECK));
